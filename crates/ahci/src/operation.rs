@@ -9,6 +9,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_api::command::{AtaProtocol, AtaStatus, Taskfile};
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::ata::command::device;
 use flysch_wire::ata::registers::{
     EM_CTL, EM_LOC, EmCtl, EmLoc, LED_HEADER, LedMessage, PORTS, status,

@@ -23,6 +23,7 @@ use crate::slots::bits;
 use crate::steps::{Own, Run, SENSE_BYTES, Stop};
 use flysch_api::command::{AtaStatus, Ended};
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::ata::identify::set84;
 use flysch_wire::ata::list::RECEIVED_RFIS;
 use flysch_wire::ata::log::{self, NcqError};

@@ -13,7 +13,7 @@ use crate::shared::Shared;
 use alloc::sync::Arc;
 use flysch_api::machine::{Instant, Machine};
 pub(crate) use flysch_script::Pending;
-use flysch_script::Script;
+use flysch_script::{Player, Script};
 use flysch_wire::ata::fis::H2D_DWORDS;
 use flysch_wire::ata::list::{ACMD, HeaderFlags, PRDT, RECEIVED_RFIS};
 use flysch_wire::ata::registers::{PX_CI, PX_IS, PX_SERR, PX_TFD, Tfd, interrupt, status};
@@ -52,15 +52,34 @@ pub(crate) type Run<T> = Result<T, Stop>;
 
 /// What an action answered.
 #[derive(Clone, Copy, Debug)]
-enum Answer {
+pub(crate) enum Answer {
     Value(u64),
     Reply(D2h),
     Failed(Cause),
 }
 
+impl From<u64> for Answer {
+    fn from(value: u64) -> Self {
+        Self::Value(value)
+    }
+}
+
+/// An answer as a number.
+impl TryFrom<Answer> for u64 {
+    type Error = Cause;
+
+    fn try_from(answer: Answer) -> Result<Self, Cause> {
+        match answer {
+            Answer::Value(value) => Ok(value),
+            Answer::Failed(cause) => Err(cause),
+            Answer::Reply(_) => unreachable!("no number where one was asked for"),
+        }
+    }
+}
+
 /// What is being waited for.
 #[derive(Debug)]
-enum Action {
+pub(crate) enum Action {
     /// `register & mask == value`.
     Until {
         name: &'static str,
@@ -133,14 +152,21 @@ pub(crate) struct Steps<M: Machine> {
     pub(crate) now: Instant,
     /// The next instant to be polled at.
     pub(crate) at: Instant,
-    /// The wait between two looks, nanoseconds; it doubles.
-    patience: u64,
     script: Script<Answer, Action>,
 }
 
-/// First and longest wait between two looks, nanoseconds.
-const PATIENCE: (u64, u64) = (2_000, 1_000_000);
+/// The first wait between two looks, nanoseconds.
+const PATIENCE: u64 = 2_000;
 const MS: u64 = 1_000_000;
+
+impl<M: Machine> Player for Steps<M> {
+    type Answer = Answer;
+    type Wait = Action;
+
+    fn script(&mut self) -> &mut Script<Answer, Action> {
+        &mut self.script
+    }
+}
 
 impl<M: Machine> Steps<M> {
     pub(crate) fn new(machine: &M, shared: &Arc<Shared>, base: u32, memory: PortMemory) -> Self {
@@ -152,8 +178,7 @@ impl<M: Machine> Steps<M> {
             memory,
             now: Instant::START,
             at: Instant::NEVER,
-            patience: PATIENCE.0,
-            script: Script::new(),
+            script: Script::new(PATIENCE),
         }
     }
 
@@ -248,19 +273,7 @@ impl<M: Machine> Steps<M> {
 
     /// Asks to be polled again soon, at `deadline` at the latest.
     fn look_again(&mut self, deadline: Instant) {
-        self.at = self.now.after_nanos(self.patience).min(deadline);
-        self.patience = (self.patience * 2).min(PATIENCE.1);
-    }
-
-    /// The heart of every primitive that waits: the old answer, or a new action.
-    #[track_caller]
-    fn ask(&mut self, action: impl FnOnce(&mut Self) -> Action) -> Wait<Answer> {
-        if let Some(answer) = self.script.recall() {
-            return Ok(answer);
-        }
-        self.patience = PATIENCE.0;
-        let action = action(self);
-        Err(self.script.wait_for(action))
+        self.at = self.now.after_nanos(self.script.patience()).min(deadline);
     }
 
     /// Whether the procedure comes by here for the first time: what follows has an effect.
@@ -273,28 +286,11 @@ impl<M: Machine> Steps<M> {
         true
     }
 
-    /// A value that is found out once, however often the step is run.
-    #[track_caller]
-    pub(crate) fn once(&mut self, value: impl FnOnce(&mut Self) -> u64) -> u64 {
-        match self.script.recall() {
-            Some(Answer::Value(value)) => value,
-            Some(_) => unreachable!("another answer where a value was written down"),
-            None => {
-                let value = value(self);
-                self.script.write_down(Answer::Value(value));
-                value
-            }
-        }
-    }
-
     /// Writes a register, once.
     #[track_caller]
     pub(crate) fn write(&mut self, register: u32, value: u32) {
         let at = self.base + register;
-        self.once(|steps| {
-            steps.machine.write32(at, value);
-            0
-        });
+        self.effect(|steps| steps.machine.write32(at, value));
     }
 
     /// Reads a register, once.
@@ -318,11 +314,7 @@ impl<M: Machine> Steps<M> {
             let deadline = steps.now.after_nanos(timeout);
             Action::Until { name, register, mask, value, deadline }
         })?;
-        Ok(match answer {
-            Answer::Value(value) => Ok(value as u32),
-            Answer::Failed(cause) => Err(cause),
-            Answer::Reply(_) => unreachable!("no number where one was asked for"),
-        })
+        Ok(u64::try_from(answer).map(|value| value as u32))
     }
 
     /// Waits.

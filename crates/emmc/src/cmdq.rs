@@ -7,6 +7,7 @@ use crate::shared::Terms;
 use crate::{Cause, Error, options::Queueing};
 use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
+use flysch_script::Player;
 use flysch_wire::mmc::cqhci::{
     CQCFG, CQCTL, CQIC, CQIS, CQISGE, CQISTE, CQRMEM, CQSSC2, CQTDLBA, CQTDLBAU, Cqcfg, Cqctl,
     Cqis, DIRECT, RMEM_DEFAULT,

@@ -20,7 +20,7 @@ use crate::{Cause, Error};
 use alloc::sync::Arc;
 use flysch_api::machine::{Instant, Machine};
 pub(crate) use flysch_script::Pending;
-use flysch_script::Script;
+use flysch_script::{Player, Script};
 use flysch_wire::mmc::cqhci::{CQIS, CQTDBR, Cqis};
 use flysch_wire::mmc::sdhci::{Capabilities, Interrupts, PRESENT, Present, STATUS};
 
@@ -70,6 +70,25 @@ pub(crate) enum Answer {
     Value(u64),
     Reply(Reply),
     Failed(Cause),
+}
+
+impl From<u64> for Answer {
+    fn from(value: u64) -> Self {
+        Self::Value(value)
+    }
+}
+
+/// An answer as a number.
+impl TryFrom<Answer> for u64 {
+    type Error = Cause;
+
+    fn try_from(answer: Answer) -> Result<Self, Cause> {
+        match answer {
+            Answer::Value(value) => Ok(value),
+            Answer::Failed(cause) => Err(cause),
+            Answer::Reply(_) => unreachable!("no number where one was asked for"),
+        }
+    }
 }
 
 /// What is being waited for.
@@ -156,16 +175,23 @@ pub(crate) struct Core<M: Machine> {
     /// The present instant, and the next one to be polled at.
     pub(crate) now: Instant,
     pub(crate) at: Instant,
-    /// The wait between two looks, nanoseconds; it doubles.
-    patience: u64,
     script: Script<Answer, Action>,
 }
 
-/// First and longest wait between two looks, nanoseconds.
-const PATIENCE: (u64, u64) = (4_000, 1_000_000);
+/// The first wait between two looks, nanoseconds.
+const PATIENCE: u64 = 4_000;
 /// How soon a command on the bus is looked at again if nothing interrupts, nanoseconds.
 const COMMAND_NANOS: u64 = 1_000_000;
 pub(crate) const MS: u64 = 1_000_000;
+
+impl<M: Machine> Player for Core<M> {
+    type Answer = Answer;
+    type Wait = Action;
+
+    fn script(&mut self) -> &mut Script<Answer, Action> {
+        &mut self.script
+    }
+}
 
 impl<M: Machine> Core<M> {
     pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
@@ -190,8 +216,7 @@ impl<M: Machine> Core<M> {
             asleep: false,
             now: Instant::START,
             at: Instant::NEVER,
-            patience: PATIENCE.0,
-            script: Script::new(),
+            script: Script::new(PATIENCE),
         }
     }
 
@@ -325,12 +350,11 @@ impl<M: Machine> Core<M> {
                 Some(Err(BusError::SILENT))
             }
             None => {
-                let soon = match self.options.interrupts {
-                    true => self.now.after_nanos(COMMAND_NANOS),
-                    false => self.now.after_nanos(self.patience),
+                let nanos = match self.options.interrupts {
+                    true => COMMAND_NANOS,
+                    false => self.script.patience(),
                 };
-                self.patience = (self.patience * 2).min(PATIENCE.1);
-                self.at = soon.min(deadline);
+                self.at = self.now.after_nanos(nanos).min(deadline);
                 None
             }
             reply => reply,
@@ -339,42 +363,7 @@ impl<M: Machine> Core<M> {
 
     /// Asks to be polled again soon, at `deadline` at the latest.
     fn look_again(&mut self, deadline: Instant) {
-        self.at = self.now.after_nanos(self.patience).min(deadline);
-        self.patience = (self.patience * 2).min(PATIENCE.1);
-    }
-
-    /// The heart of every primitive that waits: the old answer, or a new action.
-    #[track_caller]
-    fn ask(&mut self, action: impl FnOnce(&mut Self) -> Action) -> Wait<Answer> {
-        if let Some(answer) = self.script.recall() {
-            return Ok(answer);
-        }
-        self.patience = PATIENCE.0;
-        let action = action(self);
-        Err(self.script.wait_for(action))
-    }
-
-    /// Does something with an effect once, however often the step is run; gives what it gave then.
-    #[track_caller]
-    pub(crate) fn once(&mut self, effect: impl FnOnce(&mut Self) -> u64) -> u64 {
-        match self.script.recall() {
-            Some(Answer::Value(value)) => value,
-            Some(_) => unreachable!("another answer where a value was written down"),
-            None => {
-                let value = effect(self);
-                self.script.write_down(Answer::Value(value));
-                value
-            }
-        }
-    }
-
-    /// As [`once`](Self::once), with nothing to tell.
-    #[track_caller]
-    pub(crate) fn effect(&mut self, effect: impl FnOnce(&mut Self)) {
-        self.once(|core| {
-            effect(core);
-            0
-        });
+        self.at = self.now.after_nanos(self.script.patience()).min(deadline);
     }
 
     /// Writes a register, once.
@@ -415,7 +404,7 @@ impl<M: Machine> Core<M> {
             value,
             deadline: core.now.after_nanos(timeout),
         })?;
-        Ok(number(answer).map(|value| value as u32))
+        Ok(u64::try_from(answer).map(|value| value as u32))
     }
 
     /// Waits until the card releases DAT0; `false` if it did not in time.
@@ -429,7 +418,7 @@ impl<M: Machine> Core<M> {
             value: released,
             deadline: deadline.unwrap_or(core.now.after_nanos(u64::from(ms) * MS)),
         })?;
-        Ok(number(answer).is_ok())
+        Ok(u64::try_from(answer).is_ok())
     }
 
     /// Waits until the engine has no task left.
@@ -442,7 +431,7 @@ impl<M: Machine> Core<M> {
         let answer = self.ask(|core| Action::Drained {
             deadline: deadline.unwrap_or(core.now.after_nanos(timeout)),
         })?;
-        Ok(number(answer).map(|value| match value {
+        Ok(u64::try_from(answer).map(|value| match value {
             0 => Drained::Yes,
             1 => Drained::Late,
             _ => Drained::Disturbed,
@@ -484,15 +473,6 @@ impl<M: Machine> Core<M> {
         let timeout = u64::from(self.options.timeouts.quiet_ms) * MS;
         let deadline = |core: &Self| core.now.after_nanos(timeout);
         let answer = self.ask(|core| Action::Idle { deadline: deadline(core), quiet })?;
-        Ok(number(answer).map(|_| ()))
-    }
-}
-
-/// An answer as a number.
-fn number(answer: Answer) -> Result<u64, Cause> {
-    match answer {
-        Answer::Value(value) => Ok(value),
-        Answer::Failed(cause) => Err(cause),
-        Answer::Reply(_) => unreachable!("no number where one was asked for"),
+        Ok(u64::try_from(answer).map(|_| ()))
     }
 }

@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
+use flysch_script::Player;
 use flysch_wire::mmc::cqhci::CQVER;
 use flysch_wire::mmc::ext_csd;
 use flysch_wire::mmc::sdhci::{self as reg, Capabilities, Clock};

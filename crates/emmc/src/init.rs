@@ -9,6 +9,7 @@ use crate::quirks::{CardQuirk, CardQuirks, HostQuirk};
 use crate::table::Format;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::mmc::command::{CommandIndex, OCR_POWERED_UP, OCR_SECTOR_MODE, OCR_VOLTAGES, rca};
 use flysch_wire::mmc::ext_csd::{self, partition, power_off, revision};
 use flysch_wire::mmc::sdhci::{self as reg, Clock, Control, Control2, dma, voltage};

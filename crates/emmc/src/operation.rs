@@ -12,6 +12,7 @@ use crate::{Cause, Error};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
+use flysch_script::Player;
 use flysch_wire::mmc::command::{CommandIndex, SLEEP, SwitchArgument, erase, rca};
 use flysch_wire::mmc::ext_csd::{self, flush, partition, power_off, revision, sec_feature};
 use flysch_wire::mmc::{CardStatus, ExtCsd, SECTOR};

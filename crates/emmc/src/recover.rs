@@ -29,6 +29,7 @@ use crate::shared::{Blame, cause};
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
+use flysch_script::Player;
 use flysch_wire::mmc::command::{CommandIndex, DISCARD_QUEUE, DISCARD_TASK, HPI};
 use flysch_wire::mmc::cqhci::{CQCFG, CQCRA, CQIS, CQTERRI, Cqis, Cqterri};
 use flysch_wire::mmc::ext_csd;

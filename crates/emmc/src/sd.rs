@@ -5,6 +5,7 @@ use crate::control::{Core, MS, Run};
 use crate::device::{CardKind, Timing};
 use crate::{Cause, quirks::CardQuirks};
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::mmc::command::{CommandIndex, OCR_POWERED_UP, OCR_SECTOR_MODE};
 use flysch_wire::mmc::sd::{self, Scr};
 use flysch_wire::mmc::{Cid, Csd};

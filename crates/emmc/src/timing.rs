@@ -8,6 +8,7 @@ use crate::history::ErrorKind;
 use crate::quirks::HostQuirk;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::mmc::command::{CommandIndex, SwitchArgument, TUNING_BLOCK};
 use flysch_wire::mmc::ext_csd::{self, bus_width, device_type, hs_timing};
 use flysch_wire::mmc::sdhci::{self as reg, Clock, Control, Control2, auto, uhs};

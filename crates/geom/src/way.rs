@@ -26,7 +26,7 @@ use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
 
 use crate::error;
-use crate::object::{ConsumerId, ProviderId};
+use crate::object::{ConsumerId, ProviderId, Traffic};
 
 mod descend;
 mod fan;
@@ -37,6 +37,7 @@ mod mirror;
 mod paths;
 mod plan;
 mod shape;
+mod short;
 mod steps;
 #[cfg(test)]
 mod tests;
@@ -46,6 +47,7 @@ use jobs::{Jobs, NONE, OWN, Stage};
 use lane::{Busy, Lane};
 use plan::{Measured, TOP};
 pub use plan::{Plan, Usage, Waits};
+use short::Short;
 
 /// What the owner of the graph must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +80,11 @@ pub struct Way<D> {
     /// By operation: the byte that requests must end before to need no closer look. The provider's
     /// size, or 0.
     simple: [u64; 4],
+    /// How simple requests go that do not go to one lane.
+    short: Short,
+    /// Changes that went the short way to both halves of a mirror, and are not counted at the
+    /// branches yet.
+    both: Traffic,
     /// The lane that is asked first.
     turn: usize,
     busy: Busy,
@@ -106,6 +113,8 @@ impl<D: Device> Way<D> {
         let mut way = Self {
             one: None,
             simple: [0; 4],
+            short: Short::No,
+            both: Traffic::NONE,
             turn: 0,
             busy: Busy::default(),
             geometry: shape::NOTHING,
@@ -176,11 +185,15 @@ impl<D: Device> Way<D> {
         self.simple = [0; 4];
         self.simple[Operation::Read as usize] = size;
         self.simple[Operation::Write as usize] = if geometry.read_only { 0 } else { size };
-        Ok((core::mem::replace(&mut self.plan, plan), given))
+        let old = core::mem::replace(&mut self.plan, plan);
+        self.know_branches();
+        self.shorten();
+        Ok((old, given))
     }
 
     /// Keeps how busy everything was.
     fn measure(&mut self, now: Option<Instant>) {
+        self.count_short();
         let measured = |busy: &Busy| Measured {
             in_flight: busy.in_flight(),
             nanos: busy.nanos(now),
@@ -210,6 +223,7 @@ impl<D: Device> Way<D> {
     /// Takes no more requests. [`change`](Self::change) takes them again.
     pub fn pause(&mut self) {
         (self.is_paused, self.simple) = (true, [0; 4]);
+        self.shorten();
     }
 
     /// Whether nothing is under way but what is kept back.
@@ -244,6 +258,23 @@ impl<D: Device> Way<D> {
             self.descend(TOP, (&request, request.offset), 0, now)?;
         }
         self.busy.started += 1;
+        self.shorten();
+        Ok(())
+    }
+
+    /// A simple request to where the way divides, and is not short.
+    #[inline(never)]
+    fn submit_divided(
+        &mut self,
+        request: Request,
+        offset: u64,
+        now: Instant,
+    ) -> Result<(), Refused> {
+        if request.token & OWN != 0 || request.crypto.is_some() {
+            return self.submit_closely(request, now);
+        }
+        self.divide(0, (&request, offset), (TOP, 0), now)?;
+        self.busy.started += 1;
         Ok(())
     }
 
@@ -263,18 +294,18 @@ impl<D: Device> Way<D> {
         None
     }
 
-    /// The next completion for the caller, where the way divides.
-    #[inline(always)]
+    /// The next completion for the caller, where the way divides and is not short.
+    #[inline(never)]
     fn poll_divided(&mut self, now: Instant) -> Option<Completion> {
         if self.ended.is_empty() {
             while let Some(lane) = self.lanes.get_mut(self.turn)
                 && let Some(completion) = lane.poll(now)
             {
                 if completion.token & OWN == 0 {
-                    return Some(completion);
+                    return self.deliver(completion);
                 }
                 match self.rise(completion) {
-                    Risen::Ended(completion) => return Some(completion),
+                    Risen::Ended(completion) => return self.deliver(completion),
                     Risen::Waits => {}
                     Risen::Above(part) => return self.poll_closely((Some(part), None), now),
                     Risen::Slowly(part) => return self.poll_closely((None, Some(part)), now),
@@ -288,6 +319,26 @@ impl<D: Device> Way<D> {
     /// with.
     #[inline(never)]
     fn poll_closely(
+        &mut self,
+        (part, ill): (Option<Completion>, Option<Completion>),
+        now: Instant,
+    ) -> Option<Completion> {
+        let completion = self.poll_everything((part, ill), now);
+        self.shorten();
+        if !matches!(self.short, Short::No) {
+            // There nobody rings for what was sent here.
+            self.ring(now);
+        }
+        match completion {
+            Some(completion) => self.deliver(completion),
+            None => {
+                self.busy.drained(now);
+                None
+            }
+        }
+    }
+
+    fn poll_everything(
         &mut self,
         (part, ill): (Option<Completion>, Option<Completion>),
         now: Instant,
@@ -353,18 +404,21 @@ impl<D: Device> Device for Way<D> {
             // A copy: what nobody else has the address of need not be in memory.
             return self.submit_closely(*request, now);
         }
-        let offset = offset.wrapping_add(self.plan.base);
+        let there = offset.wrapping_add(self.plan.base);
         if let Some(lane) = &mut self.one {
-            lane.device.submit(&Request { offset, ..*request }, now)?;
+            lane.device.submit(&Request { offset: there, ..*request }, now)?;
             self.plan.direct.count(request);
-        } else {
-            if request.token & OWN != 0 || request.crypto.is_some() {
-                return self.submit_closely(*request, now);
-            }
-            self.divide(0, (request, offset), (TOP, 0), now)?;
+            self.busy.started += 1;
+            return Ok(());
         }
-        self.busy.started += 1;
-        Ok(())
+        if request.crypto.is_some() {
+            return self.submit_closely(*request, now);
+        }
+        match self.short {
+            Short::Turns(turns) => self.submit_to_turn(turns, (request, there), now),
+            Short::Pair => self.submit_to_pair((request, there), now),
+            Short::No => self.submit_divided(*request, there, now),
+        }
     }
 
     #[inline]
@@ -380,20 +434,19 @@ impl<D: Device> Device for Way<D> {
 
     #[inline]
     fn poll(&mut self, now: Instant) -> Option<Completion> {
-        let completion = match &mut self.one {
-            Some(lane) => lane.device.poll(now),
-            None => self.poll_divided(now),
-        };
-        match &completion {
-            Some(completion) => {
-                self.busy.ended += 1;
-                if completion.result.is_err() {
-                    self.busy.failures += 1;
+        if let Some(lane) = &mut self.one {
+            return match lane.device.poll(now) {
+                Some(completion) => self.deliver(completion),
+                None => {
+                    self.busy.drained(now);
+                    None
                 }
-            }
-            None => self.busy.drained(now),
+            };
         }
-        completion
+        match self.short {
+            Short::No => self.poll_divided(now),
+            Short::Turns(_) | Short::Pair => self.poll_short(now),
+        }
     }
 
     fn poll_at(&self) -> Option<Instant> {

@@ -20,7 +20,7 @@ use alloc::sync::Arc;
 use flysch_api::command::NvmeStatus;
 use flysch_api::machine::{Instant, Machine};
 pub(crate) use flysch_script::Pending;
-use flysch_script::Script;
+use flysch_script::{Player, Script};
 use flysch_wire::nvme::registers::{Cap, Version};
 use flysch_wire::nvme::{AdminOpcode, Sqe, Status};
 
@@ -61,6 +61,25 @@ pub(crate) enum Answer {
     Value(u64),
     Reply(NvmeStatus),
     Failed(Cause),
+}
+
+impl From<u64> for Answer {
+    fn from(value: u64) -> Self {
+        Self::Value(value)
+    }
+}
+
+/// An answer as a number.
+impl TryFrom<Answer> for u64 {
+    type Error = Cause;
+
+    fn try_from(answer: Answer) -> Result<Self, Cause> {
+        match answer {
+            Answer::Value(value) => Ok(value),
+            Answer::Failed(cause) => Err(cause),
+            Answer::Reply(_) => unreachable!("no number where one was asked for"),
+        }
+    }
 }
 
 /// What is being waited for.
@@ -108,13 +127,20 @@ pub(crate) struct Core<M: Machine> {
     /// The present instant, and the next one to be polled at.
     pub(crate) now: Instant,
     pub(crate) at: Instant,
-    /// The wait between two looks, nanoseconds; it doubles.
-    patience: u64,
     script: Script<Answer, Action>,
 }
 
-/// First and longest wait between two looks, nanoseconds.
-const PATIENCE: (u64, u64) = (2_000, 1_000_000);
+/// The first wait between two looks, nanoseconds.
+const PATIENCE: u64 = 2_000;
+
+impl<M: Machine> Player for Core<M> {
+    type Answer = Answer;
+    type Wait = Action;
+
+    fn script(&mut self) -> &mut Script<Answer, Action> {
+        &mut self.script
+    }
+}
 
 impl<M: Machine> Core<M> {
     pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
@@ -132,8 +158,7 @@ impl<M: Machine> Core<M> {
             enabled: false,
             now: Instant::START,
             at: Instant::NEVER,
-            patience: PATIENCE.0,
-            script: Script::new(),
+            script: Script::new(PATIENCE),
         }
     }
 
@@ -257,42 +282,7 @@ impl<M: Machine> Core<M> {
 
     /// Asks to be polled again soon, at `deadline` at the latest.
     pub(crate) fn look_again(&mut self, deadline: Instant) {
-        self.at = self.now.after_nanos(self.patience).min(deadline);
-        self.patience = (self.patience * 2).min(PATIENCE.1);
-    }
-
-    /// The heart of every primitive that waits: the old answer, or a new action.
-    #[track_caller]
-    pub(crate) fn ask(&mut self, action: impl FnOnce(&mut Self) -> Action) -> Wait<Answer> {
-        if let Some(answer) = self.script.recall() {
-            return Ok(answer);
-        }
-        self.patience = PATIENCE.0;
-        let action = action(self);
-        Err(self.script.wait_for(action))
-    }
-
-    /// Does something with an effect once, however often the step is run; gives what it gave then.
-    #[track_caller]
-    pub(crate) fn once(&mut self, effect: impl FnOnce(&mut Self) -> u64) -> u64 {
-        match self.script.recall() {
-            Some(Answer::Value(value)) => value,
-            Some(_) => unreachable!("another answer where a value was written down"),
-            None => {
-                let value = effect(self);
-                self.script.write_down(Answer::Value(value));
-                value
-            }
-        }
-    }
-
-    /// As [`once`](Self::once), with nothing to tell.
-    #[track_caller]
-    pub(crate) fn effect(&mut self, effect: impl FnOnce(&mut Self)) {
-        self.once(|core| {
-            effect(core);
-            0
-        });
+        self.at = self.now.after_nanos(self.script.patience()).min(deadline);
     }
 
     /// Writes a register, once.
@@ -333,7 +323,7 @@ impl<M: Machine> Core<M> {
             value,
             deadline: core.now.after_nanos(timeout),
         })?;
-        Ok(number(answer).map(|value| value as u32))
+        Ok(u64::try_from(answer).map(|value| value as u32))
     }
 
     /// Waits.
@@ -355,7 +345,7 @@ impl<M: Machine> Core<M> {
     pub(crate) fn lanes_idle(&mut self) -> Wait<Result<u64, Cause>> {
         let timeout = u64::from(self.options.timeouts.abort_ms) * MS;
         let answer = self.ask(|core| Action::Idle { deadline: core.now.after_nanos(timeout) })?;
-        Ok(number(answer))
+        Ok(u64::try_from(answer))
     }
 
     /// Waits until every overdue command has ended.
@@ -364,16 +354,7 @@ impl<M: Machine> Core<M> {
         let timeout = u64::from(self.options.timeouts.abort_ms) * MS;
         let deadline = |core: &mut Self| core.now.after_nanos(timeout);
         let answer = self.ask(|core| Action::NoVictims { deadline: deadline(core) })?;
-        Ok(number(answer))
-    }
-}
-
-/// An answer as a number.
-fn number(answer: Answer) -> Result<u64, Cause> {
-    match answer {
-        Answer::Value(value) => Ok(value),
-        Answer::Failed(cause) => Err(cause),
-        Answer::Reply(_) => unreachable!("no number where one was asked for"),
+        Ok(u64::try_from(answer))
     }
 }
 

@@ -18,6 +18,7 @@ use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
+use flysch_script::Player;
 use flysch_wire::nvme::feature::{AsyncEventResult, event};
 use flysch_wire::nvme::registers::{CAP, CC, Cap, Cc, VS, Version};
 use flysch_wire::nvme::{AdminOpcode, Sqe, log};

@@ -7,6 +7,7 @@ use crate::quirks::Quirk;
 use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::nvme::command::{CreateCqFlags, CreateSqFlags, queue_and_size};
 use flysch_wire::nvme::feature::{AsyncEvents, QueueCounts};
 use flysch_wire::nvme::identify::{ALL_NAMESPACES, IdentifyController, IdentifyNamespace, ids};

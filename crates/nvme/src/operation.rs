@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use flysch_api::command::NvmeStatus;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
+use flysch_script::Player;
 use flysch_wire::nvme::registers::{CC, CSTS, Cc, Csts, shutdown};
 use flysch_wire::nvme::{AdminOpcode, Cns, Sqe, identify};
 

@@ -4,6 +4,7 @@
 use crate::control::{Core, Run};
 use crate::layout::{Layout, PAGE};
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::nvme::identify::oacs;
 use flysch_wire::nvme::registers::{CMB_ADDRESS_INVALID, CMBLOC, CMBMSC, CMBSTS, CMBSZ};
 use flysch_wire::nvme::registers::{CmbControl, CmbLoc, CmbSize, DOORBELLS, cq_head};

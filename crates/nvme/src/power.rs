@@ -3,6 +3,7 @@
 
 use crate::control::{Core, Run};
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::nvme::feature::{APST_BYTES, ApstEntry};
 use flysch_wire::nvme::{AdminOpcode, FeatureId, IdentifyController, Sqe};
 

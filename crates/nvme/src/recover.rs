@@ -23,6 +23,7 @@ use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
+use flysch_script::Player;
 use flysch_wire::nvme::registers::{CSTS, Csts, NSSR, SUBSYSTEM_RESET};
 use flysch_wire::nvme::{AdminOpcode, Sqe};
 

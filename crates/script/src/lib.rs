@@ -32,21 +32,20 @@ pub struct Script<A, W> {
     answers: Vec<(A, Place)>,
     cursor: usize,
     wait: Option<(W, Place)>,
+    /// The first wait between two looks and the next one, nanoseconds.
+    first: u64,
+    patience: u64,
 }
 
 /// Answers of an ordinary step.
 const PAGE: usize = 64;
-
-impl<A: Clone, W> Default for Script<A, W> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
+/// The longest wait between two looks, nanoseconds.
+const LONGEST: u64 = 1_000_000;
 
 impl<A: Clone, W> Script<A, W> {
-    /// A page without answers.
-    pub fn new() -> Self {
-        Self { answers: Vec::with_capacity(PAGE), cursor: 0, wait: None }
+    /// A page without answers; `first` is the first wait between two looks, nanoseconds.
+    pub fn new(first: u64) -> Self {
+        Self { answers: Vec::with_capacity(PAGE), cursor: 0, wait: None, first, patience: first }
     }
 
     /// Before the procedure is run again.
@@ -108,7 +107,16 @@ impl<A: Clone, W> Script<A, W> {
     pub fn wait_for(&mut self, wait: W) -> Pending {
         assert!(self.wait.is_none(), "a procedure asked while it was waiting");
         self.wait = Some((wait, Location::caller()));
+        self.patience = self.first;
         Pending
+    }
+
+    /// How long to leave what is waited for alone before the next look, nanoseconds: twice as
+    /// long each time, up to 1 ms.
+    pub fn patience(&mut self) -> u64 {
+        let now = self.patience;
+        self.patience = (now * 2).min(LONGEST);
+        now
     }
 
     /// What is waited for, taken out so that whoever looks after it may use everything else.
@@ -125,6 +133,63 @@ impl<A: Clone, W> Script<A, W> {
             None => self.wait = Some((waiting.what, waiting.place)),
         }
         came
+    }
+}
+
+/// Who plays procedures: an owner of everything they work on, their [`Script`] included.
+///
+/// From these primitives every owner makes its own: a register written once, a command sent and
+/// waited for.
+pub trait Player {
+    /// What is written down; a number among other things.
+    type Answer: Clone + From<u64> + TryInto<u64>;
+    /// What can be waited for.
+    type Wait;
+
+    /// The script being played.
+    fn script(&mut self) -> &mut Script<Self::Answer, Self::Wait>;
+
+    /// The heart of every primitive that waits: the old answer, or a new wait.
+    ///
+    /// # Errors
+    /// [`Pending`], if the question is a new one.
+    #[track_caller]
+    fn ask(&mut self, wait: impl FnOnce(&mut Self) -> Self::Wait) -> Result<Self::Answer, Pending> {
+        if let Some(answer) = self.script().recall() {
+            return Ok(answer);
+        }
+        let wait = wait(self);
+        Err(self.script().wait_for(wait))
+    }
+
+    /// Does something with an effect once, however often the step is run; gives what it gave then.
+    #[track_caller]
+    fn answer(&mut self, effect: impl FnOnce(&mut Self) -> Self::Answer) -> Self::Answer {
+        if let Some(answer) = self.script().recall() {
+            return answer;
+        }
+        let answer = effect(self);
+        self.script().write_down(answer.clone());
+        answer
+    }
+
+    /// As [`answer`](Self::answer), with a number for an answer.
+    #[track_caller]
+    fn once(&mut self, effect: impl FnOnce(&mut Self) -> u64) -> u64 {
+        let answer = self.answer(|player| effect(player).into());
+        match answer.try_into() {
+            Ok(number) => number,
+            Err(_) => unreachable!("another answer where a number was written down"),
+        }
+    }
+
+    /// As [`answer`](Self::answer), with nothing to tell.
+    #[track_caller]
+    fn effect(&mut self, effect: impl FnOnce(&mut Self)) {
+        self.once(|player| {
+            effect(player);
+            0
+        });
     }
 }
 
@@ -161,7 +226,7 @@ mod tests {
 
     /// Runs a procedure to its end; the n-th wait is answered with n.
     fn play<T>(mut run: impl FnMut(&mut Script<u32, u32>) -> Result<T, Pending>) -> T {
-        let mut script = Script::new();
+        let mut script = Script::new(2);
         let mut given = 0;
         loop {
             while let Some(mut waiting) = script.take_wait() {
@@ -219,7 +284,7 @@ mod tests {
 
     #[test]
     fn an_abandoned_step_leaves_nothing() {
-        let mut script: Script<u32, u32> = Script::new();
+        let mut script: Script<u32, u32> = Script::new(2);
         script.write_down(1);
         script.wait_for(2);
         script.abandon();

@@ -9,6 +9,7 @@ use crate::quirks::Correction;
 use crate::time::US;
 use crate::uic::UicCommand;
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::ufs::uic::{UicArgument1, UicOpcode};
 
 /// Most settings of one moment: a platform that never says `None` is stopped here.

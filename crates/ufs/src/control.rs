@@ -31,7 +31,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
 pub(crate) use flysch_script::Pending;
-use flysch_script::Script;
+use flysch_script::{Player, Script};
 use flysch_wire::ufs::registers::{Cap, McqCap, UTMRLCLR, UTMRLDBR, Ver};
 use flysch_wire::ufs::uic::{UicAttribute, UicOpcode};
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
@@ -77,6 +77,25 @@ pub(crate) enum Answer {
     Quirks(Correction<DeviceQuirks>),
     Bytes(Vec<u8>),
     Failed(Cause),
+}
+
+impl From<u64> for Answer {
+    fn from(value: u64) -> Self {
+        Self::Value(value)
+    }
+}
+
+/// An answer as a number.
+impl TryFrom<Answer> for u64 {
+    type Error = Cause;
+
+    fn try_from(answer: Answer) -> Result<Self, Cause> {
+        match answer {
+            Answer::Value(value) => Ok(value),
+            Answer::Failed(cause) => Err(cause),
+            _ => unreachable!("no number where one was asked for"),
+        }
+    }
 }
 
 /// What is being waited for.
@@ -145,13 +164,20 @@ pub(crate) struct Core<M: Machine> {
     /// The present instant, and the next one to be polled at.
     pub(crate) now: Instant,
     pub(crate) at: Instant,
-    /// The wait between two looks, nanoseconds; it doubles.
-    patience: u64,
     script: Script<Answer, Action<M>>,
 }
 
-/// First and longest wait between two looks at a register, nanoseconds.
-const PATIENCE: (u64, u64) = (2_000, 1_000_000);
+/// The first wait between two looks, nanoseconds.
+const PATIENCE: u64 = 2_000;
+
+impl<M: Machine> Player for Core<M> {
+    type Answer = Answer;
+    type Wait = Action<M>;
+
+    fn script(&mut self) -> &mut Script<Answer, Action<M>> {
+        &mut self.script
+    }
+}
 
 impl<M: Machine> Core<M> {
     pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
@@ -176,8 +202,7 @@ impl<M: Machine> Core<M> {
             signals: Signals::default(),
             now: Instant::START,
             at: Instant::NEVER,
-            patience: PATIENCE.0,
-            script: Script::new(),
+            script: Script::new(PATIENCE),
         }
     }
 
@@ -302,48 +327,7 @@ impl<M: Machine> Core<M> {
 
     /// Asks to be polled again soon, at `deadline` at the latest.
     pub(crate) fn look_again(&mut self, deadline: Instant) {
-        self.at = self.now.after_nanos(self.patience).min(deadline);
-        self.patience = (self.patience * 2).min(PATIENCE.1);
-    }
-
-    /// The heart of every primitive that waits: the old answer, or a new action.
-    #[track_caller]
-    pub(crate) fn ask(&mut self, action: impl FnOnce(&mut Self) -> Action<M>) -> Wait<Answer> {
-        if let Some(answer) = self.script.recall() {
-            return Ok(answer);
-        }
-        self.patience = PATIENCE.0;
-        let action = action(self);
-        Err(self.script.wait_for(action))
-    }
-
-    /// Does something with an effect once, however often the step is run; gives what it gave then.
-    #[track_caller]
-    pub(crate) fn answer(&mut self, effect: impl FnOnce(&mut Self) -> Answer) -> Answer {
-        if let Some(answer) = self.script.recall() {
-            return answer;
-        }
-        let answer = effect(self);
-        self.script.write_down(answer.clone());
-        answer
-    }
-
-    /// As [`answer`](Self::answer), with a number for an answer.
-    #[track_caller]
-    pub(crate) fn once(&mut self, effect: impl FnOnce(&mut Self) -> u64) -> u64 {
-        match self.answer(|core| Answer::Value(effect(core))) {
-            Answer::Value(value) => value,
-            _ => unreachable!("another answer where a value was written down"),
-        }
-    }
-
-    /// As [`answer`](Self::answer), with nothing to tell.
-    #[track_caller]
-    pub(crate) fn effect(&mut self, effect: impl FnOnce(&mut Self)) {
-        self.once(|core| {
-            effect(core);
-            0
-        });
+        self.at = self.now.after_nanos(self.script.patience()).min(deadline);
     }
 
     /// Keeps a word of what went wrong.
@@ -355,10 +339,7 @@ impl<M: Machine> Core<M> {
     /// Writes a register, once.
     #[track_caller]
     pub(crate) fn write(&mut self, register: u32, value: u32) {
-        self.once(|core| {
-            core.machine.write32(register, value);
-            0
-        });
+        self.effect(|core| core.machine.write32(register, value));
     }
 
     /// Reads a register, once.
@@ -384,7 +365,7 @@ impl<M: Machine> Core<M> {
             value,
             deadline: core.now.after_nanos(timeout),
         })?;
-        Ok(number(answer).map(|value| value as u32))
+        Ok(u64::try_from(answer).map(|value| value as u32))
     }
 
     /// Waits.
@@ -406,7 +387,7 @@ impl<M: Machine> Core<M> {
     pub(crate) fn lanes_idle(&mut self) -> Wait<Result<u64, Cause>> {
         let timeout = u64::from(self.options.timeouts.clear_ms) * MS;
         let answer = self.ask(|core| Action::Idle { deadline: core.now.after_nanos(timeout) })?;
-        Ok(number(answer))
+        Ok(u64::try_from(answer))
     }
 
     /// Does something to lane 0, once.
@@ -427,7 +408,7 @@ impl<M: Machine> Core<M> {
             let deadline = core.now.after_nanos(timeout);
             Action::Uic(UicAction::new(command, deadline))
         })?;
-        Ok(number(answer).map(|value| value as u32))
+        Ok(u64::try_from(answer).map(|value| value as u32))
     }
 
     /// Reads an attribute of this end of the link.
@@ -478,7 +459,7 @@ impl<M: Machine> Core<M> {
             let deadline = core.now.after_nanos(timeout);
             Action::Task(TaskAction::new(function, lun, tag, deadline))
         })?;
-        match number(answer) {
+        match u64::try_from(answer) {
             Ok(response) => Ok(Ok(ServiceResponse::from_bits(response as u8))),
             Err(cause @ Cause::TaskTimeout(_)) => {
                 self.write(UTMRLCLR, !task::SLOT);
@@ -503,14 +484,5 @@ impl<M: Machine> Core<M> {
             Ok(response) => Err(Cause::Task(response)),
             Err(cause) => Err(cause),
         })
-    }
-}
-
-/// An answer as a number.
-pub(crate) fn number(answer: Answer) -> Result<u64, Cause> {
-    match answer {
-        Answer::Value(value) => Ok(value),
-        Answer::Failed(cause) => Err(cause),
-        _ => unreachable!("no number where one was asked for"),
     }
 }

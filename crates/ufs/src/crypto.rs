@@ -11,6 +11,7 @@ use crate::Error;
 use crate::control::{Core, Run, Stop};
 use crate::keys::{CryptoEngine, CryptoKey};
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 
 impl<M: Machine> Core<M> {
     /// Puts a key into a slot, in place of the one that is there.

@@ -9,6 +9,7 @@
 use crate::control::{Core, Run};
 use crate::query::Query;
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::ufs::query::{
     AttributeId, BackgroundOpStatus, ExceptionEvents, FlagId, temperature_celsius,
 };

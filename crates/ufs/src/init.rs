@@ -16,6 +16,7 @@ use crate::time::{MS, US};
 use crate::uic::UicCommand;
 use crate::{Cause, Error};
 use flysch_api::machine::{DmaRegion, Machine};
+use flysch_script::Player;
 use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
 use flysch_wire::ufs::query::{AttributeId, DescriptorId, FlagId, QueryOpcode};
 use flysch_wire::ufs::registers::{

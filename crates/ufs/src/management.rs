@@ -12,6 +12,7 @@ use crate::time::MS;
 use alloc::vec;
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::scsi::SenseKey;
 use flysch_wire::ufs::registers::{UTRLCLR, UTRLDBR};
 use flysch_wire::ufs::rpmb::AdvancedRpmb;

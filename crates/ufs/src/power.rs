@@ -15,6 +15,7 @@ use crate::time::{MS, US};
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
+use flysch_script::Player;
 use flysch_wire::ufs::registers::{AHIT, Ahit};
 use flysch_wire::ufs::uic::{
     HsAdaptType, HsSeries, LinkMode, PaPowerMode, UicAttribute, UicResult,

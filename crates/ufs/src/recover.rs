@@ -18,7 +18,7 @@
 //! PA_INIT at 3; other UIC errors are logged and the link is tested with NOP OUT. A reset of the
 //! line leaves the link working in its lowest speed: the speed is looked at and restored.
 
-use crate::control::{Action, Core, Run, Stop, number};
+use crate::control::{Action, Core, Run, Stop};
 use crate::history::ErrorKind;
 use crate::init::BringUp;
 use crate::layout::ENTRY;
@@ -30,6 +30,7 @@ use crate::{Cause, Error};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
+use flysch_script::Player;
 use flysch_wire::ufs::registers::{
     CleanUpResult, HCS, Hcs, IS, Interrupts, SqCti, SqRtc, SqRts, UECDL, UECDME, UECN, UECPA, UECT,
     UTRLDBR, UecDl, UecDme, UecPa, mcq,
@@ -396,7 +397,7 @@ impl<M: Machine> Core<M> {
             slot: victim.slot,
             deadline: core.now.after_nanos(patience),
         })?;
-        Ok(settled(cleaned, number(came)))
+        Ok(settled(cleaned, u64::try_from(came)))
     }
 
     /// How long to wait for the completion entry of a command that was cleaned up.
@@ -521,7 +522,7 @@ impl<M: Machine> Core<M> {
         let patience = self.entry_patience(cleaned);
         let came =
             self.ask(|core| Action::ManagementEntry { deadline: core.now.after_nanos(patience) })?;
-        Ok(settled(cleaned, number(came)))
+        Ok(settled(cleaned, u64::try_from(came)))
     }
 }
 

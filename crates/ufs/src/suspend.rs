@@ -14,6 +14,7 @@ use crate::shared::order;
 use crate::uic::UicCommand;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
+use flysch_script::Player;
 use flysch_wire::ufs::query::{AttributeId, WriteBoosterFlushStatus};
 use flysch_wire::ufs::uic::UicOpcode;
 

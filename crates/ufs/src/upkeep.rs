@@ -9,6 +9,7 @@ use crate::query::Query;
 use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
+use flysch_script::Player;
 use flysch_wire::ufs::descriptor::{ExtendedFeatures, HealthDescriptor, UfsFeatures};
 use flysch_wire::ufs::query::{
     AttributeId, DescriptorId, FlagId, PurgeStatus, QueryResult, RefreshMethod, RefreshStatus,

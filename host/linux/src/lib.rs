@@ -1,6 +1,7 @@
-//! Linux's MTD character devices (`/dev/mtdN`, `/dev/mtdNro`) as raw flash.
+//! Linux's own devices: its block layer as a [`disk`], and its MTD character devices
+//! (`/dev/mtdN`, `/dev/mtdNro`) as raw flash.
 //!
-//! The kernel's driver corrects bit errors and keeps the bad-block table; this door asks it and
+//! Of raw flash the kernel's driver corrects bit errors and keeps the bad-block table; this door asks it and
 //! passes on what it says. Reading goes through `MEMREAD` (Linux 6.1 and later), which tells the
 //! corrected bits of each request; with older kernels, and on flash without error correction,
 //! through plain reads and the device's counters (`ECCGETSTATS`). Facts come from
@@ -12,6 +13,7 @@
 #![deny(missing_docs)]
 
 mod device;
+pub mod disk;
 mod facts;
 mod ioctl;
 

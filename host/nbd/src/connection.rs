@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use flysch_api::block::Error;
+use flysch_api::machine::DmaRegion;
+use flysch_export::{Counts, Job, Kind, Range, Transfer};
 
 use crate::Export;
 use crate::handshake::{ALLOCATION_ID, Handshake, Progress, Refusal};
-use crate::jobs::{Client, Job, Kind};
 use crate::wire::{EXTENDED_REQUEST_BYTES, Errno, Form, REQUEST_BYTES, Request, command as cmd};
 
 /// Most requests of a client that are under way.
@@ -46,35 +47,37 @@ pub enum Ended {
     Stopped,
 }
 
-/// What a client did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Reads.
-    pub reads: u64,
-    /// Writes, zeroes among them.
-    pub writes: u64,
-    /// Flushes.
-    pub flushes: u64,
-    /// Trims.
-    pub trims: u64,
-    /// Requests that were answered with an error.
-    pub failed: u64,
-    /// Bytes read.
-    pub bytes_read: u64,
-    /// Bytes written.
-    pub bytes_written: u64,
+/// A client, by a number that no other gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Client(pub(crate) u64);
+
+/// A request that is under way: whose it is, and its data.
+#[derive(Debug)]
+pub struct Call {
+    pub(crate) client: Client,
+    request: Request,
+    /// Of a read its reply, of a write its payload; the data starts at `base`.
+    bytes: Vec<u8>,
+    base: usize,
 }
 
-impl Counts {
-    /// Adds what another one did.
-    pub fn add(&mut self, other: &Self) {
-        self.reads += other.reads;
-        self.writes += other.writes;
-        self.flushes += other.flushes;
-        self.trims += other.trims;
-        self.failed += other.failed;
-        self.bytes_read += other.bytes_read;
-        self.bytes_written += other.bytes_written;
+impl Transfer for Call {
+    fn gather(&self, from: u64, memory: &DmaRegion, to: usize, length: usize) -> Result<(), Error> {
+        let from = self.base + from as usize;
+        memory.write(to, &self.bytes[from..from + length]);
+        Ok(())
+    }
+
+    fn scatter(
+        &mut self,
+        to: u64,
+        memory: &DmaRegion,
+        from: usize,
+        length: usize,
+    ) -> Result<(), Error> {
+        let to = self.base + to as usize;
+        memory.read(from, &mut self.bytes[to..to + length]);
+        Ok(())
     }
 }
 
@@ -283,7 +286,7 @@ impl Connection {
     pub(crate) fn receive(
         &mut self,
         context: &Context<'_>,
-        mut add: impl FnMut(Job),
+        mut add: impl FnMut(Job<Call>),
     ) -> Result<bool, Ended> {
         let mut moved = false;
         while self.wants_input() {
@@ -329,7 +332,7 @@ impl Connection {
     fn take_one(
         &mut self,
         context: &Context<'_>,
-        add: &mut impl FnMut(Job),
+        add: &mut impl FnMut(Job<Call>),
     ) -> Result<bool, Ended> {
         let form = match &mut self.phase {
             Phase::Options(handshake) => {
@@ -393,7 +396,7 @@ impl Connection {
         request: Request,
         payload: Vec<u8>,
         context: &Context<'_>,
-        add: &mut impl FnMut(Job),
+        add: &mut impl FnMut(Job<Call>),
     ) {
         let Phase::Requests { form, tells_allocation } = self.phase else { return };
         if let Err((errno, line)) = check(&request, context, tells_allocation) {
@@ -418,36 +421,31 @@ impl Connection {
         self.under_way += 1;
         self.bytes_under_way += bytes.0.len() as u64;
         // Where and how long means nothing to a flush.
-        let request = match kind {
-            Kind::Flush => Request { offset: 0, length: 0, ..request },
-            _ => request,
+        let (offset, length) = match kind {
+            Kind::Flush => (0, 0),
+            _ => (request.offset, request.length),
         };
-        add(Job::new(self.client, request, kind, bytes, context.block));
+        let force_unit_access = request.flags & cmd::FUA != 0;
+        let (bytes, base) = bytes;
+        let call = Call { client: self.client, request, bytes, base };
+        add(Job::new(call, kind, Range { offset, length, force_unit_access }, context.block));
     }
 
     /// A job of it is over.
-    pub(crate) fn finish(&mut self, mut job: Job) {
+    pub(crate) fn finish(&mut self, job: Job<Call>) {
+        let (kind, failed) = (job.kind(), job.failed);
+        let Call { request, mut bytes, .. } = job.transfer;
         self.under_way -= 1;
-        self.bytes_under_way -= job.bytes.len() as u64;
+        self.bytes_under_way -= bytes.len() as u64;
         let Phase::Requests { form, .. } = self.phase else { return };
-        let request = job.request;
-        if let Some(error) = job.failed {
+        if let Some(error) = failed {
             self.counts.failed += 1;
             return self.put(form.failed(&request, errno(error, &request), &error.to_string()));
         }
-        match request.command {
-            cmd::READ => {
-                self.counts.reads += 1;
-                self.counts.bytes_read += request.length;
-                form.finish_read(&request, &mut job.bytes);
-                return self.put(job.bytes);
-            }
-            cmd::WRITE | cmd::WRITE_ZEROES => {
-                self.counts.writes += 1;
-                self.counts.bytes_written += request.length;
-            }
-            cmd::TRIM => self.counts.trims += 1,
-            _ => self.counts.flushes += 1,
+        self.counts.done(kind, request.length);
+        if kind == Kind::Read {
+            form.finish_read(&request, &mut bytes);
+            return self.put(bytes);
         }
         self.put(form.done(&request));
     }

@@ -10,12 +10,9 @@
 //! | `wire` | messages: bytes and values, nothing else |
 //! | `handshake` | options: what client and server agree on |
 //! | `connection` | one client: what it sent, what it is owed, its limits |
-//! | `jobs` | requests as reads and writes of the device, cut into pieces that are in flight together |
-//! | `server` | sockets, clients and the device in one loop |
+//! | `server` | sockets and their clients, as `flysch-export`'s loop wants them |
 //!
-//! One thread serves all, as it owns the device's lane: no lock, one copy of the data between
-//! socket and device memory. What does not begin or end at a block is read, changed and written
-//! back, while nothing else writes there.
+//! One thread serves all: one copy of the data between socket and device memory.
 //!
 //! Everything a client sends is hostile: lengths, offsets and names are checked before use, what
 //! it may have under way is bounded, and whatever it does ends no connection but its own.
@@ -23,16 +20,15 @@
 
 mod connection;
 mod handshake;
-mod jobs;
 mod server;
 pub mod wire;
 
 #[cfg(test)]
 mod tests;
 
-pub use connection::{Counts, Ended};
+pub use connection::{Call, Ended};
 pub use handshake::Refusal;
-pub use server::{Event, Handle, Listener, Server};
+pub use server::{Event, Listener, Server};
 
 use flysch_api::block::Geometry;
 use wire::{Form, transmission};

@@ -11,9 +11,10 @@ use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused,
 use flysch_api::data::{Data, SegmentLimits};
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
 use flysch_api::trace::Passage;
+use flysch_export::Handle;
 
 use crate::wire::{self, Errno, Fields, Form, command as cmd, option, reply};
-use crate::{Event, Export, Handle, Listener, Server};
+use crate::{Event, Export, Listener, Server};
 
 /// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -146,7 +147,7 @@ impl Bench {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = Listener::Unix(UnixListener::bind(&path).unwrap());
-        let server = Server::new(vec![listener]).unwrap();
+        let server = flysch_export::Server::new().unwrap();
         let handle = server.handle();
         let (sender, log) = channel();
         let thread = std::thread::spawn(move || {
@@ -154,7 +155,9 @@ impl Bench {
             let export = Export::new(disk.geometry(), "disk", "a disk");
             let tell = |event: &Event| drop(sender.send(format!("{event:?}")));
             let clock = Ticks(std::cell::Cell::new(0));
-            server.run(&export, &mut disk, &clock, tell).unwrap();
+            let listeners = [listener];
+            let mut clients = Server::new(&listeners, &export, tell).unwrap();
+            server.run(&mut clients, &mut disk, &clock).unwrap();
             disk.content
         });
         Self { path, handle, thread: Some(thread), log, _folder: folder }

@@ -55,7 +55,7 @@ pub enum Error {
     },
     /// A QEMU without the client of devices that other processes serve.
     #[error(
-        "QEMU {version} (`{}`) knows no vfio-user: QEMU 11 or newer does",
+        "QEMU {version} (`{}`) knows no vfio-user: QEMU 11 or newer does, name one in FLYSCH_QEMU",
         program.display()
     )]
     NoClient {

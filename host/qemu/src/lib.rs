@@ -14,12 +14,14 @@
 //! | `qtest` | the text protocol over a socket |
 //! | `pci` | find the controller, give it an address and bus mastering |
 //! | `image` | memory and files behind logical units |
+//! | `guest` | the same devices in a machine that boots an operating system of its own |
 //!
 //! When QEMU ends in the middle of the work, registers read all ones from then on, which a driver
 //! takes for a controller that is gone; [`Machine::ended`] tells why.
 #![deny(missing_docs)]
 
 mod error;
+mod guest;
 mod image;
 mod memory;
 mod nvme;
@@ -42,11 +44,12 @@ use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, MixedRegisters, R
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 pub use error::{Error, ImageFault};
+pub use guest::{Boot, Device, Guest};
 pub use nvme::NvmeDevice;
 pub use version::Version;
 
 use image::{Created, Store};
-use process::{Arguments, Process};
+use process::{Arguments, Process, Terminal};
 use qtest::{Broken, Link};
 
 /// Logical block size of QEMU's UFS logical units, bytes.
@@ -230,8 +233,8 @@ impl Machine {
         let firmware = memory::halting_firmware()?;
         let mut list = arguments(&ram, &theirs, &firmware);
         match &served {
-            Some(served) => served_device(&mut list, served),
-            None => own_device(&mut list, options, &stores),
+            Some(served) => served_device(&mut list, served, SLOT),
+            None => own_device(&mut list, options, &stores, SLOT),
         }
         let mut inherited = vec![theirs, firmware, ram.into_descriptor()];
         let mut created = Vec::new();
@@ -239,7 +242,7 @@ impl Machine {
             inherited.push(store.descriptor);
             created.extend(store.created);
         }
-        let process = Process::start(&program, list.into_vec(), inherited)?;
+        let process = Process::start(&program, list.into_vec(), inherited, Terminal::None)?;
         let ear = ours.try_clone().map_err(system("duplicating a socket"))?;
         let mut link = Link::new(ours).map_err(system("setting up the qtest socket"))?;
         let window = pci::attach(&mut link, options.controller)
@@ -552,20 +555,26 @@ fn arguments(ram: &memory::GuestMemory, socket: &OwnedFd, firmware: &OwnedFd) ->
     list
 }
 
+/// Where a device is on its bus; `None` leaves it to QEMU.
+type Slot = Option<u32>;
+
+/// Where [`pci`] looks for the device.
+const SLOT: Slot = Some(pci::SLOT);
+
 /// What is served at `socket`.
-fn served_device(list: &mut Arguments, socket: &str) {
-    let slot = pci::SLOT;
+fn served_device(list: &mut Arguments, socket: &str, slot: Slot) {
+    let place = slot.map_or_else(String::new, |slot| format!("\"addr\":\"{slot}\","));
     list.option(
         "-device",
         format!(
-            r#"{{"driver":"vfio-user-pci","bus":"pcie.0","addr":"{slot}",
+            r#"{{"driver":"vfio-user-pci","bus":"pcie.0",{place}
                 "socket":{{"type":"unix","path":"{socket}"}}}}"#
         ),
     );
 }
 
 /// QEMU's own device with its logical units.
-fn own_device(list: &mut Arguments, options: &Options, stores: &[Store]) {
+fn own_device(list: &mut Arguments, options: &Options, stores: &[Store], slot: Slot) {
     let second = match options.controller {
         Controller::Nvme(device) if device.controllers == 2 => {
             list.option("-device", "nvme-subsys,id=sub0,nqn=flysch");
@@ -573,7 +582,7 @@ fn own_device(list: &mut Arguments, options: &Options, stores: &[Store]) {
         }
         _ => None,
     };
-    list.option("-device", controller_device(options));
+    list.option("-device", controller_device(options, slot));
     if let Some(second) = second {
         list.option("-device", second);
     }
@@ -594,8 +603,11 @@ fn own_device(list: &mut Arguments, options: &Options, stores: &[Store]) {
 }
 
 /// The controller of the command line.
-fn controller_device(options: &Options) -> String {
-    let place = format!("id=host0,bus=pcie.0,addr={}", pci::SLOT);
+fn controller_device(options: &Options, slot: Slot) -> String {
+    let mut place = "id=host0,bus=pcie.0".to_owned();
+    if let Some(slot) = slot {
+        place += &format!(",addr={slot}");
+    }
     match (options.controller, options.queues) {
         (Controller::Ufs, 0) => format!("ufs,{place}"),
         (Controller::Ufs, queues) => format!("ufs,{place},mcq=true,mcq-maxq={queues}"),

@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -85,6 +85,15 @@ pub(crate) fn version(program: &Path) -> Result<Version, Error> {
     })
 }
 
+/// Where a QEMU's own terminal is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Terminal {
+    /// Nowhere.
+    None,
+    /// Ours: it reads and writes it, and Ctrl-C there reaches it.
+    Ours,
+}
+
 /// A running QEMU.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -102,17 +111,16 @@ impl Process {
         program: &Path,
         arguments: Vec<OsString>,
         inherited: Vec<OwnedFd>,
+        terminal: Terminal,
     ) -> Result<Self, Error> {
         let words = shared_memory("QEMU's messages", 0)?;
         let system = |what| move |cause| Error::System { what, cause };
         let copy = words.try_clone().map_err(system("duplicating a descriptor"))?;
         let mut command = Command::new(program);
-        command
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::from(copy))
-            .process_group(0);
+        command.args(arguments).stderr(Stdio::from(copy));
+        if terminal == Terminal::None {
+            command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0);
+        }
         die_with_parent(&mut command, inherited);
         let (stop, stopped) = mpsc::channel::<()>();
         let (started, start) = mpsc::channel();
@@ -139,17 +147,22 @@ impl Process {
         self.child.lock().unwrap_or_else(PoisonError::into_inner).id()
     }
 
+    /// How QEMU ended, if it has.
+    pub(crate) fn status(&self) -> Option<ExitStatus> {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        child.try_wait().ok().flatten()
+    }
+
     /// How QEMU ended, in words, if it did within [`REAP_TIMEOUT`].
     pub(crate) fn ending(&self) -> Option<String> {
-        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = Instant::now() + REAP_TIMEOUT;
         loop {
-            match child.try_wait() {
-                Ok(Some(status)) => return Some(status.to_string()),
-                Ok(None) if Instant::now() < deadline => {
+            match self.status() {
+                Some(status) => return Some(status.to_string()),
+                None if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(1));
                 }
-                _ => return None,
+                None => return None,
             }
         }
     }
@@ -177,11 +190,12 @@ impl Drop for Process {
     }
 }
 
-/// Kills a child that leads its own process group, with everything in that group, and reaps it.
+/// Kills a child, with everything in the process group that it leads, and reaps it.
 fn kill_group(child: &mut Child) {
     if matches!(child.try_wait(), Ok(Some(_))) {
         return;
     }
+    let _ = child.kill();
     if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
         let _ = rustix::process::kill_process_group(group, Signal::KILL);
     }
@@ -219,6 +233,10 @@ pub(crate) struct Arguments(Vec<OsString>);
 impl Arguments {
     pub(crate) fn flag(&mut self, flag: &str) {
         self.0.push(flag.into());
+    }
+
+    pub(crate) fn extend(&mut self, more: impl IntoIterator<Item = OsString>) {
+        self.0.extend(more);
     }
 
     pub(crate) fn option(&mut self, flag: &str, value: impl AsRef<OsStr>) {

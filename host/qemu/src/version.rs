@@ -23,6 +23,9 @@ impl fmt::Display for Version {
 }
 
 impl Version {
+    /// That of a QEMU that does not tell.
+    pub(crate) const UNKNOWN: Self = Self { major: 0, minor: 0, micro: 0 };
+
     /// Reads the first line of `qemu --version`.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let rest = text.lines().next()?.strip_prefix("QEMU emulator version ")?;

@@ -76,3 +76,21 @@ fn a_signal_ends_it_and_what_is_in_the_way_is_told() {
     assert!(server.wait().unwrap().code().is_some());
     assert_eq!(names(folder), 0, "the sockets are gone");
 }
+
+#[test]
+fn a_guest_is_refused_devices_that_it_cannot_have() {
+    let folder = tempfile::tempdir().unwrap();
+    for (words, says) in [
+        ("--on null", "only a modelled device can be served"),
+        ("--on ufs,clock=virtual", "leave `clock=` out"),
+        ("--on ufs@qemu --on nvme@qemu", "--on nvme@qemu: a guest has one of QEMU's own"),
+        ("--share nowhere", "--share nowhere: no folder"),
+        ("--memory 4G", "between 256M and 2047M work"),
+        ("--kernel 2.4", "possible values: release, backports"),
+    ] {
+        let ran = run_in(&format!("lab linux {words} -- true"), folder.path());
+        assert_eq!(ran.status, 2, "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{words}: {}", ran.stderr);
+    }
+    assert_eq!(names(folder.path()), 0, "nothing was made");
+}

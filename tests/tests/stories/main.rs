@@ -12,6 +12,7 @@ mod cli_emmc;
 mod cli_errors;
 mod cli_export;
 mod cli_interrupt;
+mod cli_linux;
 mod cli_nvme;
 mod cli_output;
 mod cli_serve;

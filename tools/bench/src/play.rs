@@ -59,6 +59,8 @@ pub struct Demand {
     pub depth: u32,
     /// Bytes of buffers, all workers.
     pub memory: u64,
+    /// Whether any of them writes or trims.
+    pub writes: bool,
 }
 
 impl Demand {
@@ -72,12 +74,14 @@ impl Demand {
                 sum.workers = sum.workers.saturating_add(count);
                 sum.depth = sum.depth.saturating_add(depth);
                 let stride = runner::buffers::stride(work);
+                sum.writes |= work.writes();
                 sum.memory = sum.memory.saturating_add(stride.saturating_mul(u64::from(depth)));
             }
             Self {
                 workers: most.workers.max(sum.workers),
                 depth: most.depth.max(sum.depth),
                 memory: most.memory.max(sum.memory),
+                writes: most.writes || sum.writes,
             }
         })
     }
@@ -289,7 +293,13 @@ mod tests {
     fn demand_is_that_of_the_widest_stage() {
         let text = "[a]\nioengine=libaio\nnumjobs=3\niodepth=4\nbs=6000\n[b]\nstonewall\nbs=1m\n";
         let file = JobFile::parse(text, Path::new("test.fio"), &[]).unwrap();
-        assert_eq!(Demand::of(&file), Demand { workers: 3, depth: 12, memory: 1 << 20 });
+        let widest = Demand { workers: 3, depth: 12, memory: 1 << 20, writes: false };
+        assert_eq!(Demand::of(&file), widest);
+        for (rw, writes) in [("randwrite", true), ("randtrim", true), ("randrw", true)] {
+            let text = format!("[a]\nrw=read\n[b]\nrw={rw}\n");
+            let file = JobFile::parse(&text, Path::new("test.fio"), &[]).unwrap();
+            assert_eq!(Demand::of(&file).writes, writes, "{rw}");
+        }
     }
 
     #[test]

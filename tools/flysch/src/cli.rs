@@ -6,7 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{ata, bench, cam, copy, emmc, export, geom, gstat, image, nvme, pci, serve, ufs};
+use crate::{ata, bench, cam, copy, emmc, export, geom, gstat, image, lab, nvme, pci, serve, ufs};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -56,6 +56,8 @@ pub(crate) enum Command {
     Serve(serve::Arguments),
     /// Do things to a device that is served: faults, power cuts, removal.
     ServeCtl(serve::ControlArguments),
+    /// Boot Linux on modelled devices, or QEMU's: its own drivers drive them.
+    Lab(lab::Arguments),
     /// List the kinds of target and their keys.
     Targets,
     /// Print a completion script for a shell.

@@ -1,15 +1,18 @@
-//! `flysch export`: the disk of a target for programs and machines that speak NBD.
+//! `flysch export`: the disk of a target for programs and machines, over NBD or vhost-user.
 
 use std::fmt;
 use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use flysch_api::block::{Device, Geometry};
 use flysch_api::machine::Clock;
+use flysch_export::{Counts, Event, Server};
 use flysch_files::SocketFile;
-use flysch_nbd::{Counts, Event, Export, Listener, Server};
+use flysch_nbd::{Export, Listener};
 use flysch_rig::{Needs, Visitor, blocks, size};
+use flysch_vhost_user::Disk as VirtioDisk;
 use serde_json::{Value, json};
 
 use crate::cleanup;
@@ -19,8 +22,11 @@ use crate::output::{self, Output};
 
 /// Options of `flysch export`.
 #[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("door").required(true).args(["nbd", "vhost_user"]))]
 #[command(after_help = "\
-Every client sees the same disk: QEMU, qemu-img, nbdcopy, fio's nbd engine, Linux's nbd-client.
+Every client of NBD sees the same disk: QEMU, qemu-img, nbdcopy, fio's nbd engine, Linux's
+nbd-client. vhost-user is for one virtual machine, whose virtio disk it is; its memory must be
+shared.
 The command ends by SIGTERM or Ctrl-C: what is under way is finished, and the disk is flushed.
 Whoever reaches the socket may read and write the disk: TCP is not encrypted and asks nobody who
 he is, so listen on 127.0.0.1 or in a network you trust.
@@ -28,15 +34,23 @@ Examples:
   flysch export ufs,image=lu0.img --nbd unix:disk.sock
   qemu-img convert -O raw 'nbd+unix:///?socket=disk.sock' copy.img
   flysch export rig.toml:mirror/gm0 --nbd unix:disk.sock
-  flysch export file:disk.img --nbd tcp:127.0.0.1:10809 --name disk --read-only")]
+  flysch export file:disk.img --nbd tcp:127.0.0.1:10809 --name disk --read-only
+  flysch export nvme,size=4G --vhost-user vub.sock
+  qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=m0,size=1G,share=on \\
+    -machine memory-backend=m0 -chardev socket,id=c0,path=vub.sock,reconnect-ms=500 \\
+    -device vhost-user-blk-pci,chardev=c0,num-queues=2 ...")]
 pub(crate) struct Arguments {
     /// What to export: a target, which `flysch targets` lists, or a provider of a rig.
     #[arg(value_name = "TARGET|RIG:PROVIDER")]
     target: On,
     /// Where clients connect: `unix:PATH` or `tcp:HOST:PORT`; may be given more than once.
-    #[arg(long, value_name = "WHERE", required = true)]
+    #[arg(long, value_name = "WHERE")]
     nbd: Vec<Place>,
-    /// The export's name; clients that give none get it as well.
+    /// A socket for the virtio disk of a virtual machine (vhost-user-blk).
+    #[arg(long, value_name = "PATH")]
+    vhost_user: Option<PathBuf>,
+    /// The export's name; clients that give none get it as well. To a machine it is the serial
+    /// number, of which it sees 20 bytes.
     #[arg(long, value_name = "NAME", default_value = "", value_parser = parse_name)]
     name: String,
     /// Refuse writes.
@@ -84,25 +98,21 @@ fn parse_name(text: &str) -> Result<String, String> {
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     // The sockets first: if one is taken, no image is made.
     let mut files = Vec::new();
-    let mut listeners = Vec::new();
-    let mut places = Vec::new();
-    for place in &arguments.nbd {
-        let (listener, place) = listen(place, &mut files)?;
-        listeners.push(listener);
-        places.push(place);
-    }
+    let (door, places) = Door::open(arguments, &mut files)?;
     let mut stack = Disk::open(&arguments.target, &needs(), None)?;
-    let server = Server::new(listeners).map_err(Failure::failed)?;
+    let server = Server::new().map_err(Failure::failed)?;
     let handle = server.handle();
     cleanup::end_by(move || handle.stop());
     let geometry = stack.geometry();
     let geometry = Geometry { read_only: geometry.read_only || arguments.read_only, ..geometry };
-    let export = Export::new(&geometry, &arguments.name, stack.description());
-    tell(output, &ready(&export, &places))?;
-    let (counts, served) = stack.visit(Serve { server: &server, export: &export, output });
+    tell(output, &ready(&geometry, &door, &arguments.name, &places))?;
+    let description = stack.description().to_owned();
+    let (name, description) = (arguments.name.as_str(), description.as_str());
+    let serve = Serve { server: &server, door: &door, geometry, name, description, output };
+    let (counts, served) = stack.visit(serve);
     drop(files);
     served.map_err(|failure| failure.behind(stack.description(), stack.failure()))?;
-    if !export.read_only {
+    if !geometry.read_only {
         stack.blocks().flush().map_err(Failure::failed)?;
     }
     stack.keep();
@@ -131,16 +141,52 @@ fn listen(place: &Place, files: &mut Vec<SocketFile>) -> Result<(Listener, Place
     }
 }
 
-fn ready(export: &Export, places: &[Place]) -> Value {
-    json!({
+/// What clients speak, and where they come from.
+enum Door {
+    Nbd(Vec<Listener>),
+    VhostUser(UnixListener),
+}
+
+impl Door {
+    /// Opens the sockets; where they are in the end.
+    fn open(
+        arguments: &Arguments,
+        files: &mut Vec<SocketFile>,
+    ) -> Result<(Self, Vec<String>), Failure> {
+        if let Some(path) = &arguments.vhost_user {
+            let (file, listener) = SocketFile::bind(path).map_err(Failure::failed)?;
+            files.push(file);
+            return Ok((Self::VhostUser(listener), vec![path.display().to_string()]));
+        }
+        let mut listeners = Vec::new();
+        let mut places = Vec::new();
+        for place in &arguments.nbd {
+            let (listener, place) = listen(place, files)?;
+            listeners.push(listener);
+            places.push(place.to_string());
+        }
+        Ok((Self::Nbd(listeners), places))
+    }
+
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Nbd(_) => "nbd",
+            Self::VhostUser(_) => "vhost-user",
+        }
+    }
+}
+
+fn ready(geometry: &Geometry, door: &Door, name: &str, places: &[String]) -> Value {
+    let mut line = json!({
         "event": "ready",
-        "nbd": places.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "name": export.name,
-        "bytes": export.size,
-        "block_size": export.block_size,
-        "read_only": export.read_only,
-        "trim": export.can_trim,
-    })
+        "name": name,
+        "bytes": geometry.bytes(),
+        "block_size": geometry.block_size,
+        "read_only": geometry.read_only,
+        "trim": geometry.can_delete,
+    });
+    line[door.name()] = places.into();
+    line
 }
 
 fn ended(counts: &Counts, stack: &Disk) -> Value {
@@ -165,7 +211,10 @@ fn done(counts: &Counts) -> Value {
 /// The server, on whatever the target is.
 struct Serve<'a> {
     server: &'a Server,
-    export: &'a Export,
+    door: &'a Door,
+    geometry: Geometry,
+    name: &'a str,
+    description: &'a str,
     output: &'a mut Output,
 }
 
@@ -173,27 +222,52 @@ impl Visitor for Serve<'_> {
     type Output = (Counts, Result<(), Failure>);
 
     fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
-        let mut told = Ok(());
-        let mut all = Counts::default();
-        let log = |event: &Event| {
-            if let Event::Gone(_, _, counts) = event {
-                all.add(counts);
+        let mut log = Log { output: self.output, all: Counts::default(), told: Ok(()) };
+        let (lane, server) = (&mut lanes[0], self.server);
+        let served = match self.door {
+            Door::Nbd(listeners) => {
+                let export = Export::new(&self.geometry, self.name, self.description);
+                let clients = flysch_nbd::Server::new(listeners, &export, |event| log.take(event));
+                clients.and_then(|mut clients| server.run(&mut clients, lane, clock))
             }
-            if told.is_ok() {
-                told = tell(self.output, &event_line(event));
+            Door::VhostUser(listener) => {
+                let disk = VirtioDisk::new(&self.geometry, self.name);
+                let client =
+                    flysch_vhost_user::Server::new(listener, &disk, |event| log.take(event));
+                client.and_then(|mut client| server.run(&mut client, lane, clock))
             }
         };
-        let served = self.server.run(self.export, &mut lanes[0], clock, log);
-        (all, served.map_err(Failure::failed).and(told))
+        (log.all, served.map_err(Failure::failed).and(log.told))
     }
 }
 
-fn event_line(event: &Event) -> Value {
+/// What is told while it runs.
+struct Log<'a> {
+    output: &'a mut Output,
+    all: Counts,
+    told: Result<(), Failure>,
+}
+
+impl Log<'_> {
+    fn take<E: fmt::Display>(&mut self, event: &Event<E>) {
+        if let Event::Gone(_, _, counts) = event {
+            self.all.add(counts);
+        }
+        if self.told.is_ok() {
+            self.told = tell(self.output, &event_line(event));
+        }
+    }
+}
+
+fn event_line<E: fmt::Display>(event: &Event<E>) -> Value {
     match event {
         Event::Connected(client, who) => {
             json!({ "event": "connected", "client": client, "who": who })
         }
         Event::Busy(who) => json!({ "event": "busy", "who": who, "why": "too many clients" }),
+        Event::Trouble(client, what) => {
+            json!({ "event": "trouble", "client": client, "what": what })
+        }
         Event::Gone(client, why, counts) => {
             let mut line = done(counts);
             line["event"] = "gone".into();
@@ -213,7 +287,8 @@ fn words(line: &Value) -> String {
     let number = |key: &str| line[key].as_u64().unwrap_or_default();
     match text("event") {
         "ready" => {
-            let places = line["nbd"].as_array().into_iter().flatten().filter_map(Value::as_str);
+            let places = line["nbd"].as_array().or(line["vhost-user"].as_array());
+            let places = places.into_iter().flatten().filter_map(Value::as_str);
             let places = places.collect::<Vec<_>>().join(" and ");
             let name = match text("name") {
                 "" => String::new(),
@@ -225,6 +300,7 @@ fn words(line: &Value) -> String {
         }
         "connected" => format!("client {}: connected, {}", number("client"), text("who")),
         "busy" => format!("sent away: {}, there are {}", text("who"), text("why")),
+        "trouble" => format!("client {}: {}", number("client"), text("what")),
         "gone" => {
             let (client, why) = (number("client"), text("why"));
             format!("client {client}: {why}; {}", counted(line))

@@ -15,6 +15,7 @@ mod file;
 mod geom;
 mod gstat;
 mod image;
+mod lab;
 mod number;
 mod nvme;
 mod output;
@@ -62,6 +63,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Pci(arguments) => pci::run(arguments, output),
         Command::Serve(arguments) => serve::run(arguments, output),
         Command::ServeCtl(arguments) => serve::control(arguments, output),
+        Command::Lab(arguments) => lab::run(arguments, output),
         Command::Targets => targets::run(output),
         Command::Completions { shell } => shell::completions(*shell, output),
         Command::Man { words } => shell::man(words, output),

@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use flysch_files::SocketFile;
 use flysch_rig::{AhciTarget, ClockKind, EmmcTarget, NvmeTarget, Served, Target, UfsTarget};
-use flysch_vfio_user::{Event, Server, Turn};
+use flysch_vfio_user::{Event, Handle, Server, Turn};
 use serde_json::{Value, json};
 
 use crate::cleanup;
@@ -17,7 +17,7 @@ use crate::output::{self, Output};
 
 mod control;
 
-pub(crate) use control::{Arguments as ControlArguments, run as control};
+pub(crate) use control::{Arguments as ControlArguments, Order, run as control};
 
 /// Options of `flysch serve`.
 #[derive(Debug, clap::Args)]
@@ -39,58 +39,106 @@ pub(crate) struct Arguments {
 }
 
 /// What came from a control connection, and where its answer goes.
-type Asked = (control::Order, Sender<Value>);
+type Asked = (Order, Sender<Value>);
 
 /// Serves until a signal comes.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let (Target::Ufs(UfsTarget { clock, .. })
-    | Target::Nvme(NvmeTarget { clock, .. })
-    | Target::Ahci(AhciTarget { clock, .. })
-    | Target::Emmc(EmmcTarget { clock, .. })) = &arguments.target
-    else {
-        return Err(Failure::usage(
-            "only a modelled device can be served: `ufs`, `nvme`, `ahci` or `emmc` and its keys",
-        ));
-    };
-    if *clock == ClockKind::Virtual {
-        return Err(Failure::usage("a device that is served has real time: leave `clock=` out"));
+    let (device, remote) = Device::open(&arguments.target, &arguments.socket)?;
+    cleanup::end_by(move || remote.end());
+    device.run(&mut |line| tell(output, line))
+}
+
+/// A modelled device, ready to be served.
+pub(crate) struct Device {
+    function: Box<dyn Served>,
+    server: Server,
+    orders: Receiver<Asked>,
+    remote: Remote,
+    socket: SocketFile,
+    control: SocketFile,
+}
+
+/// What does things to a device that is served.
+#[derive(Clone)]
+pub(crate) struct Remote {
+    orders: Sender<Asked>,
+    server: Handle,
+    stop: Arc<AtomicBool>,
+}
+
+impl Remote {
+    /// Ends the server.
+    pub(crate) fn end(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        self.server.wake();
     }
-    let (socket, listener) = SocketFile::bind(&arguments.socket).map_err(Failure::failed)?;
-    let server = Server::new(listener).map_err(Failure::failed)?;
-    let control = control_path(&arguments.socket);
-    let (control, listener) = SocketFile::bind(&control).map_err(Failure::failed)?;
-    let Some(mut function) = flysch_rig::serve(&arguments.target)? else {
-        unreachable!("it is a modelled device")
-    };
-    let function = &mut *function;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (handle, is_stopping) = (server.handle(), Arc::clone(&stop));
-    cleanup::end_by(move || {
-        is_stopping.store(true, Ordering::SeqCst);
-        handle.wake();
-    });
-    let (sender, orders) = channel();
-    let (handle, is_stopping) = (server.handle(), Arc::clone(&stop));
-    let end = move || is_stopping.store(true, Ordering::SeqCst);
-    std::thread::spawn(move || control::answer(&listener, &sender, (&handle, &end)));
-    let ready = json!({
-        "event": "ready",
-        "socket": socket.path().display().to_string(),
-        "control": control.path().display().to_string(),
-    });
-    tell(output, &ready)?;
-    let mut told = Ok(());
-    let woken = |function: &mut (dyn Served + 'static), _| turn(function, &orders, &stop);
-    let served = server.run(function, woken, |event| {
-        let line = event_line(event);
-        if told.is_ok() {
-            told = tell(output, &line);
+
+    /// Has something done to the device; what came of it.
+    pub(crate) fn order(&self, order: Order) -> Value {
+        let (sender, answer) = channel();
+        let _ = self.orders.send((order, sender));
+        self.server.wake();
+        answer.recv().unwrap_or(json!({ "error": "the server has ended" }))
+    }
+}
+
+impl Device {
+    /// Makes the device, and its sockets.
+    pub(crate) fn open(target: &Target, path: &Path) -> Result<(Self, Remote), Failure> {
+        let (Target::Ufs(UfsTarget { clock, .. })
+        | Target::Nvme(NvmeTarget { clock, .. })
+        | Target::Ahci(AhciTarget { clock, .. })
+        | Target::Emmc(EmmcTarget { clock, .. })) = target
+        else {
+            return Err(Failure::usage(
+                "only a modelled device can be served: `ufs`, `nvme`, `ahci` or `emmc` and its \
+                 keys",
+            ));
+        };
+        if *clock == ClockKind::Virtual {
+            return Err(Failure::usage(
+                "a device that is served has real time: leave `clock=` out",
+            ));
         }
-    });
-    drop(control);
-    served.map_err(|error| Failure::of(arguments.socket.display(), error))?;
-    told?;
-    tell(output, &status(function, "ended"))
+        let (socket, listener) = SocketFile::bind(path).map_err(Failure::failed)?;
+        let server = Server::new(listener).map_err(Failure::failed)?;
+        let (control, listener) = SocketFile::bind(&control_path(path)).map_err(Failure::failed)?;
+        let Some(function) = flysch_rig::serve(target)? else {
+            unreachable!("it is a modelled device")
+        };
+        let (sender, orders) = channel();
+        let (handle, stop) = (server.handle(), Arc::new(AtomicBool::new(false)));
+        let remote = Remote { orders: sender, server: handle, stop };
+        let answering = remote.clone();
+        std::thread::spawn(move || control::answer(&listener, &answering));
+        let device = Self { function, server, orders, remote: remote.clone(), socket, control };
+        Ok((device, remote))
+    }
+
+    /// Serves until it is ended; `tell` hears what happens, first that it is ready.
+    pub(crate) fn run(
+        self,
+        tell: &mut dyn FnMut(&Value) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let Self { mut function, server, orders, remote, socket, control } = self;
+        let function = &mut *function;
+        tell(&json!({
+            "event": "ready",
+            "socket": socket.path().display().to_string(),
+            "control": control.path().display().to_string(),
+        }))?;
+        let mut told = Ok(());
+        let woken = |function: &mut (dyn Served + 'static), _| turn(function, &orders, &remote);
+        let served = server.run(function, woken, |event| {
+            if told.is_ok() {
+                told = tell(&event_line(event));
+            }
+        });
+        drop(control);
+        served.map_err(|error| Failure::of(socket.path().display(), error))?;
+        told?;
+        tell(&status(function, "ended"))
+    }
 }
 
 /// The socket of `flysch serve-ctl` for the device served at `socket`.
@@ -101,11 +149,7 @@ fn control_path(socket: &Path) -> PathBuf {
 }
 
 /// What to do after the server was woken.
-fn turn(
-    function: &mut (dyn Served + 'static),
-    orders: &Receiver<Asked>,
-    stop: &AtomicBool,
-) -> Turn {
+fn turn(function: &mut (dyn Served + 'static), orders: &Receiver<Asked>, remote: &Remote) -> Turn {
     let mut turn = Turn::Continue;
     while let Ok((order, answer)) = orders.try_recv() {
         let (done, then) = order.execute(function);
@@ -115,7 +159,7 @@ fn turn(
             turn = then;
         }
     }
-    if stop.load(Ordering::SeqCst) { Turn::Stop } else { turn }
+    if remote.stop.load(Ordering::SeqCst) { Turn::Stop } else { turn }
 }
 
 /// What the device has been through.
@@ -150,7 +194,7 @@ fn tell(output: &mut Output, line: &Value) -> Result<(), Failure> {
 }
 
 /// A line for people: what happened, and behind it what is known of it.
-fn words(line: &Value) -> String {
+pub(crate) fn words(line: &Value) -> String {
     let event = line.get("event").and_then(Value::as_str).map(str::to_owned);
     let others = line.as_object().into_iter().flatten().filter(|(key, _)| *key != "event");
     let others = others.filter_map(|(key, value)| match value {

@@ -230,7 +230,7 @@ pub(crate) fn modules_recipe(folder: &Path, modules: &Modules) -> String {
 
 /// The version in the header of a kernel image (Documentation/arch/x86/boot.rst: `kernel_version`
 /// at 0x20E, counted from 0x200), up to the first blank.
-fn version_of(kernel: &[u8]) -> Option<String> {
+pub(crate) fn version_of(kernel: &[u8]) -> Option<String> {
     let at = u16::from_le_bytes(kernel.get(0x20E..0x210)?.try_into().ok()?);
     let text = kernel.get(0x200 + usize::from(at)..)?;
     let len = text.iter().position(|&byte| matches!(byte, b' ' | 0))?;

@@ -1,9 +1,11 @@
 //! Running the guest.
 
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use flysch_qemu::{Boot, Device, Guest};
 
 use crate::{Error, build};
 
@@ -18,12 +20,19 @@ pub struct Job<'a> {
     pub memory_mib: u32,
     /// How long to wait for the end.
     pub timeout: Duration,
-    /// More arguments for QEMU: devices to try a driver on.
+    /// Devices to try drivers on.
+    pub devices: &'a [Device],
+    /// More arguments for QEMU.
     pub arguments: &'a [String],
     /// More words for the kernel's command line.
     pub kernel_words: &'a str,
     /// The QEMU to start; without, `FLYSCH_QEMU`, else the one of the search path.
     pub program: Option<PathBuf>,
+    /// Processors of the guest.
+    pub processors: u32,
+    /// Whether the guest's console is the terminal of this process, for a script that talks to a
+    /// person there; QEMU's own commands are behind Ctrl-A (`Ctrl-A X` switches off).
+    pub terminal: bool,
 }
 
 impl<'a> Job<'a> {
@@ -35,10 +44,18 @@ impl<'a> Job<'a> {
             share,
             memory_mib: 1024,
             timeout,
+            devices: &[],
             arguments: &[],
             kernel_words: "",
             program: None,
+            processors: 1,
+            terminal: false,
         }
+    }
+
+    /// The file to which goes what the script writes, while it runs.
+    pub fn output(&self) -> PathBuf {
+        self.share.join(OUTPUT)
     }
 }
 
@@ -63,27 +80,42 @@ const OUTPUT: &str = ".flysch-output";
 const STATUS: &str = ".flysch-status";
 const CONSOLE: &str = ".flysch-console";
 
-pub(crate) fn run(lab: &Path, job: &Job<'_>) -> Result<Done, Error> {
+/// Runs a job; `watch` is called some fifty times a second, until it says that it is enough.
+pub(crate) fn run(
+    lab: &Path,
+    job: &Job<'_>,
+    watch: &mut dyn FnMut() -> bool,
+) -> Result<Done, Error> {
     let file = |name: &str| job.share.join(name);
     for old in [OUTPUT, STATUS, CONSOLE] {
         let _ = fs::remove_file(file(old));
     }
     fs::write(file(SCRIPT), job.script).map_err(Error::file(job.share))?;
-    let mut guest = Guest(start(lab, job)?);
-    let deadline = Instant::now() + job.timeout;
+    let boot = boot(lab, job);
+    let guest = Guest::start(&boot)?;
+    let deadline = Instant::now().checked_add(job.timeout);
     let console = || fs::read_to_string(file(CONSOLE)).unwrap_or_default();
-    loop {
-        if guest.0.try_wait().map_err(Error::file(job.share))?.is_some() {
-            break;
+    let ended = loop {
+        let ended = guest.ended();
+        // Once more after the end: all is written by then.
+        let goes_on = watch();
+        if let Some(ended) = ended {
+            break ended;
         }
-        if Instant::now() >= deadline {
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
             let seconds = job.timeout.as_secs();
             return Err(Error::TimedOut { seconds, console: tail(&console()) });
         }
+        if !goes_on {
+            return Err(Error::Stopped);
+        }
         std::thread::sleep(Duration::from_millis(20));
-    }
+    };
     let status = fs::read_to_string(file(STATUS)).unwrap_or_default();
     let Ok(status) = status.trim().parse() else {
+        if let (false, Some(failure)) = (ended.success(), guest.failure(&boot)) {
+            return Err(failure.into());
+        }
         return Err(Error::NoResult(tail(&console())));
     };
     let output = fs::read(file(OUTPUT)).map_err(Error::file(job.share))?;
@@ -95,45 +127,35 @@ pub(crate) fn run(lab: &Path, job: &Job<'_>) -> Result<Done, Error> {
     Ok(done)
 }
 
-/// A QEMU that does not outlive us.
-struct Guest(Child);
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+fn boot<'a>(lab: &Path, job: &'a Job<'_>) -> Boot<'a> {
+    let mut arguments: Vec<OsString> =
+        ["-accel", "tcg", "-display", "none", "-no-reboot"].map(OsString::from).into();
+    let serial = match job.terminal {
+        true => "mon:stdio".into(),
+        false => {
+            arguments.extend(["-monitor".into(), "none".into()]);
+            option("file:", &job.share.join(CONSOLE), "")
+        }
+    };
+    let share = ",mount_tag=share,security_model=none,multidevs=remap";
+    let more = [
+        ("-smp", job.processors.to_string()),
+        ("-serial", serial),
+        ("-kernel", option("", &lab.join(build::KERNEL), "")),
+        ("-initrd", option("", &lab.join(build::ARCHIVE), "")),
+        ("-append", format!("{COMMAND_LINE} {}", job.kernel_words)),
+        ("-drive", option("file=", &lab.join(build::DISK), ",if=virtio,format=raw,readonly=on")),
+        ("-virtfs", option("local,path=", job.share, share)),
+    ];
+    arguments.extend(more.into_iter().flat_map(|(flag, value)| [flag.into(), value.into()]));
+    arguments.extend(job.arguments.iter().map(OsString::from));
+    Boot {
+        program: job.program.as_deref(),
+        arguments,
+        memory_mib: job.memory_mib,
+        devices: job.devices,
+        terminal: job.terminal,
     }
-}
-
-fn start(lab: &Path, job: &Job<'_>) -> Result<Child, Error> {
-    let set = || std::env::var_os("FLYSCH_QEMU").map(PathBuf::from);
-    let qemu = job.program.clone().or_else(set).unwrap_or_else(|| "qemu-system-x86_64".into());
-    let mut command = Command::new(qemu);
-    command
-        .args(["-accel", "tcg", "-smp", "1", "-display", "none", "-monitor", "none"])
-        .args(["-nodefaults", "-no-reboot", "-m", &format!("{}M", job.memory_mib)])
-        .arg("-serial")
-        .arg(option("file:", &job.share.join(CONSOLE), ""))
-        .arg("-kernel")
-        .arg(lab.join(build::KERNEL))
-        .arg("-initrd")
-        .arg(lab.join(build::ARCHIVE))
-        .args(["-append", &format!("{COMMAND_LINE} {}", job.kernel_words)])
-        .arg("-drive")
-        .arg(option("file=", &lab.join(build::DISK), ",if=virtio,format=raw,readonly=on"))
-        .arg("-virtfs")
-        .arg(option(
-            "local,path=",
-            job.share,
-            ",mount_tag=share,security_model=none,multidevs=remap",
-        ))
-        .args(job.arguments)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command
-        .spawn()
-        .map_err(|_| Error::Missing { program: "qemu-system-x86_64", package: "qemu-system-x86" })
 }
 
 /// `prefix` + path + `suffix`, with the path's commas doubled as QEMU wants them.

@@ -24,6 +24,7 @@ pub mod manifest;
 
 use std::path::{Path, PathBuf};
 
+pub use flysch_qemu::Device;
 pub use guest::{Done, Job};
 
 /// Where the lab is kept unless `FLYSCH_LAB` names another folder.
@@ -48,7 +49,7 @@ impl Kernel {
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The lab was not built, or by an older recipe.
-    #[error("there is no lab in {}: run `cargo xtask lab` as root", .0.display())]
+    #[error("there is no lab in {}: run `flysch lab build` as root", .0.display())]
     NotBuilt(PathBuf),
     /// A program of this machine is not there.
     #[error("{program} is missing: install the Debian package {package}")]
@@ -66,6 +67,12 @@ pub enum Error {
         /// The last line it wrote.
         said: String,
     },
+    /// QEMU could not be started, or refused what it was asked for.
+    #[error(transparent)]
+    Qemu(#[from] flysch_qemu::Error),
+    /// Whoever watched the guest had enough.
+    #[error("the guest was stopped")]
+    Stopped,
     /// The guest was not done in time.
     #[error("the guest was not done after {seconds} s; its console ends with: {console}")]
     TimedOut {
@@ -106,6 +113,14 @@ impl Lab {
         std::env::var_os("FLYSCH_LAB").map_or_else(|| PathBuf::from(FOLDER), PathBuf::from)
     }
 
+    /// Where the guest with that kernel is or will be.
+    pub fn folder_of(kernel: Kernel) -> PathBuf {
+        match kernel {
+            Kernel::Release => Self::folder(),
+            Kernel::Backports => Self::folder().join("backports"),
+        }
+    }
+
     /// The lab as it was built before, with the release's kernel, or with the newer one if
     /// `FLYSCH_LAB_KERNEL` is `backports`.
     ///
@@ -121,10 +136,7 @@ impl Lab {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_with(kernel: Kernel) -> Result<Self, Error> {
-        let folder = match kernel {
-            Kernel::Release => Self::folder(),
-            Kernel::Backports => Self::folder().join("backports"),
-        };
+        let folder = Self::folder_of(kernel);
         let stamp = std::fs::read_to_string(folder.join(build::STAMP)).unwrap_or_default();
         match stamp == build::recipe(kernel) {
             true => Ok(Self { folder, kernel }),
@@ -142,10 +154,7 @@ impl Lab {
     pub fn build(say: &mut dyn FnMut(&str)) -> Result<(), Error> {
         for kernel in Kernel::ALL {
             let lab = match Self::open_with(kernel) {
-                Err(Error::NotBuilt(folder)) => {
-                    build::build(&folder, kernel, say)?;
-                    Self { folder, kernel }
-                }
+                Err(Error::NotBuilt(_)) => Self::build_guest(kernel, say)?,
                 opened => opened?,
             };
             // Those of the newer kernel do not build from its sources alone.
@@ -160,6 +169,22 @@ impl Lab {
             }
         }
         Ok(())
+    }
+
+    /// Makes the guest with that kernel anew, without modules that Debian does not have; else as
+    /// [`build`](Self::build).
+    ///
+    /// # Errors
+    /// As [`build`](Self::build).
+    pub fn build_guest(kernel: Kernel, say: &mut dyn FnMut(&str)) -> Result<Self, Error> {
+        let folder = Self::folder_of(kernel);
+        build::build(&folder, kernel, say)?;
+        Ok(Self { folder, kernel })
+    }
+
+    /// The version of its kernel, such as `6.12.1+deb13-amd64`.
+    pub fn version(&self) -> Option<String> {
+        build::version_of(&std::fs::read(self.folder.join(build::KERNEL)).ok()?)
     }
 
     /// Its kernel.
@@ -198,6 +223,15 @@ impl Lab {
     /// The guest could not be started, hung, or stopped without a result. A script that fails is
     /// not an error: see [`Done::status`].
     pub fn run(&self, job: &Job<'_>) -> Result<Done, Error> {
-        guest::run(&self.folder, job)
+        self.run_while(job, &mut || true)
+    }
+
+    /// As [`run`](Self::run); `watch` is called some fifty times a second, and ends the guest when
+    /// it answers `false`.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run), and [`Error::Stopped`].
+    pub fn run_while(&self, job: &Job<'_>, watch: &mut dyn FnMut() -> bool) -> Result<Done, Error> {
+        guest::run(&self.folder, job, watch)
     }
 }

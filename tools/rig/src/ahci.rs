@@ -171,18 +171,28 @@ pub(crate) fn begin_qemu(
 ) -> Result<Begun<flysch_qemu::Machine>, Error> {
     let options = Options { queued: target.queued, ..driver_options(target.port, needs) };
     let plan = plan::<flysch_qemu::Machine>(&options, needs);
+    let (qemu, made) = qemu_options(target, plan.total() as u64)?;
+    let machine = flysch_qemu::Machine::start(&qemu)?;
+    let region = machine.memory().clone();
+    Ok(Begun { machine, region, plan, options, made })
+}
+
+/// What makes its device, and the image that was made for it.
+pub(crate) fn qemu_options(
+    target: &AhciQemuTarget,
+    memory_bytes: u64,
+) -> Result<(flysch_qemu::Options, Option<Made>), Error> {
     let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
     let read_only = target.drive == Drive::Cd;
-    let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
+    let options = flysch_qemu::Options {
         program: target.qemu.clone(),
         controller: flysch_qemu::Controller::Ahci,
         queues: 0,
-        memory_bytes: plan.total() as u64,
+        memory_bytes,
         units: vec![flysch_qemu::Unit { lun: target.port, backing, read_only }],
         socket: None,
-    })?;
-    let region = machine.memory().clone();
-    Ok(Begun { machine, region, plan, options, made })
+    };
+    Ok((options, made))
 }
 
 /// Starts QEMU and opens its device.

@@ -114,12 +114,31 @@ pub(crate) fn open_qemu(
 ) -> Result<Emmc<flysch_qemu::Machine>, Error> {
     let options = driver_options(target.dma, target.partition, needs);
     let plan = plan::<flysch_qemu::Machine>(&options, needs);
-    let (controller, extra, name) = match target.kind {
+    let name = match target.kind {
+        CardKind::Emmc { .. } => "eMMC device",
+        CardKind::Sd => "SD card",
+    };
+    let (qemu, made) = qemu_options(target, plan.total() as u64)?;
+    let machine = flysch_qemu::Machine::start(&qemu)?;
+    let version = machine.version();
+    let region = machine.memory().clone();
+    let mut emmc = Emmc::assemble(machine, &region, &plan, options)?;
+    emmc.description = format!("{name} of QEMU {version}, {}", emmc.bus());
+    emmc.made = made;
+    Ok(emmc)
+}
+
+/// What makes its card, and the image that was made for it.
+pub(crate) fn qemu_options(
+    target: &CardQemuTarget,
+    memory_bytes: u64,
+) -> Result<(flysch_qemu::Options, Option<Made>), Error> {
+    let (controller, extra) = match target.kind {
         CardKind::Emmc { boot, rpmb } => {
             let controller = flysch_qemu::Controller::Emmc { boot_bytes: boot, rpmb_bytes: rpmb };
-            (controller, 2 * boot + rpmb, "eMMC device")
+            (controller, 2 * boot + rpmb)
         }
-        CardKind::Sd => (flysch_qemu::Controller::Sd, 0, "SD card"),
+        CardKind::Sd => (flysch_qemu::Controller::Sd, 0),
     };
     // The size is that of the user area; what QEMU is given holds everything.
     let user = match (&target.image, target.size) {
@@ -128,20 +147,15 @@ pub(crate) fn open_qemu(
     };
     let whole = user.map(|bytes| bytes.saturating_add(extra));
     let (backing, made) = image::for_qemu(target.image.as_deref(), whole)?;
-    let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
+    let options = flysch_qemu::Options {
         program: target.qemu.clone(),
         controller,
         queues: 0,
-        memory_bytes: plan.total() as u64,
+        memory_bytes,
         units: vec![flysch_qemu::Unit { lun: 0, backing, read_only: false }],
         socket: None,
-    })?;
-    let version = machine.version();
-    let region = machine.memory().clone();
-    let mut emmc = Emmc::assemble(machine, &region, &plan, options)?;
-    emmc.description = format!("{name} of QEMU {version}, {}", emmc.bus());
-    emmc.made = made;
-    Ok(emmc)
+    };
+    Ok((options, made))
 }
 
 fn driver_options(dma: bool, partition: u8, needs: &Needs) -> Options {

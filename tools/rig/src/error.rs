@@ -20,6 +20,9 @@ pub enum Error {
         /// The length asked for.
         needed: u64,
     },
+    /// The object of a `linux:` target cannot be a disk.
+    #[error(transparent)]
+    Linux(#[from] flysch_linux::disk::DiskError),
     /// The image of a modelled logical unit cannot be used.
     #[error(transparent)]
     Image(#[from] ImageError),

@@ -13,9 +13,11 @@ mod emmc;
 mod error;
 mod function;
 mod governed;
+mod guest;
 mod image;
 mod incidents;
 pub mod lane;
+mod linux;
 pub mod nvme;
 mod open;
 mod pci;
@@ -34,6 +36,7 @@ pub use emmc::EmmcControl;
 pub use error::Error;
 pub use flysch_models::faults::{Kind as FaultKind, Plan, PlanError};
 pub use function::{Served, serve};
+pub use guest::{GuestDevice, guest_device};
 pub use image::{ImageError, ImageFault};
 pub use nvme::NvmeControl;
 pub use open::{Needs, Visitor};
@@ -41,7 +44,7 @@ pub use scsi::{ScsiCommand, ScsiData, ScsiReply, scsi_command};
 pub use stack::{Plain, Stack};
 pub use target::{
     AhciQemuTarget, AhciTarget, CardKind, CardQemuTarget, ClockKind, CryptoTarget, Drive,
-    EmmcTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, NullTarget, NvmePciTarget,
+    EmmcTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, LinuxTarget, NullTarget, NvmePciTarget,
     NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget,
     did_you_mean,
 };

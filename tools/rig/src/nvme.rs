@@ -193,6 +193,21 @@ pub(crate) fn open_qemu(
         ..driver_options(target.queues, needs)
     };
     let plan = plan::<flysch_qemu::Machine>(&options, needs);
+    let (qemu, made) = qemu_options(target, plan.total() as u64)?;
+    let machine = flysch_qemu::Machine::start(&qemu)?;
+    let version = machine.version();
+    let region = machine.memory().clone();
+    let mut nvme = Nvme::assemble(machine, &region, &plan, options, &[1])?;
+    nvme.description = format!("NVMe device of QEMU {version}, {}", queues(target.queues));
+    nvme.made = made;
+    Ok(nvme)
+}
+
+/// What makes its device, and the image that was made for it.
+pub(crate) fn qemu_options(
+    target: &NvmeQemuTarget,
+    memory_bytes: u64,
+) -> Result<(flysch_qemu::Options, Option<Made>), Error> {
     let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
     let (other, _) = image::for_qemu(None, target.size)?;
     let unit = |lun| {
@@ -200,7 +215,7 @@ pub(crate) fn open_qemu(
         let backing = if is_disk { backing.clone() } else { other.clone() };
         flysch_qemu::Unit { lun, backing, read_only: false }
     };
-    let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
+    let options = flysch_qemu::Options {
         program: target.qemu.clone(),
         controller: flysch_qemu::Controller::Nvme(flysch_qemu::NvmeDevice {
             block_size: target.block_size,
@@ -209,16 +224,11 @@ pub(crate) fn open_qemu(
             controllers: target.controllers,
         }),
         queues: target.queues,
-        memory_bytes: plan.total() as u64,
+        memory_bytes,
         units: (0..target.namespaces).map(unit).collect(),
         socket: None,
-    })?;
-    let version = machine.version();
-    let region = machine.memory().clone();
-    let mut nvme = Nvme::assemble(machine, &region, &plan, options, &[1])?;
-    nvme.description = format!("NVMe device of QEMU {version}, {}", queues(target.queues));
-    nvme.made = made;
-    Ok(nvme)
+    };
+    Ok((options, made))
 }
 
 /// Opens a controller of this machine.

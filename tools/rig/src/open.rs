@@ -18,12 +18,15 @@ pub struct Needs {
     pub queue_depth: u32,
     /// Bytes of buffer memory per lane.
     pub memory: usize,
+    /// Whether anything will be written or given back, if that is known: what is only read need
+    /// not be opened for writing.
+    pub writes: Option<bool>,
 }
 
 impl Default for Needs {
     /// One lane for copying.
     fn default() -> Self {
-        Self { lanes: 1, queue_depth: 32, memory: crate::blocks::MEMORY }
+        Self { lanes: 1, queue_depth: 32, memory: crate::blocks::MEMORY, writes: None }
     }
 }
 

@@ -27,6 +27,7 @@ impl Needs {
             lanes: lanes as u16,
             queue_depth: demand.depth.max(1),
             memory: usize::try_from(memory).unwrap_or(usize::MAX).max(4096),
+            writes: Some(demand.writes),
         }
     }
 }
@@ -41,6 +42,7 @@ fn queues(target: &Target) -> u8 {
         Target::UfsPci(pci) => pci.mcq.unwrap_or(1),
         Target::NvmePci(pci) => pci.queues,
         Target::Emmc(emmc) => emmc.lanes,
+        Target::Linux(linux) => linux.lanes,
         _ => 1,
     }
 }

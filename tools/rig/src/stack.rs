@@ -17,6 +17,7 @@ use crate::cd::{self, Cd};
 use crate::emmc::{self, Emmc, EmmcControl, EmmcMachine};
 use crate::error::Error;
 use crate::image::{ImageError, make};
+use crate::linux::{self, Linux};
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
 use crate::open::{Metered, Needs, Open, Tagged, Visitor};
 use crate::seat::Seat;
@@ -53,6 +54,8 @@ pub enum Stack {
     CdQemu(Cd<flysch_qemu::Machine>),
     /// QEMU's eMMC device or SD card.
     CardQemu(Emmc<flysch_qemu::Machine>),
+    /// A block device or file through Linux's block layer.
+    Linux(Linux),
     /// A file.
     File(Plain<File>),
     /// Nothing at all.
@@ -76,6 +79,7 @@ macro_rules! each {
             Stack::AhciQemu($stack) => $what,
             Stack::UfsPci($stack) => $what,
             Stack::NvmePci($stack) => $what,
+            Stack::Linux($stack) => $what,
             Stack::File($stack) => $what,
             Stack::Null($stack) => $what,
         }
@@ -159,6 +163,7 @@ impl Stack {
             Target::AhciQemu(target) => ahci::open_qemu(target, needs).map(Self::AhciQemu),
             Target::UfsPci(target) => ufs::open_pci(target, needs).map(Self::UfsPci),
             Target::NvmePci(target) => nvme::open_pci(target, needs).map(Self::NvmePci),
+            Target::Linux(target) => linux::open(target, needs).map(Self::Linux),
             Target::File(target) => open_file(target, needs).map(Self::File),
             Target::Null(target) => Ok(Self::Null(open_null(*target, needs))),
         }

@@ -11,6 +11,7 @@ use flysch_models::ufs::profile::{GALAXY_BOOK_S, OK3576};
 mod ahci;
 mod emmc;
 mod error;
+mod linux;
 mod nvme;
 mod pairs;
 mod pci;
@@ -20,6 +21,7 @@ mod ufs;
 pub use ahci::{AhciQemuTarget, AhciTarget, Drive};
 pub use emmc::{CardKind, CardQemuTarget, EmmcTarget};
 pub use error::{ParseError, did_you_mean};
+pub use linux::LinuxTarget;
 pub use nvme::{NvmeQemuTarget, NvmeTarget};
 pub use pairs::{ClockKind, FaultsFrom, Key, Kind};
 pub use pci::{NvmePciTarget, PciWait, UfsPciTarget};
@@ -27,7 +29,7 @@ pub use plain::{FileTarget, NullTarget};
 pub use ufs::{CryptoTarget, QemuTarget, UfsTarget};
 
 /// Every kind of target, in the order of the help.
-pub const KINDS: [Kind; 13] = [
+pub const KINDS: [Kind; 14] = [
     ufs::MODEL,
     nvme::MODEL,
     emmc::MODEL,
@@ -39,6 +41,7 @@ pub const KINDS: [Kind; 13] = [
     ahci::QEMU,
     pci::UFS,
     pci::NVME,
+    linux::LINUX,
     plain::FILE,
     plain::NULL,
 ];
@@ -66,6 +69,8 @@ pub enum Target {
     AhciQemu(AhciQemuTarget),
     /// QEMU's eMMC device or SD card.
     CardQemu(CardQemuTarget),
+    /// A block device or file through Linux's block layer.
+    Linux(LinuxTarget),
     /// A file.
     File(FileTarget),
     /// Nothing at all.
@@ -106,6 +111,7 @@ impl FromStr for Target {
             "emmc@qemu" => CardQemuTarget::parse_emmc(rest).map(Self::CardQemu),
             "sd@qemu" => CardQemuTarget::parse_sd(rest).map(Self::CardQemu),
             "null" => NullTarget::parse(rest).map(Self::Null),
+            "linux" => LinuxTarget::parse(rest).map(Self::Linux),
             "file" => FileTarget::parse(rest).map(Self::File),
             _ => Err(ParseError::Kind { given: kind.into() }),
         }

@@ -246,21 +246,31 @@ pub(crate) fn open_qemu(
 ) -> Result<Ufs<flysch_qemu::Machine>, Error> {
     let options = driver_options(target.mcq, needs, None, 1);
     let plan = memory_plan::<flysch_qemu::Machine>(&options, needs);
-    let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
-    let machine = flysch_qemu::Machine::start(&flysch_qemu::Options {
-        program: target.qemu.clone(),
-        controller: flysch_qemu::Controller::Ufs,
-        queues: target.mcq.unwrap_or(0),
-        memory_bytes: plan.total() as u64,
-        units: vec![flysch_qemu::Unit { lun: 0, backing, read_only: false }],
-        socket: None,
-    })?;
+    let (qemu, made) = qemu_options(target, plan.total() as u64)?;
+    let machine = flysch_qemu::Machine::start(&qemu)?;
     let version = machine.version();
     let region = machine.memory().clone();
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, &[0])?;
     ufs.description = format!("UFS device of QEMU {version}, {}", queues(target.mcq));
     ufs.made = made;
     Ok(ufs)
+}
+
+/// What makes its device, and the image that was made for it.
+pub(crate) fn qemu_options(
+    target: &QemuTarget,
+    memory_bytes: u64,
+) -> Result<(flysch_qemu::Options, Option<Made>), Error> {
+    let (backing, made) = image::for_qemu(target.image.as_deref(), target.size)?;
+    let options = flysch_qemu::Options {
+        program: target.qemu.clone(),
+        controller: flysch_qemu::Controller::Ufs,
+        queues: target.mcq.unwrap_or(0),
+        memory_bytes,
+        units: vec![flysch_qemu::Unit { lun: 0, backing, read_only: false }],
+        socket: None,
+    };
+    Ok((options, made))
 }
 
 /// Opens a host controller of this machine.

@@ -194,6 +194,19 @@ impl GuestMemory {
         })
     }
 
+    /// Reads the native-endian 32-bit word at `address` (4-byte aligned) in one access; stores made
+    /// before it are visible afterwards (acquire).
+    ///
+    /// # Errors
+    /// [`OutOfRange`] if it is not memory, or not aligned.
+    #[inline]
+    pub fn load32(&self, address: u64) -> Result<u32, OutOfRange> {
+        match self.find(address, false) {
+            Some((region, offset, 4..)) if offset.is_multiple_of(4) => Ok(region.load32(offset)),
+            _ => Err(OutOfRange { address, len: 4 }),
+        }
+    }
+
     /// Writes the native-endian 32-bit word at `address` (4-byte aligned) in one access, after all
     /// earlier stores (release).
     ///

@@ -129,6 +129,12 @@ impl DmaRegion {
         self.address
     }
 
+    /// The first byte, for who names the memory to an operating system as its device: a pointer
+    /// into memory that others change, of which no reference may be made.
+    pub const fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
     /// Length in bytes.
     pub const fn len(&self) -> usize {
         self.len
@@ -202,6 +208,18 @@ impl DmaRegion {
         let to = self.at(offset, from.len());
         // SAFETY: `at` checked the target range; `from` is ordinary memory outside the region.
         unsafe { core::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+    }
+
+    /// Copies `len` bytes of another region, from `from` on, into this one at `offset`. The two may
+    /// be the same memory.
+    ///
+    /// # Panics
+    /// If either range is not inside its region.
+    #[inline]
+    pub fn copy_from(&self, offset: usize, other: &Self, from: usize, len: usize) {
+        let (to, from) = (self.at(offset, len), other.at(from, len));
+        // SAFETY: `at` checked both ranges; a copy of this kind may overlap.
+        unsafe { core::ptr::copy(from, to, len) }
     }
 
     /// Sets `len` bytes at `offset` to `byte`.

@@ -53,10 +53,15 @@ struct Below<'a, D> {
     jobs: &'a mut Jobs,
 }
 
-impl<'a, D> Below<'a, D> {
+impl<'a, D: Device> Below<'a, D> {
     #[inline(always)]
     fn new(edges: &'a mut [Edge], lanes: &'a mut [Lane<D>], jobs: &'a mut Jobs) -> Self {
         Self { edges, lanes, jobs }
+    }
+
+    /// How much a branch has to do.
+    fn load(&self, branch: u32, offset: u64) -> u64 {
+        self.edges.get(branch as usize).map_or(u64::MAX, |edge| edge.load(self.lanes, offset))
     }
 }
 
@@ -84,7 +89,7 @@ impl<D: Device> Way<D> {
 
     /// Sends a request on from a place where the way divides, to which it came down the branch
     /// `from`.
-    #[inline(always)]
+    #[inline]
     pub(super) fn divide(
         &mut self,
         mut fan: u32,
@@ -216,35 +221,28 @@ impl<D: Device> Way<D> {
     ) -> Result<(), Refused> {
         let number = self.jobs.next(level).ok_or(Refused::Full)?;
         self.jobs.begin(fan, (&request, request.offset), level, (stage, 0));
-        if let (Stage::Each { .. }, Some(mirror)) = (stage, self.plan.mirror_mut(fan)) {
-            mirror.writing += 1;
-        }
         self.go_on(number, now);
         Ok(())
     }
 
     /// A part came back.
-    #[inline(always)]
+    #[inline]
     pub(super) fn rise(&mut self, mut completion: Completion) -> Risen {
         if completion.result.is_err() {
             return Risen::Slowly(completion);
         }
-        let (number, branch) = owner(completion.token);
+        let (number, _) = owner(completion.token);
         let Some(job) = self.jobs.get(number) else { return Risen::Waits };
         match job.stage {
-            Stage::First => {
-                if let Some(edge) = self.plan.edges.get_mut(branch as usize) {
-                    edge.busy -= 1;
-                }
-            }
-            Stage::Each { left: 0, failed: 0, .. } if !job.is_kept && !job.is_stalled => {
+            Stage::First => {}
+            Stage::All => {
                 if job.pending > 1 {
                     job.pending -= 1;
                     job.passed(&completion.passage);
                     return Risen::Waits;
                 }
                 match self.plan.mirror_mut(job.fan) {
-                    Some(mirror) if mirror.lost == 0 => mirror.writing -= 1,
+                    Some(mirror) if mirror.lost == 0 => {}
                     _ => return Risen::Slowly(completion),
                 }
                 if let Some(other) = job.passage.take() {
@@ -272,7 +270,8 @@ fn by_path<D: Device>(
     below: Below<'_, D>,
     now: Instant,
 ) -> Begun {
-    let path = paths.choose(request.operation, (below.edges, first), 0);
+    let load = |member| below.load(first + member, 0) >> 1;
+    let path = paths.choose(request.operation, load, 0);
     let chosen = (path.map(|path| first + path), is_paths as _);
     ask(chosen, (fan, first, level), (request, offset), below, now)
 }
@@ -293,8 +292,9 @@ fn to_mirror<D: Device>(
     if request.length > mirror.slice {
         return Begun::Slowly(Stage::Pieces(0));
     }
-    let reader = mirror.first_reader(below.edges, first, offset);
-    ask((reader, is_components as _), numbers, (request, offset), below, now)
+    let reader = mirror.reader(|member| below.load(first + member, offset), 0);
+    let branch = reader.map(|member| first + member);
+    ask((branch, is_components as _), numbers, (request, offset), below, now)
 }
 
 /// A request that one member does, down this branch: it becomes a job when that one has taken it.
@@ -318,8 +318,7 @@ fn ask<D: Device>(
     match lane.submit(&own, now) {
         Ok(()) => {
             edge.parts.count(request);
-            edge.busy += 1;
-            edge.head = offset + request.length;
+            lane.head = there.wrapping_add(request.length);
             below.jobs.begin(fan, (request, offset), level, (Stage::First, 1));
             Begun::Taken
         }
@@ -364,8 +363,7 @@ fn change<D: Device>(
     if pending == 0 {
         return Begun::Slowly(Stage::Each { left, failed: 0, all });
     }
-    mirror.writing += 1;
-    let stage = Stage::Each { left, failed: 0, all };
+    let stage = if left == 0 { Stage::All } else { Stage::Each { left, failed: 0, all } };
     below.jobs.begin(fan, (request, offset), level, (stage, pending));
     if left == 0 { Begun::Taken } else { Begun::GoesOn(number) }
 }

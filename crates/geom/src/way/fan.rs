@@ -8,6 +8,7 @@ use super::jobs::Stage;
 use super::mirror::Mirror;
 use super::paths::Paths;
 use super::plan::Waits;
+use super::short::Turns;
 use crate::class::stripe;
 use crate::object::Traffic;
 
@@ -95,8 +96,13 @@ impl Stripe {
         Self { size, count: NonZeroU64::new(count as u64).unwrap_or(NonZeroU64::MIN), shift }
     }
 
+    /// The same of this many bytes, if it is as simple as that.
+    pub(super) fn turns(&self, bytes: u64) -> Option<Turns> {
+        Turns::new(bytes, self.size, self.count.get())
+    }
+
     /// The member on which a byte lies, the byte there, and how many follow.
-    #[inline(always)]
+    #[inline]
     pub(super) fn place(&self, at: u64) -> (u32, u64, u64) {
         let Some(shift) = self.shift else {
             let (member, offset, room) = stripe::place(self.size, self.count.get(), at);

@@ -32,8 +32,10 @@ pub(super) const fn owner(token: u64) -> (u32, u32) {
 pub(super) enum Stage {
     /// There is no such job.
     Free,
-    /// The same of the first that was asked.
+    /// A request that one member does, of the first that was asked: a lane's.
     First,
+    /// The same to each member: all were asked, and none has failed.
+    All,
     /// Chance says that it fails.
     Fails(Error),
     /// Chance says that it waits until then.
@@ -165,31 +167,72 @@ pub(super) fn join(all: &mut Passage, other: &Passage) {
     all.device_done = all.device_done.zip(other.device_done).map(|(one, two)| one.max(two));
 }
 
+/// The place of a job of a caller's request that is sent to lanes at once, and to which nothing
+/// happens.
+pub(super) struct Slot<'j> {
+    pub(super) number: u32,
+    pub(super) job: &'j mut Job,
+    free: &'j mut u32,
+}
+
+impl Slot<'_> {
+    /// It begins, where the way divides first.
+    #[inline(always)]
+    pub(super) fn begin(self, (request, offset): (&Request, u64), (stage, pending): (Stage, u32)) {
+        let job = self.job;
+        *self.free = job.next;
+        // A key is never taken along: [`Job::FREE`] has none.
+        job.request.operation = request.operation;
+        job.request.force_unit_access = request.force_unit_access;
+        job.request.offset = offset;
+        job.request.length = request.length;
+        job.request.data = request.data;
+        job.request.token = request.token;
+        job.request.accepted = request.accepted;
+        (job.fan, job.pending, job.stage) = (0, pending, stage);
+    }
+
+    /// It ends; tells the caller's token.
+    #[inline(always)]
+    pub(super) fn end(self) -> u64 {
+        self.job.stage = Stage::Free;
+        self.job.next = *self.free;
+        *self.free = self.number;
+        self.job.request.token
+    }
+}
+
 /// A fixed number of jobs, and those of them that wait for room below.
 #[derive(Debug)]
 pub(super) struct Jobs {
     jobs: Vec<Job>,
-    /// The first free one, and how many there are.
+    /// The first free one.
     free: u32,
-    left: u32,
+    /// The same of those behind `common`, one for each level below the first, and how many are
+    /// free.
+    reserve: u32,
+    reserved: u32,
+    common: u32,
     /// Those that the disks had no room for, the oldest first.
     stalled: VecDeque<u32>,
-    /// Places that are left for the levels below the first.
-    spare: u32,
 }
 
 impl Jobs {
     /// Room for `count` jobs of callers, with parts that are jobs themselves, `depth` levels in
     /// all.
     pub(super) fn new(count: u32, depth: u8) -> Self {
+        let reserved = u32::from(depth).saturating_sub(1);
         let count = count.saturating_mul(2) + u32::from(depth);
-        let next = |number| if number + 1 < count { number + 1 } else { NONE };
+        let common = count - reserved;
+        let is_last = |number| number + 1 == common || number + 1 == count;
+        let next = |number| if is_last(number) { NONE } else { number + 1 };
         Self {
             jobs: (0..count).map(|number| Job { next: next(number), ..Job::FREE }).collect(),
-            free: if count > 0 { 0 } else { NONE },
-            left: count,
+            free: if common > 0 { 0 } else { NONE },
+            reserve: if reserved > 0 { common } else { NONE },
+            reserved,
+            common,
             stalled: VecDeque::with_capacity(count as usize),
-            spare: u32::from(depth).saturating_sub(1),
         }
     }
 
@@ -200,14 +243,17 @@ impl Jobs {
 
     /// The one that would begin next. A place is left for every level below, so that one of those
     /// that wait can always go on.
-    #[inline(always)]
+    #[inline]
     pub(super) fn next(&self, level: u8) -> Option<u32> {
-        let below = self.spare.saturating_sub(level.into());
-        (self.left > below).then_some(self.free)
+        if self.free != NONE {
+            return Some(self.free);
+        }
+        let deepest = self.jobs.len() as u32 - self.common;
+        (self.reserved > deepest.saturating_sub(level.into())).then_some(self.reserve)
     }
 
     /// Begins the next one.
-    #[inline(always)]
+    #[inline]
     pub(super) fn begin(
         &mut self,
         fan: u32,
@@ -215,11 +261,41 @@ impl Jobs {
         level: u8,
         (stage, pending): (Stage, u32),
     ) {
-        let Some(job) = self.jobs.get_mut(self.free as usize) else { return };
-        self.free = job.next;
-        self.left -= 1;
+        let number = if self.free == NONE { self.reserve } else { self.free };
+        let Some(job) = self.jobs.get_mut(number as usize) else { return };
+        if number < self.common {
+            self.free = job.next;
+        } else {
+            self.reserve = job.next;
+            self.reserved -= 1;
+        }
         job.request = Request { offset, ..*request };
         (job.fan, job.pending, job.level, job.stage) = (fan, pending, level, stage);
+    }
+
+    /// The next one for a caller's request, if there is one.
+    #[inline(always)]
+    pub(super) fn slot(&mut self) -> Option<Slot<'_>> {
+        let number = self.free;
+        let job = self.jobs.get_mut(number as usize)?;
+        Some(Slot { number, job, free: &mut self.free })
+    }
+
+    /// The same, where that one ends.
+    #[inline(always)]
+    pub(super) fn taken(&mut self, number: u32) -> Option<Slot<'_>> {
+        let job = self.jobs.get_mut(number as usize)?;
+        Some(Slot { number, job, free: &mut self.free })
+    }
+
+    /// Whether it mends, and changes of the same members are under way.
+    pub(super) fn is_held_up(&self, number: u32) -> bool {
+        let Some(Job { fan, stage: Stage::Mend { .. }, .. }) = self.jobs.get(number as usize)
+        else {
+            return false;
+        };
+        let is_change = |stage| matches!(stage, Stage::All | Stage::Each { .. });
+        self.jobs.iter().any(|job| job.fan == *fan && is_change(job.stage))
     }
 
     #[inline(always)]
@@ -229,13 +305,18 @@ impl Jobs {
     }
 
     /// Ends one that nothing happened to.
-    #[inline(always)]
+    #[inline]
     pub(super) fn free(&mut self, number: u32) {
         let Some(job) = self.jobs.get_mut(number as usize) else { return };
         job.stage = Stage::Free;
-        job.next = self.free;
-        self.free = number;
-        self.left += 1;
+        if number < self.common {
+            job.next = self.free;
+            self.free = number;
+        } else {
+            job.next = self.reserve;
+            self.reserve = number;
+            self.reserved += 1;
+        }
     }
 
     /// Ends one.

@@ -3,7 +3,7 @@
 use flysch_api::block::{Completion, Device, Refused, Request};
 use flysch_api::machine::Instant;
 
-use crate::object::ProviderId;
+use crate::object::{ProviderId, Traffic};
 
 /// How much is under way somewhere, and for how long something was: what devstat calls busy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,17 +59,43 @@ pub(super) struct Lane<D> {
     /// Requests that a doorbell rang for.
     rung: u64,
     pub(super) busy: Busy,
+    /// The byte of the disk behind the last that was read for a mirror.
+    pub(super) head: u64,
+    pub(super) branch: Branch,
     pub(super) device: D,
+}
+
+/// What a lane knows of the only branch that leads to it, for requests that go by it the short way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Branch {
+    /// Bytes further on.
+    pub(super) base: u64,
+    /// What tokens of jobs have besides the number of their job.
+    pub(super) tag: u64,
+    /// What went there and is not counted at the branch yet.
+    pub(super) traffic: Traffic,
+}
+
+impl Branch {
+    pub(super) const NONE: Self = Self { base: 0, tag: 0, traffic: Traffic::NONE };
 }
 
 impl<D: Device> Lane<D> {
     pub(super) fn new(disk: ProviderId, device: D) -> Self {
-        Self { disk, rung: 0, busy: Busy::default(), device }
+        let (busy, branch) = (Busy::default(), Branch::NONE);
+        Self { disk, rung: 0, busy, head: 0, branch, device }
     }
 
     /// From now on it is counted for another plan. Nothing is under way.
     pub(super) fn forget(&mut self) {
         (self.rung, self.busy) = (0, Busy::default());
+        (self.head, self.branch) = (0, Branch::NONE);
+    }
+
+    /// Who has least to do is read; of those the one whose head is there.
+    #[inline(always)]
+    pub(super) fn load(&self, there: u64) -> u64 {
+        self.busy.started.wrapping_sub(self.busy.ended) << 1 | u64::from(self.head != there)
     }
 
     #[inline(always)]

@@ -6,7 +6,6 @@ use core::cmp::Reverse;
 use flysch_wire::geom::mirror::Balance;
 
 use super::fan::MEMBERS_MAX;
-use super::plan::Edge;
 use crate::object::ConsumerId;
 use crate::route::MirrorComponent;
 
@@ -24,8 +23,6 @@ pub(super) struct Mirror {
     next: u32,
     /// Two members that are both read, by their load.
     is_pair: bool,
-    /// Changes under way.
-    pub(super) writing: u32,
     /// Reads under way that are to be mended: no change begins.
     pub(super) mending: u32,
 }
@@ -47,17 +44,7 @@ impl Mirror {
         let members: Vec<Member> = components.iter().map(member).collect();
         let is_pair = balance == Balance::Load && members.len() == 2 && readable == 3;
         let slice = if balance == Balance::Split { slice.max(1) } else { u64::MAX };
-        Self {
-            balance,
-            slice,
-            members,
-            readable,
-            lost: 0,
-            next: 0,
-            is_pair,
-            writing: 0,
-            mending: 0,
-        }
+        Self { balance, slice, members, readable, lost: 0, next: 0, is_pair, mending: 0 }
     }
 
     /// Those that take part.
@@ -87,32 +74,24 @@ impl Mirror {
         self.consumer(number)
     }
 
-    /// The branch to the one that reads from `offset` on. `first` is that to member 0.
-    #[inline(always)]
-    pub(super) fn first_reader(&mut self, edges: &[Edge], first: u32, offset: u64) -> Option<u32> {
-        if self.is_pair
-            && let Some([one, other]) = edges.get(first as usize..first as usize + 2)
-        {
-            return Some(first + u32::from(other.load(offset) < one.load(offset)));
-        }
-        Some(first + self.reader(edges, first, (offset, 0))?)
+    /// Whether there are two members that are both read, by their load, and nothing is the matter.
+    pub(super) const fn is_plain_pair(&self) -> bool {
+        self.is_pair && self.mending == 0
     }
 
-    /// Who reads, of those that were not tried.
-    #[inline(never)]
-    pub(super) fn reader(
-        &mut self,
-        edges: &[Edge],
-        first: u32,
-        (offset, tried): (u64, u64),
-    ) -> Option<u32> {
+    /// Who reads, of those that were not tried. How much a member has to do says `load`.
+    #[inline]
+    pub(super) fn reader(&mut self, load: impl Fn(u32) -> u64, tried: u64) -> Option<u32> {
+        if self.is_pair && tried == 0 {
+            return Some(u32::from(load(1) < load(0)));
+        }
         let can = self.readable() & !tried;
         let mut can = (0..self.members.len() as u32).filter(|number| can >> number & 1 != 0);
         match self.balance {
             Balance::Prefer => {
                 can.max_by_key(|n| (self.members[*n as usize].priority, Reverse(*n)))
             }
-            Balance::Load => can.min_by_key(|n| edges[(first + *n) as usize].load(offset)),
+            Balance::Load => can.min_by_key(|n| load(*n)),
             Balance::RoundRobin | Balance::Split => {
                 let (count, turn) = (self.members.len() as u32, self.next);
                 let found = can.min_by_key(|n| (n + count - turn) % count);

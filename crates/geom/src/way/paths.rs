@@ -5,7 +5,6 @@ use alloc::vec::Vec;
 use flysch_api::block::{Error, Operation};
 use flysch_wire::geom::multipath::Mode;
 
-use super::plan::Edge;
 use crate::object::ConsumerId;
 use crate::route::Path;
 
@@ -48,12 +47,13 @@ impl Paths {
         u64::MAX >> (super::fan::MEMBERS_MAX - self.consumers.len())
     }
 
-    /// The path for a request, of those that it was not tried on. `first` is the branch to path 0.
+    /// The path for a request, of those that it was not tried on. How much a path has to do says
+    /// `load`.
     #[inline]
     pub(super) fn choose(
         &mut self,
         operation: Operation,
-        (edges, first): (&[Edge], u32),
+        load: impl Fn(u32) -> u64,
         tried: u64,
     ) -> Option<u32> {
         let is_read = operation == Operation::Read;
@@ -75,8 +75,7 @@ impl Paths {
         while let Some(number) = super::fan::lowest(rest) {
             rest &= rest - 1;
             // Who has least to do; of those who was not chosen for longest.
-            let busy = edges[(first + number) as usize].busy;
-            let rank = (busy, self.chosen[number as usize]);
+            let rank = (load(number), self.chosen[number as usize]);
             if best.is_none_or(|(least, _)| rank < least) {
                 best = Some((rank, number));
             }
@@ -111,10 +110,10 @@ impl Paths {
     pub(super) fn choose_again(
         &mut self,
         operation: Operation,
-        below: (&[Edge], u32),
+        load: impl Fn(u32) -> u64,
         (tried, gone): (u64, u64),
     ) -> Option<u32> {
-        let found = self.choose(operation, below, tried);
+        let found = self.choose(operation, load, tried);
         if found.is_none() && tried != 0 {
             // The next request may try those again that had time to recover.
             self.restore_but(gone);

@@ -5,11 +5,13 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use flysch_api::block::Device;
 use flysch_wire::geom::mirror::Balance;
 
 use super::fan::{self, Concat, Fan, MEMBERS_MAX, Stripe};
 use super::faults::Chance;
 use super::jobs::NONE;
+use super::lane::Lane;
 use super::mirror::Mirror;
 use super::paths::Paths;
 use crate::error::{Error, Kind};
@@ -33,7 +35,9 @@ pub(super) struct Edge {
     pub(super) fan: u32,
     /// Bytes further on.
     pub(super) base: u64,
-    /// Reads of a mirror that went this way and have not come back, and the byte behind the last.
+    /// Of one that divides again: requests that were to be done by this branch and not by others
+    /// beside it, and have not come back, and the byte behind the last. Of one to a lane the lane
+    /// knows.
     pub(super) busy: u32,
     pub(super) head: u64,
     /// The branch above the place that this one begins at.
@@ -63,9 +67,12 @@ impl Edge {
     }
 
     /// Who has least to do is read; of those the one whose head is there.
-    #[inline(always)]
-    pub(super) fn load(&self, offset: u64) -> u64 {
-        u64::from(self.busy) << 1 | u64::from(self.head != offset)
+    #[inline]
+    pub(super) fn load<D: Device>(&self, lanes: &[Lane<D>], offset: u64) -> u64 {
+        match lanes.get(self.lane as usize) {
+            Some(lane) => lane.load(offset.wrapping_add(self.base)),
+            None => u64::from(self.busy) << 1 | u64::from(self.head != offset),
+        }
     }
 }
 

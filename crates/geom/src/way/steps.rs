@@ -83,8 +83,11 @@ impl<D: Device> Way<D> {
         if let (Some(member), Stage::Ask { .. }) = (member, job.stage) {
             let branch = self.plan.fans[job.fan as usize].first + member;
             let edge = &mut self.plan.edges[branch as usize];
-            edge.busy += 1;
-            edge.head = job.request.offset + job.request.length;
+            let behind = job.request.offset + job.request.length;
+            match self.lanes.get_mut(edge.lane as usize) {
+                Some(lane) => lane.head = behind.wrapping_add(edge.base),
+                None => (edge.busy, edge.head) = (edge.busy + 1, behind),
+            }
         }
     }
 
@@ -101,8 +104,14 @@ impl<D: Device> Way<D> {
         let Some(job) = self.jobs.get(number) else { return };
         let first = self.plan.fans.get(job.fan as usize).map_or(0, |fan| fan.first);
         let member = branch.saturating_sub(first);
-        if let Stage::First = job.stage {
-            job.stage = Stage::Ask { tried: 1 << member, gone: 0, is_sent: true };
+        match (job.stage, self.plan.mirror_mut(job.fan)) {
+            (Stage::First, _) => {
+                job.stage = Stage::Ask { tried: 1 << member, gone: 0, is_sent: true };
+            }
+            (Stage::All, Some(mirror)) => {
+                job.stage = Stage::Each { left: 0, failed: 0, all: mirror.there() };
+            }
+            _ => {}
         }
         job.passed(&completion.passage);
         job.pending = job.pending.saturating_sub(1);
@@ -133,7 +142,7 @@ impl<D: Device> Way<D> {
         }
         if let Stage::Ask { is_sent, .. } = &mut job.stage {
             let edge = &mut edges[(first + member) as usize];
-            edge.busy -= 1;
+            edge.busy -= u32::from(edge.lane == NONE);
             *is_sent = false;
         }
         let bit = 1 << member;
@@ -225,6 +234,7 @@ impl<D: Device> Way<D> {
     }
 
     fn next(&mut self, number: u32, now: Instant) -> Next {
+        let is_written = self.jobs.is_held_up(number);
         let Some(job) = self.jobs.get(number) else { return Next::Wait };
         let (pending, request) = (job.pending, job.request);
         let at_the_end = if pending > 0 { Next::Wait } else { Next::End };
@@ -241,7 +251,7 @@ impl<D: Device> Way<D> {
                 job.result = Err(*error);
                 Next::End
             }
-            Stage::Free | Stage::First | Stage::Waits(_) | Stage::Done => at_the_end,
+            Stage::Free | Stage::First | Stage::All | Stage::Waits(_) | Stage::Done => at_the_end,
             Stage::Pieces(_) => match self.piece(number) {
                 Some((member, request)) => Next::Send { member, request },
                 None => at_the_end,
@@ -256,13 +266,17 @@ impl<D: Device> Way<D> {
             Stage::Ask { is_sent: true, .. } => Next::Wait,
             Stage::Ask { .. } if job.result.is_err() => Next::End,
             Stage::Ask { tried, gone, is_sent } => {
+                let load = |member: u32, offset| {
+                    edges[(first + member) as usize].load(&self.lanes, offset)
+                };
                 let (found, none) = match &mut kind {
                     Some(Kind::Mirror(mirror)) => {
-                        (mirror.reader(edges, first, (request.offset, *tried)), Error::Gone)
+                        (mirror.reader(|member| load(member, request.offset), *tried), Error::Gone)
                     }
                     Some(Kind::Paths(paths)) => {
+                        let load = |member| load(member, 0) >> 1;
                         let asked = (*tried, *gone);
-                        (paths.choose_again(request.operation, (edges, first), asked), paths.none())
+                        (paths.choose_again(request.operation, load, asked), paths.none())
                     }
                     _ => return Next::End,
                 };
@@ -276,7 +290,6 @@ impl<D: Device> Way<D> {
                 send(member, to(member))
             }
             Stage::Mend { reader, left, is_read } => {
-                let is_written = matches!(&kind, Some(Kind::Mirror(it)) if it.writing > 0);
                 match lowest(*left) {
                     _ if pending > 0 => Next::Wait,
                     None => Next::End,
@@ -365,7 +378,6 @@ impl<D: Device> Way<D> {
         match job.stage {
             Stage::Each { failed, all, .. } => {
                 let good = all & !failed;
-                mirror.writing -= 1;
                 if job.result.is_err() {
                     return;
                 }

@@ -157,7 +157,7 @@ pub fn repair<V: VolumeMut>(volume: V, level: Level, now: u64) -> Result<(V, Rep
     let survey = Survey::new(Buffered::new(volume, 8))?;
     let Plan { report, .. } = &survey.plan;
     match report.level {
-        None => return Ok((survey.fs.store.access.volume.volume, survey.plan.report)),
+        None => return Ok((survey.fs.store.access.volume.into_flash(), survey.plan.report)),
         Some(needed) if needed > level => return Err(RepairError::Level(survey.plan.report)),
         Some(_) => {}
     }

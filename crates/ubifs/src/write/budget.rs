@@ -32,7 +32,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// LEBs to be kept for an index that grows by `growth` bytes.
     fn index_lebs_min(&self, growth: u64) -> u64 {
         let node_max = align8(self.fs.store.superblock.index_node_max() as u32);
-        let room = u64::from(self.leb_size().saturating_sub(node_max).max(1));
+        let room = u64::from(self.fs.store.leb_size().saturating_sub(node_max).max(1));
         let size = self.index_size + self.index_growth + growth;
         ((3 * size).div_ceil(room) + 1).max(INDEX_LEBS_MIN)
     }
@@ -52,10 +52,11 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Bytes of nodes there is room for beside an index of `index_lebs` LEBs.
     fn available(&self, index_lebs: u64) -> u64 {
         let sums = self.space.sums();
-        let leb_size = u64::from(self.leb_size());
+        let leb_size = u64::from(self.fs.store.leb_size());
         let kept = (index_lebs + 1 + JOURNAL_HEADS as u64 + 1) * leb_size;
         // An index of more LEBs than it needs leaves them to others, without their dark space.
-        let dark_mark = ((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32).next_multiple_of(self.unit());
+        let dark_mark =
+            ((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32).next_multiple_of(self.fs.store.unit());
         let more = sums.idx_lebs.saturating_sub(index_lebs) * u64::from(dark_mark);
         [sums.used, kept, sums.dead, sums.dark, more]
             .iter()
@@ -91,8 +92,8 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// room: the index needs whole LEBs, and each LEB in use has an end that counts as lost. What
     /// is packed already is left alone, so a file system that stays full is not copied around.
     fn gather(&mut self, need: Need) -> Result<bool, Error> {
-        let least = (self.leb_size() / 8).max((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32);
-        let least = least.next_multiple_of(self.unit());
+        let least = (self.fs.store.leb_size() / 8).max((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32);
+        let least = least.next_multiple_of(self.fs.store.unit());
         let mut committed = false;
         for _ in 0..2 * self.space.len() {
             if self.fits(need) {
@@ -121,7 +122,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let leaves = outstanding.leaves + need.leaves;
         let index_lebs = self.index_lebs_min(leaves * self.leaf_cost());
         let sums = self.space.sums();
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let loose = self.space.lebs().filter(|(_, leb)| {
             !leb.taken
                 && !leb.index
@@ -147,7 +148,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Blocks of content there is room for, as Linux tells `statfs`: in all and left.
     pub(super) fn blocks(&self) -> (u64, u64) {
-        let leb_size = u64::from(self.leb_size());
+        let leb_size = u64::from(self.fs.store.leb_size());
         let overhead = leb_size % BLOCK_COST;
         // One LEB for garbage collection, one for deletions, the index's least, the heads'.
         let kept = 1 + 1 + INDEX_LEBS_MIN + JOURNAL_HEADS as u64;
@@ -156,7 +157,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         let outstanding = self.outstanding();
         let index_lebs = self.index_lebs_min(outstanding.leaves * self.leaf_cost());
         let reserved = index_lebs.saturating_sub(sums.idx_lebs);
-        let dark_mark = ((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32).next_multiple_of(self.unit());
+        let dark_mark =
+            ((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32).next_multiple_of(self.fs.store.unit());
         let empty = sums.available_lebs.saturating_sub(reserved);
         // The dark space of empty LEBs can be used, but for what does not divide by a block.
         let more = empty * u64::from(dark_mark).saturating_sub(overhead);

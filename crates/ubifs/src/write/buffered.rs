@@ -32,15 +32,41 @@ impl Head {
 /// A volume and the write buffers of the journal's heads.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffered<V> {
-    pub(crate) volume: V,
+    flash: V,
     /// Unit of writing, bytes.
     pub(crate) unit: u32,
     pub(crate) heads: [Head; JOURNAL_HEADS],
+    /// The last sequence number given to a node.
+    pub(crate) sequence: u64,
+    /// The flash refused: nothing more is written.
+    pub(crate) refused: bool,
 }
 
 impl<V: VolumeMut> Buffered<V> {
     pub(crate) fn new(volume: V, unit: u32) -> Self {
-        Self { volume, unit, heads: Default::default() }
+        let heads = Default::default();
+        Self { flash: volume, unit, heads, sequence: 0, refused: false }
+    }
+
+    /// The volume itself, with nothing of what waits.
+    pub(crate) fn flash(&self) -> &V {
+        &self.flash
+    }
+
+    /// The volume itself, past the write buffers.
+    pub(crate) fn flash_mut(&mut self) -> &mut V {
+        &mut self.flash
+    }
+
+    /// Gives the volume back; what waits is lost.
+    pub(crate) fn into_flash(self) -> V {
+        self.flash
+    }
+
+    /// Where a head goes on: LEB and offset.
+    pub(crate) fn end_of(&self, head: usize) -> (u32, u32) {
+        let head = &self.heads[head];
+        (head.lnum.unwrap_or(0), head.end())
     }
 
     /// Lets a head write to a LEB from `offset` on; what it had is on the flash.
@@ -57,7 +83,7 @@ impl<V: VolumeMut> Buffered<V> {
         buffer.extend_from_slice(bytes);
         let whole = buffer.len() / unit * unit;
         if whole != 0 {
-            self.volume.write(lnum, *offset, &buffer[..whole])?;
+            self.flash.write(lnum, *offset, &buffer[..whole])?;
             buffer.drain(..whole);
             *offset += whole as u32;
         }
@@ -71,7 +97,7 @@ impl<V: VolumeMut> Buffered<V> {
         let Some(lnum) = *lnum else { return Ok(None) };
         if !buffer.is_empty() {
             pad(buffer, unit);
-            self.volume.write(lnum, *offset, buffer)?;
+            self.flash.write(lnum, *offset, buffer)?;
             *offset += buffer.len() as u32;
             buffer.clear();
         }
@@ -103,22 +129,22 @@ pub(crate) fn pad(buffer: &mut Vec<u8>, unit: usize) {
 
 impl<V: VolumeMut> Volume for Buffered<V> {
     fn geometry(&self) -> Geometry {
-        self.volume.geometry()
+        self.flash.geometry()
     }
 
     fn state(&self, lnum: u32) -> LebState {
-        self.volume.state(lnum)
+        self.flash.state(lnum)
     }
 
     fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error> {
         let Some(head) = self.buffered(lnum, offset, buffer.len()) else {
-            return self.volume.read(lnum, offset, buffer);
+            return self.flash.read(lnum, offset, buffer);
         };
         let before = head.offset.saturating_sub(offset) as usize;
         let (flash, rest) = buffer.split_at_mut(before);
         let corrected = match flash.is_empty() {
             true => Corrected::NONE,
-            false => self.volume.read(lnum, offset, flash)?,
+            false => self.flash.read(lnum, offset, flash)?,
         };
         let from = (offset as usize + before - head.offset as usize).min(head.buffer.len());
         let held = &head.buffer[from..];
@@ -130,7 +156,7 @@ impl<V: VolumeMut> Volume for Buffered<V> {
 
     fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
         let Some(head) = self.buffered(lnum, offset, len) else {
-            return self.volume.point(lnum, offset, len);
+            return self.flash.point(lnum, offset, len);
         };
         let from = offset.checked_sub(head.offset)? as usize;
         head.buffer.get(from..from + len)

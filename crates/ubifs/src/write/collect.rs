@@ -25,7 +25,7 @@ struct Live {
 impl<V: VolumeMut> UbifsMut<V> {
     /// Collects garbage until there is room for `length` bytes at a head.
     pub(super) fn collect_for(&mut self, head: usize, length: u32) -> Result<(u32, u32), Stop> {
-        let least = (DATA_NODE_SIZE as u32 + 8).next_multiple_of(self.unit());
+        let least = (DATA_NODE_SIZE as u32 + 8).next_multiple_of(self.fs.store.unit());
         for _ in 0..2 * self.space.len() {
             self.collect_one(least)?;
             if let Some(place) = self.find_space(head, length) {
@@ -37,7 +37,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Empties the LEB with the least in it, if at least `least` bytes of it are not in use.
     pub(super) fn collect_one(&mut self, least: u32) -> Result<(), Stop> {
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let victim = self
             .space
             .lebs()
@@ -95,8 +95,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
         // Not before the copies are on the flash, and whatever made other nodes there needless.
         self.sync_heads()?;
-        self.unmap_leb(victim)?;
-        let leb_size = self.leb_size();
+        self.fs.store.access.unmap_leb(victim)?;
+        let leb_size = self.fs.store.leb_size();
         let reserve = self.gc_leb().is_none();
         self.space.change(victim, |leb| {
             leb.free = leb_size;

@@ -8,7 +8,7 @@
 use alloc::vec::Vec;
 
 use flysch_api::vfs::Error;
-use flysch_api::volume::{LebState, VolumeMut};
+use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{
     CommitStart, Group, MASTER_HMAC, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, Node,
     ORPHAN_NODE_SIZE, Orphans, REFERENCE_NODE_SIZE, Reference,
@@ -28,7 +28,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
         let done = self.commit_steps();
         // Half a commit in memory has no way back; on the flash it never happened.
-        self.failed |= done.is_err();
+        if done.is_err() {
+            self.fs.store.access.give_up();
+        }
         done
     }
 
@@ -74,11 +76,11 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Data LEBs that hold nothing in use become empty.
     fn free_lebs(&mut self) -> Result<(), Error> {
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let idle = self.space.lebs().filter(|(_, leb)| leb.is_available() && leb.free < leb_size);
         let idle: Vec<u32> = idle.map(|(lnum, _)| lnum).collect();
         for lnum in idle {
-            self.unmap_leb(lnum)?;
+            self.fs.store.access.unmap_leb(lnum)?;
             self.space.change(lnum, |leb| leb.free = leb_size);
         }
         Ok(())
@@ -90,11 +92,11 @@ impl<V: VolumeMut> UbifsMut<V> {
             (lnum, 0) => lnum,
             (lnum, _) => self.next_log_leb(lnum),
         };
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let mut bytes = alloc::vec![0; flysch_wire::ubifs::COMMIT_START_NODE_SIZE];
         let commit = self.master.commit + 1;
         let start = Node::CommitStart(CommitStart { commit });
-        start.emit(self.next_sequence(), Group::None, &mut bytes);
+        start.emit(self.fs.store.access.next_sequence(), Group::None, &mut bytes);
         if let Some(auth) = &mut self.fs.store.auth {
             auth.restart_log();
             auth.log(&bytes);
@@ -111,17 +113,15 @@ impl<V: VolumeMut> UbifsMut<V> {
             let reference = Node::Reference(Reference { lnum, offset, head: head as u32 });
             let at = bytes.len();
             bytes.resize(at + REFERENCE_NODE_SIZE, 0);
-            reference.emit(self.next_sequence(), Group::None, &mut bytes[at..]);
+            reference.emit(self.fs.store.access.next_sequence(), Group::None, &mut bytes[at..]);
             if let Some(auth) = &mut self.fs.store.auth {
                 auth.log(&bytes[at..]);
                 auth.open_bud(head);
             }
         }
-        super::buffered::pad(&mut bytes, self.unit() as usize);
-        if self.volume().state(lnum) != LebState::Unmapped {
-            self.unmap_leb(lnum)?;
-        }
-        self.write_leb(lnum, 0, &bytes)?;
+        super::buffered::pad(&mut bytes, self.fs.store.unit() as usize);
+        self.fs.store.access.clear_leb(lnum)?;
+        self.fs.store.access.write_leb(lnum, 0, &bytes)?;
         self.log.head = (lnum, bytes.len() as u32);
         self.log.bud_bytes = open.iter().map(|bud| u64::from(leb_size - bud.start)).sum();
         Ok((lnum, open))
@@ -129,7 +129,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Index LEBs that only the old index uses are empty from the new one on.
     fn leave_index_lebs(&mut self) {
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let head = self.index_head.0;
         let idle = |lnum: u32, leb: &super::space::Leb| leb.index && leb.used == 0 && lnum != head;
         let idle = self.space.lebs().filter(|(lnum, leb)| idle(*lnum, leb)).map(|it| it.0);
@@ -145,17 +145,17 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     fn write_lpt(&mut self, master: &mut Master) -> Result<(), Error> {
         let properties = self.space.properties();
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let worth = |leb: &super::space::Leb| !leb.index && leb.used < leb_size;
         let interesting = self.space.lebs().filter(|(_, leb)| worth(leb)).map(|it| it.0);
         let most = self.fs.store.superblock.lsave_count as usize;
         let interesting: Vec<u32> = interesting.take(most).collect();
         let pieces = self.lpt.commit(&properties, &interesting).map_err(|_| Error::NoSpace)?;
         for piece in pieces {
-            if piece.offset == 0 && self.volume().state(piece.lnum) != LebState::Unmapped {
-                self.unmap_leb(piece.lnum)?;
+            if piece.offset == 0 {
+                self.fs.store.access.clear_leb(piece.lnum)?;
             }
-            self.write_leb(piece.lnum, piece.offset, &piece.bytes)?;
+            self.fs.store.access.write_leb(piece.lnum, piece.offset, &piece.bytes)?;
         }
         self.lpt.fill_master(master);
         Ok(())
@@ -167,12 +167,12 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     fn orphans_of_leb(&self) -> usize {
-        (self.leb_size() as usize - ORPHAN_NODE_SIZE) / 8
+        (self.fs.store.leb_size() as usize - ORPHAN_NODE_SIZE) / 8
     }
 
     /// Writes the list of files that have no name and are still in use.
     fn write_orphans(&mut self, master: &mut Master) -> Result<(), Error> {
-        let unit = self.unit() as usize;
+        let unit = self.fs.store.unit() as usize;
         let inodes: Vec<u8> =
             self.orphans.keys().flat_map(|inode| u64::from(*inode).to_le_bytes()).collect();
         let mut lebs = self.fs.store.layout.orphans.clone();
@@ -180,14 +180,12 @@ impl<V: VolumeMut> UbifsMut<V> {
         while let (Some(part), Some(lnum)) = (parts.next(), lebs.next()) {
             let node = Node::Orphans(Orphans::new(master.commit, parts.peek().is_none(), part));
             let mut bytes = alloc::vec![0; node.size()];
-            node.emit(self.next_sequence(), Group::None, &mut bytes);
+            node.emit(self.fs.store.access.next_sequence(), Group::None, &mut bytes);
             super::buffered::pad(&mut bytes, unit);
-            self.change_leb(lnum, &bytes)?;
+            self.fs.store.access.change_leb(lnum, &bytes)?;
         }
         for lnum in lebs {
-            if self.volume().state(lnum) != LebState::Unmapped {
-                self.unmap_leb(lnum)?;
-            }
+            self.fs.store.access.clear_leb(lnum)?;
         }
         let none = MasterFlags::NO_ORPHANS.0;
         let flags = &mut master.flags.0;
@@ -198,7 +196,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// A master node, signed if it has to be.
     pub(super) fn emit_master(&mut self, master: Master) -> Vec<u8> {
         let mut bytes = alloc::vec![0; MASTER_NODE_SIZE];
-        Node::Master(master).emit(self.next_sequence(), Group::None, &mut bytes);
+        Node::Master(master).emit(self.fs.store.access.next_sequence(), Group::None, &mut bytes);
         if let Some(auth) = &self.fs.store.auth {
             auth.sign(&mut bytes, MASTER_HMAC.start);
         }
@@ -207,18 +205,18 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Writes the master node behind the last one, first copy first.
     pub(super) fn write_master(&mut self, master: Master) -> Result<(), Error> {
-        let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.unit());
+        let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.fs.store.unit());
         let mut offset = self.master_at + size;
-        if offset + size > self.leb_size() {
+        if offset + size > self.fs.store.leb_size() {
             offset = 0;
         }
         let mut bytes = self.emit_master(master);
-        super::buffered::pad(&mut bytes, self.unit() as usize);
+        super::buffered::pad(&mut bytes, self.fs.store.unit() as usize);
         for lnum in [MASTER_LEB, MASTER_LEB + 1] {
             if offset == 0 {
-                self.unmap_leb(lnum)?;
+                self.fs.store.access.unmap_leb(lnum)?;
             }
-            self.write_leb(lnum, offset, &bytes)?;
+            self.fs.store.access.write_leb(lnum, offset, &bytes)?;
         }
         (self.master, self.master_at) = (master, offset);
         if let Some(chosen) = &mut self.fs.master {
@@ -248,22 +246,17 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.fs.buds = open;
         let mut lnum = self.log.tail;
         while lnum != log_start {
-            self.unmap_leb(lnum)?;
+            self.fs.store.access.unmap_leb(lnum)?;
             lnum = self.next_log_leb(lnum);
         }
         self.log.tail = log_start;
         for lnum in core::mem::take(&mut self.leaving) {
-            self.unmap_leb(lnum)?;
+            self.fs.store.access.unmap_leb(lnum)?;
         }
         for lnum in self.lpt.finish() {
-            self.unmap_leb(lnum)?;
+            self.fs.store.access.unmap_leb(lnum)?;
         }
         Ok(())
-    }
-
-    pub(super) fn sync_volume(&mut self) -> Result<(), Error> {
-        let synced = self.volume_mut().sync();
-        synced.map_err(|error| self.refused(MASTER_LEB, 0, error))
     }
 
     /// Writes everything, deletes what has no name, and leaves a clean file system; gives the
@@ -280,13 +273,13 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.commit()?;
         if self.master.flags.contains(MasterFlags::DIRTY) {
             // What the commit gave up is gone before nobody looks for it any more.
-            self.sync_volume()?;
+            self.fs.store.access.sync_volume()?;
             let gone = MasterFlags::DIRTY.0 | MasterFlags::RECOVERY.0;
             let flags = MasterFlags(self.master.flags.0 & !gone);
             let gc_lnum = self.gc_leb().unwrap_or(u32::MAX);
             self.write_master(Master { flags, gc_lnum, ..self.master })?;
-            self.sync_volume()?;
+            self.fs.store.access.sync_volume()?;
         }
-        Ok(self.fs.store.access.volume.volume)
+        Ok(self.fs.store.access.volume.into_flash())
     }
 }

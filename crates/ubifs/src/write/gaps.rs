@@ -113,7 +113,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Chooses the index LEB with most dirt, of those that are to stay if there is any.
     fn open_gaps(&mut self, writing: &mut Writing) -> Result<Gaps, Error> {
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let head = self.index_head.0;
         let lebs = self
             .space
@@ -148,18 +148,18 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Writes the LEB whose gaps were filled.
     pub(super) fn finish_gaps(&mut self, writing: &mut Writing) -> Result<(), Error> {
         let Some(mut gaps) = writing.gaps.take() else { return Ok(()) };
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let mut end = leb_size;
         for &(start, stop) in &gaps.gaps {
             let stop = if stop == leb_size {
-                end = start.next_multiple_of(self.unit());
+                end = start.next_multiple_of(self.fs.store.unit());
                 end
             } else {
                 stop
             };
             fill(&mut gaps.content[start as usize..stop as usize]);
         }
-        self.change_leb(gaps.lnum, &gaps.content[..end as usize])?;
+        self.fs.store.access.change_leb(gaps.lnum, &gaps.content[..end as usize])?;
         self.space.change(gaps.lnum, |leb| leb.free = leb_size - end);
         Ok(())
     }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use flysch_api::vfs::Error;
-use flysch_api::volume::{LebState, VolumeMut};
+use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{Group, Node, REFERENCE_NODE_SIZE, Reference, align8};
 
 use super::{BASE, Stop, UbifsMut};
@@ -41,11 +41,12 @@ impl<V: VolumeMut> UbifsMut<V> {
                 true => Group::Last,
                 false => Group::More,
             };
-            let size = node.emit(self.next_sequence(), group, &mut bytes[at..]) as u32;
+            let size =
+                node.emit(self.fs.store.access.next_sequence(), group, &mut bytes[at..]) as u32;
             places.push((at as u32, size));
             at += align8(size) as usize;
         }
-        let (lnum, start) = self.end_of(head);
+        let (lnum, start) = self.fs.store.access.volume.end_of(head);
         let place = |(offset, length)| Location { lnum, offset: start + offset, length };
         let places: Vec<Location> = places.into_iter().map(place).collect();
         if self.fs.store.auth.is_some() {
@@ -67,16 +68,10 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.fs.store.auth.as_ref().map_or(0, |auth| auth.node_size())
     }
 
-    /// Where a head goes on: LEB and offset.
-    fn end_of(&self, head: usize) -> (u32, u32) {
-        let buffered = &self.fs.store.access.volume.heads[head];
-        (buffered.lnum.unwrap_or(0), buffered.end())
-    }
-
     /// Puts an authentication node behind the nodes of an operation.
     fn authenticate(&mut self, head: usize, places: &[Location], (bytes, end): (&mut [u8], usize)) {
         let start = places.first().map_or(0, |first| first.offset);
-        let sequence = self.next_sequence();
+        let sequence = self.fs.store.access.next_sequence();
         let Some(auth) = &mut self.fs.store.auth else { return };
         for at in places {
             auth.journal(head, *at, &bytes[(at.offset - start) as usize..]);
@@ -93,23 +88,16 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Appends whole nodes to a head that has room; tells where they begin.
     pub(super) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<Location, Error> {
-        let (lnum, offset) = self.end_of(head);
-        let length = bytes.len() as u32;
         self.changed = true;
-        let appended = self.fs.store.access.volume.append(head, bytes);
-        appended.map_err(|error| self.refused(lnum, offset, error))?;
-        self.space.change(lnum, |leb| leb.free = leb.free.wrapping_sub(length));
-        Ok(Location { lnum, offset, length })
+        let at = self.fs.store.access.append(head, bytes)?;
+        self.space.change(at.lnum, |leb| leb.free = leb.free.wrapping_sub(at.length));
+        Ok(at)
     }
 
     /// Puts what a head holds back on the flash.
     pub(super) fn sync_head(&mut self, head: usize) -> Result<(), Error> {
-        let (lnum, offset) = self.end_of(head);
-        let synced = self.fs.store.access.volume.sync_head(head);
-        let Some((lnum, end)) = synced.map_err(|error| self.refused(lnum, offset, error))? else {
-            return Ok(());
-        };
-        let free = self.leb_size() - end;
+        let Some((lnum, end)) = self.fs.store.access.sync_head(head)? else { return Ok(()) };
+        let free = self.fs.store.leb_size() - end;
         self.space.change(lnum, |leb| leb.free = free);
         Ok(())
     }
@@ -121,7 +109,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Whether a head's LEB takes this many bytes more.
     pub(super) fn has_room(&self, head: usize, length: u32) -> bool {
         let head = &self.fs.store.access.volume.heads[head];
-        head.lnum.is_some() && head.end() + length <= self.leb_size()
+        head.lnum.is_some() && head.end() + length <= self.fs.store.leb_size()
     }
 
     /// Makes room for `length` bytes at a head; commits and collects garbage if need be.
@@ -157,7 +145,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Whether another LEB would make the journal longer than it may be.
     fn journal_is_full(&self) -> bool {
         let most = self.fs.store.superblock.bud_bytes_max;
-        self.log.bud_bytes + u64::from(self.leb_size()) > most
+        self.log.bud_bytes + u64::from(self.fs.store.leb_size()) > most
     }
 
     /// Whether it is time for a commit that nobody has to wait for.
@@ -181,10 +169,10 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Tells the log of a bud, before it is used.
     fn refer(&mut self, bud: Bud) -> Result<(), Stop> {
-        let unit = self.unit();
+        let unit = self.fs.store.unit();
         let size = (REFERENCE_NODE_SIZE as u32).next_multiple_of(unit);
         let (mut lnum, mut offset) = self.log.head;
-        if offset + size > self.leb_size() {
+        if offset + size > self.fs.store.leb_size() {
             lnum = self.next_log_leb(lnum);
             // One LEB of the log is kept for the commit.
             if lnum == self.log.tail || self.next_log_leb(lnum) == self.log.tail {
@@ -194,28 +182,28 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
         if bud.start == 0 {
             // Older content must not come back under a reference.
-            if self.volume().state(bud.lnum) != LebState::Unmapped {
+            if self.fs.store.access.is_mapped(bud.lnum) {
                 // What made the old content needless must not be only in memory.
                 self.sync_heads()?;
-                self.unmap_leb(bud.lnum)?;
+                self.fs.store.access.unmap_leb(bud.lnum)?;
             }
-            self.map_leb(bud.lnum)?;
+            self.fs.store.access.map_leb(bud.lnum)?;
         }
-        if offset == 0 && self.volume().state(lnum) != LebState::Unmapped {
-            self.unmap_leb(lnum)?;
+        if offset == 0 {
+            self.fs.store.access.clear_leb(lnum)?;
         }
         let reference =
             Node::Reference(Reference { lnum: bud.lnum, offset: bud.start, head: bud.head });
         let mut bytes = alloc::vec![0; REFERENCE_NODE_SIZE];
-        reference.emit(self.next_sequence(), Group::None, &mut bytes);
+        reference.emit(self.fs.store.access.next_sequence(), Group::None, &mut bytes);
         if let Some(auth) = &mut self.fs.store.auth {
             auth.log(&bytes);
             auth.open_bud(bud.head as usize);
         }
         super::buffered::pad(&mut bytes, unit as usize);
-        self.write_leb(lnum, offset, &bytes)?;
+        self.fs.store.access.write_leb(lnum, offset, &bytes)?;
         self.log.head = (lnum, offset + size);
-        self.log.bud_bytes += u64::from(self.leb_size() - bud.start);
+        self.log.bud_bytes += u64::from(self.fs.store.leb_size() - bud.start);
         self.fs.buds.push(bud);
         Ok(())
     }
@@ -240,14 +228,16 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     fn find_partial(&mut self, length: u32) -> Option<(u32, u32)> {
         loop {
-            let leb_size = self.leb_size();
+            let leb_size = self.fs.store.leb_size();
             let fits = |leb: &super::space::Leb| {
                 leb.free >= length && leb.used > 0 && !leb.taken && !leb.reserved && !leb.index
             };
             let lebs = self.space.lebs().filter(|(_, leb)| fits(leb));
             let (lnum, leb) = lebs.min_by_key(|(_, leb)| leb.free)?;
             let offset = leb_size - leb.free;
-            if offset.is_multiple_of(self.unit()) && self.is_untouched(lnum, offset) {
+            if offset.is_multiple_of(self.fs.store.unit())
+                && self.fs.store.access.is_untouched(lnum, offset, (leb_size, self.fs.store.unit()))
+            {
                 return Some((lnum, offset));
             }
             // What is said to be free is not: it is dirt.
@@ -267,7 +257,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// A LEB with nothing in use. What is in it is given up.
     pub(super) fn empty_leb(&mut self) -> Option<u32> {
         let available = |leb: &super::space::Leb| leb.is_available();
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let (lnum, _) = self
             .space
             .lebs()
@@ -275,26 +265,6 @@ impl<V: VolumeMut> UbifsMut<V> {
             .max_by_key(|(_, leb)| leb.free == leb_size)?;
         self.space.change(lnum, |leb| leb.free = leb_size);
         Some(lnum)
-    }
-
-    /// Whether nothing was written to a LEB behind `offset`. A LEB is written from front to back:
-    /// what was begun there shows in the first unit, and what filled it in the last.
-    fn is_untouched(&self, lnum: u32, offset: u32) -> bool {
-        let unit = self.unit().max(64).min(self.leb_size() - offset);
-        let mut scratch = crate::access::Scratch::new();
-        [offset, self.leb_size() - unit].into_iter().all(|offset| {
-            let place = Location { lnum, offset, length: unit };
-            let bytes = self.fs.store.access.bytes(place, &mut scratch);
-            bytes.is_ok_and(|bytes| bytes.iter().all(|&byte| byte == 0xff))
-        })
-    }
-
-    /// Whether a LEB is erased from `offset` on.
-    pub(super) fn is_erased(&self, lnum: u32, offset: u32) -> bool {
-        let length = self.leb_size() - offset;
-        let mut scratch = crate::access::Scratch::new();
-        let bytes = self.fs.store.access.bytes(Location { lnum, offset, length }, &mut scratch);
-        bytes.is_ok_and(|bytes| bytes.iter().all(|&byte| byte == 0xff))
     }
 
     /// The LEB reserved for garbage collection.

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 use flysch_api::vfs::Error;
-use flysch_api::volume::{LebState, VolumeMut};
+use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{
     Branch, Group, INDEX_NODE_SIZE, Index as IndexNode, Key, Node, NodeKind, align8,
 };
@@ -144,7 +144,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// written, in some of the empty ones, and without any in the gaps of the others. The budget
     /// counts on it: of the LEBs of an index all that it does not need are promised to content.
     fn choose_moving(&mut self) -> Result<(BTreeSet<u32>, BTreeSet<Key>), Error> {
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let (mut moving, mut keys) = (BTreeSet::new(), BTreeSet::new());
         let needed = self.index_size.div_ceil(u64::from(leb_size)) + 1;
         if self.space.sums().idx_lebs <= needed + needed / 2 {
@@ -356,7 +356,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let node = Node::Index(IndexNode::new(level, format, &branches));
         let length = (INDEX_NODE_SIZE + branches.len()) as u32;
         let mut bytes = alloc::vec![0; align8(length) as usize];
-        node.emit(self.next_sequence(), Group::None, &mut bytes);
+        node.emit(self.fs.store.access.next_sequence(), Group::None, &mut bytes);
         let (lnum, offset) = self.put_index(writing, &bytes)?;
         let at = Location { lnum, offset, length };
         // It is not read back: the next lookups and the next commit need it.
@@ -387,7 +387,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     fn put_index(&mut self, writing: &mut Writing, bytes: &[u8]) -> Result<(u32, u32), Error> {
         let length = bytes.len() as u32;
         let (lnum, offset) = self.index_head;
-        if offset + length > self.leb_size() {
+        if offset + length > self.fs.store.leb_size() {
             match self.next_index_leb(writing) {
                 Ok(()) => {}
                 // A new index that stands for itself leaves the old LEBs as they are.
@@ -420,9 +420,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
         let lnum = self.empty_leb().ok_or(Stop::Full)?;
         self.flush_index(writing)?;
-        if self.volume().state(lnum) != LebState::Unmapped {
-            self.unmap_leb(lnum)?;
-        }
+        self.fs.store.access.clear_leb(lnum)?;
         self.space.change(lnum, |leb| leb.index = true);
         self.index_head = (lnum, 0);
         writing.start = 0;
@@ -434,14 +432,14 @@ impl<V: VolumeMut> UbifsMut<V> {
         if writing.buffer.is_empty() {
             return Ok(());
         }
-        super::buffered::pad(&mut writing.buffer, self.unit() as usize);
+        super::buffered::pad(&mut writing.buffer, self.fs.store.unit() as usize);
         let (lnum, _) = self.index_head;
         let bytes = core::mem::take(&mut writing.buffer);
-        self.write_leb(lnum, writing.start, &bytes)?;
+        self.fs.store.access.write_leb(lnum, writing.start, &bytes)?;
         let end = writing.start + bytes.len() as u32;
         writing.start = end;
         self.index_head = (lnum, end);
-        let free = self.leb_size() - end;
+        let free = self.fs.store.leb_size() - end;
         self.space.change(lnum, |leb| leb.free = free);
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! | part | what it does |
 //! |---|---|
 //! | [`mount`] | opening: recovery is written back, the overlay is counted |
-//! | [`buffered`] | write buffers of the journal's heads |
+//! | [`medium`], [`buffered`] | the flash, and the write buffers of the journal's heads over it |
 //! | [`journal`] | room for nodes, buds, the log |
 //! | [`tnc`] | where every key's node lies, and what that leaves behind |
 //! | [`space`], [`budget`] | what each LEB holds, what may still be promised |
@@ -28,6 +28,7 @@ mod content;
 mod gaps;
 mod inode;
 mod journal;
+mod medium;
 mod merge;
 mod mount;
 mod names;
@@ -44,10 +45,9 @@ mod tests;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use flysch_api::flash;
 use flysch_api::vfs::Error;
 use flysch_api::volume::VolumeMut;
-use flysch_wire::ubifs::{Master, NODE_ALIGNMENT};
+use flysch_wire::ubifs::Master;
 
 use crate::crypt::FileCipher;
 use crate::lpt::Lpt;
@@ -91,15 +91,11 @@ pub struct UbifsMut<V> {
     index_size: u64,
     /// Worst case of what the overlay adds to the index.
     index_growth: u64,
-    /// The last sequence number given out.
-    sequence: u64,
     highest_inode: u64,
     /// What encrypts the content of the file that was last asked for.
     cipher: Option<(u32, FileCipher)>,
     /// For cookies.
     random: u64,
-    /// The flash refused: nothing more is written.
-    failed: bool,
     /// Something changed since the last commit.
     changed: bool,
     /// Tests: commits find no empty LEB for the index as long as there are gaps.
@@ -125,63 +121,16 @@ impl From<Error> for Stop {
 }
 
 impl<V: VolumeMut> UbifsMut<V> {
-    fn volume_mut(&mut self) -> &mut V {
-        &mut self.fs.store.access.volume.volume
-    }
-
-    fn leb_size(&self) -> u32 {
-        self.fs.store.layout.leb_size
-    }
-
-    /// Unit of writing, bytes.
-    fn unit(&self) -> u32 {
-        self.fs.store.superblock.min_io_size.max(NODE_ALIGNMENT)
-    }
-
-    fn next_sequence(&mut self) -> u64 {
-        self.sequence += 1;
-        self.sequence
-    }
-
-    /// What a refusal of the flash means; nothing is written after it.
-    fn refused(&mut self, lnum: u32, offset: u32, error: flash::Error) -> Error {
-        self.failed = true;
-        match error {
-            flash::Error::WriteProtected => Error::ReadOnly,
-            _ => Error::Medium(self.fs.store.access.place(lnum, offset)),
-        }
-    }
-
+    /// Refuses when the flash refused, or what is known of space contradicts itself.
     fn writable(&self) -> Result<(), Error> {
-        if self.failed { Err(Error::ReadOnly) } else { self.believable() }
+        self.fs.store.access.writable()?;
+        self.believable()
     }
 
     /// Refuses when what is known of space contradicts itself.
     fn believable(&self) -> Result<(), Error> {
         let (structure, place) = ("LEB properties", Default::default());
         if self.space.is_astray() { Err(Error::Damaged { structure, place }) } else { Ok(()) }
-    }
-
-    fn write_leb(&mut self, lnum: u32, offset: u32, bytes: &[u8]) -> Result<(), Error> {
-        let written = self.volume_mut().write(lnum, offset, bytes);
-        written.map_err(|error| self.refused(lnum, offset, error))
-    }
-
-    fn change_leb(&mut self, lnum: u32, bytes: &[u8]) -> Result<(), Error> {
-        self.fs.store.access.let_go(lnum);
-        let changed = self.volume_mut().change(lnum, bytes);
-        changed.map_err(|error| self.refused(lnum, 0, error))
-    }
-
-    fn unmap_leb(&mut self, lnum: u32) -> Result<(), Error> {
-        self.fs.store.access.let_go(lnum);
-        let unmapped = self.volume_mut().unmap(lnum);
-        unmapped.map_err(|error| self.refused(lnum, 0, error))
-    }
-
-    fn map_leb(&mut self, lnum: u32) -> Result<(), Error> {
-        let mapped = self.volume_mut().map(lnum);
-        mapped.map_err(|error| self.refused(lnum, 0, error))
     }
 
     fn random(&mut self) -> u32 {
@@ -204,9 +153,15 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.space.sums().used + self.index_size
     }
 
+    /// Tests: the volume, past everything.
+    #[cfg(test)]
+    fn volume_mut(&mut self) -> &mut V {
+        self.fs.store.access.volume.flash_mut()
+    }
+
     /// The volume it lies on.
     pub fn volume(&self) -> &V {
-        &self.fs.store.access.volume.volume
+        self.fs.store.access.volume.flash()
     }
 
     /// What was found to be wrong while opening, and mended.

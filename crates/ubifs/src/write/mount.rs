@@ -12,7 +12,7 @@ use core::ops::ControlFlow;
 
 use flysch_api::finding::Severity;
 use flysch_api::vfs::Error;
-use flysch_api::volume::{LebState, VolumeMut};
+use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{
     Group, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, NODE_ALIGNMENT, Node,
@@ -99,14 +99,16 @@ impl<V: VolumeMut> UbifsMut<V> {
         if let (Some(auth), Some(hasher)) = (&mut this.fs.store.auth, &log.hasher) {
             auth.resume_log(hasher.clone());
         }
-        this.sequence = this.sequence.max(seen.buds.sequence).max(log.sequence);
+        this.fs.store.access.volume.sequence =
+            this.fs.store.access.volume.sequence.max(seen.buds.sequence).max(log.sequence);
         this.highest_inode = this.highest_inode.max(seen.buds.inode);
-        this.random = this.sequence ^ u64::from_le_bytes(first_8(&this.fs.store.superblock.uuid));
+        this.random = this.fs.store.access.volume.sequence
+            ^ u64::from_le_bytes(first_8(&this.fs.store.superblock.uuid));
         this.account(&seen.buds.ends)?;
         this.believable()?;
         this.recover_master(unclean)?;
         let (lnum, end) = log.head;
-        this.log.head = (lnum, end.next_multiple_of(this.unit()));
+        this.log.head = (lnum, end.next_multiple_of(this.fs.store.unit()));
         this.take_over_signed()?;
         this.fix_up()?;
         if unclean {
@@ -141,7 +143,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         if !(4..=flysch_wire::ubifs::FORMAT_VERSION).contains(&superblock.format_version) {
             return read_only(format!("format version {}", superblock.format_version));
         }
-        let geometry = fs.store.access.volume.volume.geometry();
+        let geometry = fs.store.access.volume.flash().geometry();
         if geometry.write_size.is_some_and(|it| !superblock.min_io_size.is_multiple_of(it.max(1))) {
             return read_only("its unit of writing is smaller than the flash's");
         }
@@ -182,7 +184,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let lpt = Lpt::read(&fs.store.access, (format, superblock.min_io_size), &chosen.master)
             .map_err(|fault: Fault| MountError::ReadOnly(format!("{}", Error::from(fault))))?;
         let space = Space::new(&superblock, &fs.store.layout.main, lpt.properties());
-        let sequence = chosen.sequence;
+        fs.store.access.volume.sequence = chosen.sequence;
         let master = chosen.master;
         Ok(Self {
             fs,
@@ -200,27 +202,18 @@ impl<V: VolumeMut> UbifsMut<V> {
             index_head: (master.ihead_lnum, master.ihead_offs),
             index_size: master.index_size,
             index_growth: 0,
-            sequence,
             highest_inode: master.highest_inode,
             cipher: None,
             random: 0,
-            failed: false,
             changed: false,
             #[cfg(test)]
             only_gaps: false,
         })
     }
 
-    fn whole_leb(&self, lnum: u32) -> Result<Vec<u8>, Error> {
-        let mut scratch = Scratch::new();
-        let place = self.fs.store.access.place(lnum, 0);
-        let leb = self.fs.store.access.leb(lnum, &mut scratch);
-        leb.map(Vec::from).map_err(|_| Error::Medium(place))
-    }
-
     /// Counts what the journal changed about each LEB.
     fn account(&mut self, ends: &[BudEnd]) -> Result<(), Error> {
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let mut gone = Vec::new();
         let mut come = Vec::new();
         let store = &self.fs.store;
@@ -284,7 +277,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Writes the master node anew if its two LEBs are not as they should be.
     pub(super) fn recover_master(&mut self, unclean: bool) -> Result<(), Error> {
-        let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.unit());
+        let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.fs.store.unit());
         let node = Location { lnum: MASTER_LEB, offset: self.master_at, length: size };
         let (mut first, mut second) = (Scratch::new(), Scratch::new());
         let access = &self.fs.store.access;
@@ -296,16 +289,18 @@ impl<V: VolumeMut> UbifsMut<V> {
             _ => false,
         };
         let end = self.master_at + size;
-        let is_good =
-            |lnum| self.is_erased(lnum, end) && self.is_firm(lnum, self.master_at, end + size);
+        let is_good = |lnum| {
+            self.fs.store.access.is_erased(lnum, end, self.fs.store.leb_size())
+                && self.is_firm(lnum, self.master_at, end + size)
+        };
         if !unclean && same && is_good(MASTER_LEB) && is_good(MASTER_LEB + 1) {
             return Ok(());
         }
         let flags = MasterFlags(self.master.flags.0 | MasterFlags::RECOVERY.0);
         let mut bytes = self.emit_master(Master { flags, ..self.master });
-        pad(&mut bytes, self.unit() as usize);
-        self.change_leb(MASTER_LEB, &bytes)?;
-        self.change_leb(MASTER_LEB + 1, &bytes)?;
+        pad(&mut bytes, self.fs.store.unit() as usize);
+        self.fs.store.access.change_leb(MASTER_LEB, &bytes)?;
+        self.fs.store.access.change_leb(MASTER_LEB + 1, &bytes)?;
         self.master_at = 0;
         if let Some(chosen) = &mut self.fs.master {
             (chosen.lnum, chosen.offset) = (MASTER_LEB, 0);
@@ -317,13 +312,13 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// short, or not even begun as it seems, does not.
     fn is_firm(&self, lnum: u32, start: u32, end: u32) -> bool {
         let read = |bytes: &mut [u8]| self.volume().read(lnum, start, bytes);
-        let mut first = alloc::vec![0; (end.min(self.leb_size()) - start) as usize];
+        let mut first = alloc::vec![0; (end.min(self.fs.store.leb_size()) - start) as usize];
         let mut again = first.clone();
         let Ok(corrected) = read(&mut first) else { return false };
         let looks = match self.volume().point(lnum, start, 1) {
             // Memory.
             Some(_) => 1,
-            None if self.unit() > NODE_ALIGNMENT => LOOKS,
+            None if self.fs.store.unit() > NODE_ALIGNMENT => LOOKS,
             None => LOOKS_UNCORRECTED,
         };
         let mut is_clean = corrected.bits == 0;
@@ -350,23 +345,21 @@ impl<V: VolumeMut> UbifsMut<V> {
             // A write cut short may look erased, or good this once: it is written anew.
             if end.is_torn || end.is_last {
                 let end = self.cut_leb(bud.lnum, end.at)?;
-                let free = self.leb_size() - end;
+                let free = self.fs.store.leb_size() - end;
                 self.space.change(bud.lnum, |leb| leb.free = free);
             }
         }
         let (lnum, offset) = self.index_head;
-        if offset < self.leb_size() {
+        if offset < self.fs.store.leb_size() {
             self.cut_leb(lnum, offset)?;
         }
         let head = self.lpt.head();
-        if head.offset < self.leb_size() {
+        if head.offset < self.fs.store.leb_size() {
             self.cut_leb(head.lnum, head.offset)?;
         }
         let idle: Vec<u32> = self.lpt.idle_lebs().filter(|lnum| *lnum != head.lnum).collect();
         for lnum in idle {
-            if self.volume().state(lnum) != LebState::Unmapped {
-                self.unmap_leb(lnum)?;
-            }
+            self.fs.store.access.clear_leb(lnum)?;
         }
         self.recover_log(log)
     }
@@ -374,27 +367,25 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Keeps a LEB up to `end`, padded; tells where it ends then.
     fn cut_leb(&mut self, lnum: u32, end: u32) -> Result<u32, Error> {
         if end == 0 {
-            if self.volume().state(lnum) != LebState::Unmapped {
-                self.unmap_leb(lnum)?;
-            }
-            self.map_leb(lnum)?;
+            self.fs.store.access.clear_leb(lnum)?;
+            self.fs.store.access.map_leb(lnum)?;
             return Ok(0);
         }
-        let mut content = self.whole_leb(lnum)?;
+        let mut content = self.fs.store.access.whole_leb(lnum)?;
         content.truncate(end as usize);
-        pad(&mut content, self.unit() as usize);
-        self.change_leb(lnum, &content)?;
+        pad(&mut content, self.fs.store.unit() as usize);
+        self.fs.store.access.change_leb(lnum, &content)?;
         Ok(content.len() as u32)
     }
 
     /// Writes the log into its first LEB: what a commit cut short began is not in the way then.
     fn recover_log(&mut self, log: &FoundLog) -> Result<(), Error> {
         let mut nodes = log.nodes.clone();
-        pad(&mut nodes, self.unit() as usize);
+        pad(&mut nodes, self.fs.store.unit() as usize);
         let tail = self.log.tail;
         let mut used = alloc::vec![tail];
-        if nodes.len() <= self.leb_size() as usize {
-            self.change_leb(tail, &nodes)?;
+        if nodes.len() <= self.fs.store.leb_size() as usize {
+            self.fs.store.access.change_leb(tail, &nodes)?;
             self.log.head = (tail, nodes.len() as u32);
         } else {
             // It stays as it is up to its last node.
@@ -405,8 +396,8 @@ impl<V: VolumeMut> UbifsMut<V> {
             }
         }
         for lnum in self.fs.store.layout.log.clone() {
-            if !used.contains(&lnum) && self.volume().state(lnum) != LebState::Unmapped {
-                self.unmap_leb(lnum)?;
+            if !used.contains(&lnum) {
+                self.fs.store.access.clear_leb(lnum)?;
             }
         }
         Ok(())
@@ -429,16 +420,14 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// What a LEB that counts as empty holds was given up before the stop. UBI may still have it,
     /// or what is left of it when the power went during its erase: a fastmap does not tell.
     fn empty_lebs_hold_nothing(&mut self) -> Result<(), Error> {
-        let leb_size = self.leb_size();
+        let leb_size = self.fs.store.leb_size();
         let is_empty = |lnum: u32, leb: &super::space::Leb| {
             leb.free == leb_size && !leb.taken && lnum != self.index_head.0
         };
         let empty = self.space.lebs().filter(|(lnum, leb)| is_empty(*lnum, leb));
         let empty = empty.map(|(lnum, _)| lnum);
         for lnum in empty.collect::<Vec<u32>>() {
-            if self.volume().state(lnum) != LebState::Unmapped {
-                self.unmap_leb(lnum)?;
-            }
+            self.fs.store.access.clear_leb(lnum)?;
         }
         Ok(())
     }
@@ -452,7 +441,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             false => self.empty_leb(),
         };
         if let Some(lnum) = lnum {
-            let leb_size = self.leb_size();
+            let leb_size = self.fs.store.leb_size();
             self.space.change(lnum, |leb| {
                 leb.free = leb_size;
                 leb.reserved = true;
@@ -479,7 +468,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         if used > free {
             return Err(Error::NoSpace);
         }
-        let offset = self.leb_size() - free;
+        let offset = self.fs.store.leb_size() - free;
         let moved = self.switch_head(GC, lnum, offset).and_then(|()| self.empty(victim));
         match moved {
             Ok(()) => Ok(()),
@@ -510,7 +499,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let mut master = self.master;
         master.leb_cnt = lebs;
         let grown = u64::from(lebs - superblock.leb_count);
-        let unit = self.unit();
+        let unit = self.fs.store.unit();
         let dark = crate::lpt::unusable(superblock.leb_size, unit).1;
         master.total_free += grown * u64::from(superblock.leb_size);
         master.total_dark += grown * u64::from(dark);
@@ -525,12 +514,12 @@ impl<V: VolumeMut> UbifsMut<V> {
             self.fs.store.superblock.hmac_wkm = hmac.padded();
         }
         let node = Node::Superblock(self.fs.store.superblock);
-        node.emit(self.next_sequence(), Group::None, &mut bytes);
+        node.emit(self.fs.store.access.next_sequence(), Group::None, &mut bytes);
         if let Some(auth) = &self.fs.store.auth {
             auth.sign(&mut bytes, SUPERBLOCK_HMAC.start);
         }
-        pad(&mut bytes, self.unit() as usize);
-        self.change_leb(SUPERBLOCK_LEB, &bytes)
+        pad(&mut bytes, self.fs.store.unit() as usize);
+        self.fs.store.access.change_leb(SUPERBLOCK_LEB, &bytes)
     }
 
     /// Rewrites LEBs whose erased ends were programmed with 0xFF by a simple flasher
@@ -539,8 +528,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         if !self.fs.store.superblock.flags.contains(SuperblockFlags::SPACE_FIXUP) {
             return Ok(());
         }
-        let leb_size = self.leb_size();
-        let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.unit());
+        let leb_size = self.fs.store.leb_size();
+        let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.fs.store.unit());
         let layout = self.fs.store.layout.clone();
         let mut ends = alloc::vec![
             (MASTER_LEB, self.master_at + size),
@@ -553,13 +542,13 @@ impl<V: VolumeMut> UbifsMut<V> {
         ends.extend(layout.orphans.map(|lnum| (lnum, 0)));
         ends.extend(self.space.lebs().map(|(lnum, leb)| (lnum, leb_size - leb.free)));
         for (lnum, end) in ends {
-            let mapped = self.volume().state(lnum) != LebState::Unmapped;
+            let mapped = self.fs.store.access.is_mapped(lnum);
             if end == 0 && mapped {
-                self.unmap_leb(lnum)?;
+                self.fs.store.access.unmap_leb(lnum)?;
             } else if end < leb_size && mapped {
-                let mut content = self.whole_leb(lnum)?;
-                content.truncate(end.next_multiple_of(self.unit()) as usize);
-                self.change_leb(lnum, &content)?;
+                let mut content = self.fs.store.access.whole_leb(lnum)?;
+                content.truncate(end.next_multiple_of(self.fs.store.unit()) as usize);
+                self.fs.store.access.change_leb(lnum, &content)?;
             }
         }
         self.fs.store.superblock.flags.0 &= !SuperblockFlags::SPACE_FIXUP.0;

@@ -109,7 +109,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         };
         let node = InodeNode {
             key: Key::inode_node(number),
-            creation_sequence: self.sequence + 1,
+            creation_sequence: self.fs.store.access.volume.sequence + 1,
             size: match file.kind {
                 FileKind::Directory => INODE_NODE_SIZE as u64,
                 FileKind::Symlink => data.len() as u64,

@@ -90,6 +90,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         fs.store.access.volume.unit = superblock.min_io_size;
         let kept = kept_nodes(&state.kept);
         let (sequence, held) = survey(&fs, state, &kept);
+        fs.store.access.volume.sequence = sequence;
         let leb_size = superblock.leb_size;
         let master = sane_master(&fs, state);
         let known = fs.master.as_ref().map(|chosen| chosen.master.leb_cnt);
@@ -123,11 +124,9 @@ impl<V: VolumeMut> UbifsMut<V> {
             index_head,
             index_size: 0,
             index_growth: 0,
-            sequence,
             highest_inode: master.highest_inode,
             cipher: None,
             random: sequence,
-            failed: false,
             changed: true,
             #[cfg(test)]
             only_gaps: false,
@@ -157,7 +156,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         kept: &BTreeMap<u32, Vec<Extent>>,
         held: Vec<(Held, Vec<u8>)>,
     ) -> Result<(), Error> {
-        let (leb_size, unit) = (self.leb_size(), self.unit());
+        let (leb_size, unit) = (self.fs.store.leb_size(), self.fs.store.unit());
         let mut properties = Vec::with_capacity(held.len());
         for (lnum, (held, content)) in (self.fs.store.layout.main.start..).zip(held) {
             let used = kept.get(&lnum).map_or(0, |nodes| {
@@ -173,7 +172,7 @@ impl<V: VolumeMut> UbifsMut<V> {
                 return Err(Error::Damaged { structure: "LEB: nodes lie in each other", place });
             }
             if held.rewrite && used > 0 {
-                self.change_leb(lnum, &content)?;
+                self.fs.store.access.change_leb(lnum, &content)?;
             }
             let index = held.index && used == 0;
             properties.push(LebProperties { free: leb_size - end, dirty: end - used, index });
@@ -195,7 +194,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         {
             let (lnum, end) = found.head;
             self.log.tail = tail;
-            self.log.head = (lnum, end.next_multiple_of(self.unit()));
+            self.log.head = (lnum, end.next_multiple_of(self.fs.store.unit()));
         }
     }
 
@@ -229,7 +228,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         (key, name): (Key, FreshName),
     ) -> Result<(), Error> {
         let length = node.size() as u32;
-        let room = self.leb_size() - align8(length);
+        let room = self.fs.store.leb_size() - align8(length);
         if fresh.as_ref().is_some_and(|fresh| fresh.bytes.len() as u32 > room) {
             self.finish_fresh(fresh)?;
         }
@@ -237,7 +236,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             let lnum = self.empty_leb().ok_or(Error::NoSpace)?;
             *fresh = Some(Fresh { lnum, bytes: Vec::new(), nodes: Vec::new() });
         }
-        let sequence = self.next_sequence();
+        let sequence = self.fs.store.access.next_sequence();
         let fresh = fresh.as_mut().expect("made above");
         let offset = fresh.bytes.len();
         fresh.bytes.resize(offset + align8(length) as usize, 0);
@@ -249,12 +248,10 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     fn finish_fresh(&mut self, fresh: &mut Option<Fresh>) -> Result<(), Error> {
         let Some(Fresh { lnum, mut bytes, nodes }) = fresh.take() else { return Ok(()) };
-        pad(&mut bytes, self.unit() as usize);
-        if self.volume().state(lnum) != LebState::Unmapped {
-            self.unmap_leb(lnum)?;
-        }
-        self.write_leb(lnum, 0, &bytes)?;
-        let free = self.leb_size() - bytes.len() as u32;
+        pad(&mut bytes, self.fs.store.unit() as usize);
+        self.fs.store.access.clear_leb(lnum)?;
+        self.fs.store.access.write_leb(lnum, 0, &bytes)?;
+        let free = self.fs.store.leb_size() - bytes.len() as u32;
         self.space.change(lnum, |leb| leb.free = free);
         for (key, name, at) in nodes {
             self.space.acquire(at);
@@ -290,9 +287,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let orphans = self.fs.store.layout.orphans.clone();
         let rest: Vec<u32> = log.chain(orphans).chain(self.lpt.idle_lebs()).collect();
         for lnum in rest {
-            if self.volume().state(lnum) != LebState::Unmapped {
-                self.unmap_leb(lnum)?;
-            }
+            self.fs.store.access.clear_leb(lnum)?;
         }
         Ok(())
     }

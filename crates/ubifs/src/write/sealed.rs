@@ -102,7 +102,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         hasher.update(entropy);
         hasher.update(self.fs.store.superblock.uuid);
         hasher.update(self.highest_inode.to_le_bytes());
-        hasher.update(self.sequence.to_le_bytes());
+        hasher.update(self.fs.store.access.volume.sequence.to_le_bytes());
         let hash = hasher.finalize();
         Ok(Context { policy, nonce: core::array::from_fn(|at| hash[at]) })
     }
@@ -118,7 +118,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let number = self.new_number()?;
         Ok(Record::new(&InodeNode {
             key: Key::inode_node(number),
-            creation_sequence: self.sequence + 1,
+            creation_sequence: self.fs.store.access.volume.sequence + 1,
             size: value.len() as u64,
             links: 1,
             mode: 0o100_777,

@@ -214,7 +214,7 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
                 self.commit()?;
             }
         }
-        self.sync_volume()
+        self.fs.store.access.sync_volume()
     }
 
     fn sync_data(&mut self, inode: Option<Inode>) -> Result<(), Error> {
@@ -231,7 +231,7 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
             None => self.write_back_all()?,
         }
         self.sync_heads()?;
-        self.sync_volume()
+        self.fs.store.access.sync_volume()
     }
 
     fn forget(&mut self, inode: Inode) -> Result<(), Error> {

@@ -79,7 +79,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         now: Timestamp,
     ) -> Result<(), Error> {
         Self::check_value(value)?;
-        let most = (self.leb_size() as usize / 2 / INODE_NODE_SIZE).min(usize::from(u16::MAX));
+        let most =
+            (self.fs.store.leb_size() as usize / 2 / INODE_NODE_SIZE).min(usize::from(u16::MAX));
         let node = &mut host.node;
         let names = u64::from(node.xattr_names) + u64::from(node.xattr_count) + name.len() as u64;
         if node.xattr_count as usize >= most || names + 1 > LIST_MAX {
@@ -94,7 +95,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let sync = host.node.flags.0 & InodeFlags::SYNC.0;
         let inode = Record::new(&InodeNode {
             key: Key::inode_node(number),
-            creation_sequence: self.sequence + 1,
+            creation_sequence: self.fs.store.access.volume.sequence + 1,
             size: value.len() as u64,
             accessed: stamp(now),
             changed: stamp(now),

@@ -13,6 +13,7 @@ use flysch_geom::class::disk::{DISK, MD};
 use flysch_geom::{Class, Error, Graph, Kind, ProviderId};
 use flysch_rig::rig::{DiskLane, OpenRig, RigFile, Source};
 use flysch_rig::{Needs, Stack, Target, blocks, did_you_mean};
+use flysch_wire::mmc::ext_csd::partition;
 
 use super::medium::{Complaint, ImageFile, OnRig, OnTarget, Writers};
 use crate::failure::Failure;
@@ -77,19 +78,41 @@ pub(super) struct Session {
     writers: Writers,
 }
 
+/// What FreeBSD calls the disk of a target: its driver, as in `flysch devlist`, and what of a card
+/// comes behind the number if it is not the user area.
+fn driver_of(stack: &mut Stack) -> (&'static str, String) {
+    if let Some(control) = stack.emmc() {
+        let partition = match control.device().partition {
+            partition::BOOT0 => "boot0".into(),
+            partition::BOOT1 => "boot1".into(),
+            number if number >= partition::GP1 => format!("gp{}", number - partition::GP1),
+            _ => String::new(),
+        };
+        return ("sdda", partition);
+    }
+    let is_optical = matches!(stack, Stack::Cd(_) | Stack::CdQemu(_));
+    let driver = match () {
+        () if is_optical => "cd",
+        () if stack.ahci().is_some() => "ada",
+        () if stack.nvme().is_some() => "nda",
+        () => "da",
+    };
+    (driver, String::new())
+}
+
 impl Session {
     pub(super) fn open(disks: &Disks<'_>, force: bool) -> Result<Self, Failure> {
         let mut this = Self::new(disks.rigs, force);
         for image in disks.images {
             this.insert(image)?;
         }
-        let mut units = [0, 0];
+        let mut units = BTreeMap::<&str, u32>::new();
         for target in disks.targets {
             let needs = Needs { memory: blocks::MEMORY, ..Needs::default() };
             let stack = Rc::new(RefCell::new(Stack::open(target, &needs)?));
-            let is_nvme = stack.borrow_mut().nvme().is_some();
-            let unit = &mut units[usize::from(is_nvme)];
-            let name = format!("{}{unit}", if is_nvme { "nda" } else { "da" });
+            let (driver, partition) = driver_of(&mut stack.borrow_mut());
+            let unit = units.entry(driver).or_default();
+            let name = format!("{driver}{unit}{partition}");
             *unit += 1;
             let medium = Box::new(OnTarget::new(&stack));
             DISK.insert(&mut this.graph, &name, medium).map_err(|error| this.failure(error))?;
@@ -211,5 +234,31 @@ impl Session {
     pub(super) fn keep(&mut self) {
         self.stacks.iter().for_each(|stack| stack.borrow_mut().keep());
         self.rigs.iter_mut().for_each(OpenRig::keep);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disks_of_targets_are_called_as_their_drivers() {
+        let targets = [
+            "ufs,size=64M",
+            "ahci,size=64M",
+            "nvme,size=64M",
+            "ahci,kind=cd,size=64M",
+            "emmc,size=64M",
+            "emmc,size=64M,partition=boot1",
+            "emmc,size=64M,gp=8M,partition=gp1",
+            "ahci,size=64M",
+        ];
+        let targets = targets.map(|text| text.parse().unwrap());
+        let session = Session::open(&Disks { targets: &targets, ..Disks::default() }, false);
+        let graph = session.unwrap_or_else(|_| panic!("all of them open")).graph;
+        let disks = graph.geoms_of("DISK").map(|(_, geom)| geom.name.clone());
+        let disks: Vec<String> = disks.collect();
+        let names = ["da0", "ada0", "nda0", "cd0", "sdda0", "sdda1boot1", "sdda2gp0", "ada1"];
+        assert_eq!(disks, names);
     }
 }

@@ -4,14 +4,13 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
-use std::sync::mpsc::{Sender, channel};
 use std::time::Duration;
 
 use flysch_rig::{FaultKind, Plan, Served};
-use flysch_vfio_user::{Handle, Turn};
+use flysch_vfio_user::Turn;
 use serde_json::{Value, json};
 
-use super::{Asked, control_path, status, tell};
+use super::{Remote, control_path, status, tell};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -91,25 +90,15 @@ fn parse_plan(text: &str, kinds: &'static [FaultKind]) -> Result<Plan, String> {
 }
 
 /// Takes orders to the server, one connection after another.
-/// `end` is what ends it, for it to notice when it wakes.
-pub(super) fn answer(
-    listener: &UnixListener,
-    orders: &Sender<Asked>,
-    (server, end): (&Handle, &dyn Fn()),
-) {
+pub(super) fn answer(listener: &UnixListener, server: &Remote) {
     for connection in listener.incoming().flatten() {
-        if let Ok(Order::Stop) = serve_one(&connection, orders, server) {
-            end();
-            server.wake();
+        if let Ok(Order::Stop) = serve_one(&connection, server) {
+            server.end();
         }
     }
 }
 
-fn serve_one(
-    connection: &UnixStream,
-    orders: &Sender<Asked>,
-    server: &Handle,
-) -> std::io::Result<Order> {
+fn serve_one(connection: &UnixStream, server: &Remote) -> std::io::Result<Order> {
     connection.set_read_timeout(Some(PATIENCE))?;
     connection.set_write_timeout(Some(PATIENCE))?;
     let mut line = String::new();
@@ -121,10 +110,7 @@ fn serve_one(
             return Err(why.into());
         }
     };
-    let (sender, answer) = channel();
-    let _ = orders.send((order.clone(), sender));
-    server.wake();
-    let answer = answer.recv().unwrap_or(json!({ "error": "the server has ended" }));
+    let answer = server.order(order.clone());
     // Whoever asked may have gone: the order stands.
     let _ = writeln!(&mut &*connection, "{answer}");
     Ok(order)

@@ -8,6 +8,7 @@ mod image_create;
 mod image_options;
 mod image_repair;
 mod jffs2_write;
+mod lab_command;
 mod linux;
 mod linux_jffs2;
 mod linux_ubifs;

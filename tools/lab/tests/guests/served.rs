@@ -109,37 +109,21 @@ impl Server {
     /// has the faults injected, and becomes `armed.FAULTS`.
     fn run(&self, program: &Path, lab: &Lab, script: &str) -> Result<Done, Error> {
         let socket = self.socket.display();
-        let arguments = [
-            "-smp",
-            "2",
-            "-object",
-            "memory-backend-memfd,id=ram,size=1G,share=on",
-            "-machine",
-            // Without its own SATA controller, whose driver is the one of the model's.
-            "q35,memory-backend=ram,sata=off",
-            "-device",
-            &format!(
-                r#"{{"driver":"vfio-user-pci","socket":{{"type":"unix","path":"{socket}"}}}}"#
-            ),
-        ]
-        .map(str::to_owned);
+        let devices = [flysch_lab::Device::Served(self.socket.clone())];
         let job = Job {
-            arguments: &arguments,
+            devices: &devices,
+            processors: 2,
             program: Some(qemu_11()),
             timeout: Duration::from_secs(900),
             ..Job::new(script, &self.folder)
         };
-        std::thread::scope(|scope| {
-            let guest = scope.spawn(|| lab.run(&job));
-            while !guest.is_finished() {
-                for faults in self.wanted() {
-                    call(program, &format!("serve-ctl {socket} inject {faults}"), &self.folder);
-                    let name = |state: &str| self.folder.join(format!("{state}.{faults}"));
-                    std::fs::rename(name("want"), name("armed")).unwrap();
-                }
-                std::thread::sleep(Duration::from_millis(20));
+        lab.run_while(&job, &mut || {
+            for faults in self.wanted() {
+                call(program, &format!("serve-ctl {socket} inject {faults}"), &self.folder);
+                let name = |state: &str| self.folder.join(format!("{state}.{faults}"));
+                std::fs::rename(name("want"), name("armed")).unwrap();
             }
-            guest.join().unwrap()
+            true
         })
     }
 

@@ -59,9 +59,9 @@ impl NullTarget {
     }
 }
 
-/// Where the path of a `file:` target ends: at a comma that begins a known key, so that paths may
+/// Where the path of a `file:` or `linux:` target ends: at a comma that begins a known key, so that paths may
 /// hold commas.
-fn end_of_path(text: &str) -> usize {
+pub(super) fn end_of_path(text: &str) -> usize {
     let begins_key = |at: &usize| {
         let after = &text[at + 1..];
         let name = after.split('=').next().unwrap_or(after);

@@ -1,3 +1,5 @@
+use flysch_linux::disk::Engine;
+
 use super::*;
 use flysch_api::crypto::DataUnit;
 use flysch_models::ufs::profile::Profile;
@@ -150,6 +152,41 @@ fn paths_may_hold_commas_and_colons() {
         let expected = FileTarget { path: path.into(), size, block_size: 4096 };
         assert_eq!(text.parse(), Ok(Target::File(expected)), "{text}");
     }
+}
+
+#[test]
+fn linux_targets_have_their_keys() {
+    let plain: Target = "linux:/dev/sda".parse().unwrap();
+    let expected = LinuxTarget {
+        path: "/dev/sda".into(),
+        engine: Engine::Uring,
+        direct: true,
+        write: None,
+        polled: false,
+        sqpoll: false,
+        fixed: true,
+        lanes: 1,
+        block: None,
+        size: None,
+    };
+    assert_eq!(plain, Target::Linux(expected.clone()));
+    let text = "linux:a,b.img,engine=aio,direct=0,write=on,fixed=off,lanes=4,block=512,size=1M";
+    let expected = LinuxTarget {
+        path: "a,b.img".into(),
+        engine: Engine::Aio,
+        direct: false,
+        write: Some(true),
+        fixed: false,
+        lanes: 4,
+        block: Some(512),
+        size: Some(1 << 20),
+        ..expected
+    };
+    assert_eq!(text.parse(), Ok(Target::Linux(expected)));
+    assert!(refusal("linux").contains("linux:"));
+    assert!(refusal("linux:x,engine=spdk").contains("io_uring|aio|psync"));
+    assert!(refusal("linux:x,polled=maybe").contains("on|off"));
+    assert!(refusal("linux:x,lanes=0").contains("1..31"));
 }
 
 #[test]

@@ -175,9 +175,10 @@ pub(super) fn fell_behind(
     }
 }
 
-/// Says to the disks what has changed.
+/// Says to the disks what has changed. What cannot be told now is told before the next change.
 fn tell(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
-    let state = state(graph, geom)?;
+    let state = state_mut(graph, geom)?;
+    state.untold = true;
     if !state.running || state.disks.iter().all(|disk| disk.consumer.is_none()) {
         return Ok(());
     }
@@ -199,7 +200,6 @@ pub(super) fn depart(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) {
         let is_written = state.array.volumes.iter().any(|volume| volume.dirty);
         drop_out(graph, geom, member, true);
         if is_written {
-            // What cannot be told now is told before the next change.
             let _ = tell(graph, geom);
         } else if let Some(state) = graph.state_mut::<State>(geom) {
             state.array.members[member].state = before;

@@ -237,10 +237,11 @@ fn copy(
     let to = there.disks[part.member].consumer;
     let fail = |error| Error::io(&name, error);
     let to = to.ok_or_else(|| fail(flysch_api::block::Error::Gone))?;
-    let mut bytes = vec![0; PIECE as usize];
+    let most = PIECE.min(checkpoint.next_multiple_of(4096)).max(4096);
+    let mut bytes = vec![0; most as usize];
     let (mut at, mut kept) = (part.done.min(size), part.done);
     while at < size {
-        let piece = &mut bytes[..PIECE.min(size - at) as usize];
+        let piece = &mut bytes[..most.min(size - at) as usize];
         let copies: Vec<(usize, u64)> = mates.iter().map(|&mate| (mate, at)).collect();
         request::read(graph, (geom, number), &copies, piece).map_err(fail)?;
         let write = Io::Write { offset: part.offset + at, from: piece };

@@ -1,5 +1,6 @@
 //! Ways over disks in memory whose lanes answer in any order.
 
+mod halves;
 mod paths;
 mod rebuild;
 mod seeds;
@@ -72,6 +73,20 @@ impl Content {
         self.bytes[offset..][..bytes.len()].copy_from_slice(bytes);
         if !self.durable.is_empty() {
             self.cache.push((offset, bytes.to_vec()));
+        }
+    }
+
+    /// What lies there now does not wait for a flush: the same as [`put`](Self::put) did it.
+    fn force(&mut self, offset: usize, length: usize) {
+        if self.durable.is_empty() {
+            return;
+        }
+        self.durable[offset..][..length].copy_from_slice(&self.bytes[offset..][..length]);
+        for (at, bytes) in &mut self.cache {
+            let (start, end) = (offset.max(*at), (offset + length).min(*at + bytes.len()));
+            if start < end {
+                bytes[start - *at..end - *at].copy_from_slice(&self.bytes[start..end]);
+            }
         }
     }
 
@@ -211,6 +226,9 @@ impl Queue {
         }
         if operation == Operation::Delete {
             content.put(at, &vec![0; length as usize]);
+        }
+        if operation == Operation::Write && request.force_unit_access {
+            content.force(offset as usize, length as usize);
         }
         Ok(())
     }
@@ -662,9 +680,11 @@ fn what_one_half_cannot_read_the_other_mends() {
 /// A change that comes while something is being mended waits, and wins.
 #[test]
 fn a_change_is_not_undone_by_mending() {
-    for order in 0..20 {
+    for trial in 0..160 {
+        // Also one that was under way already when the read failed.
+        let order = trial % 8;
         let (mut bench, _, _) = mirrored(Balance::None);
-        bench.seed = order;
+        bench.seed = trial;
         let mirror = bench.graph.provider("mirror/gm").unwrap();
         for consumer in bench.graph[mirror].consumers.clone() {
             bench.graph.shut(consumer);
@@ -678,7 +698,7 @@ fn a_change_is_not_undone_by_mending() {
         bench.memory.fill(8192, 4096, 9);
         let mut ended = 0;
         let mut is_sent = false;
-        for step in 0..1000 {
+        for step in 0..300 {
             if step >= order && !is_sent {
                 is_sent = way.submit(&write, NOW).is_ok();
             }
@@ -687,7 +707,7 @@ fn a_change_is_not_undone_by_mending() {
         }
         assert_eq!((ended, way.is_quiet()), (2, true));
         for number in 0..2 {
-            assert_eq!(bench.disk(number).bytes[..4096], [9; 4096], "{order}: half {number}");
+            assert_eq!(bench.disk(number).bytes[..4096], [9; 4096], "{trial}: half {number}");
         }
     }
 }

@@ -1,8 +1,10 @@
 //! A half is rebuilt while a way writes: piece by piece, whenever the way is quiet.
 
 use super::*;
+use crate::Class;
 
-/// One seed; tells whether all halves are equal in the end, and hold what was written.
+/// One seed; tells whether all halves are equal in the end, hold what was written, and reads never
+/// came from the one that is rebuilt.
 fn rebuild(seed: u64, is_paused: bool) -> bool {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     (0..4).for_each(|_| _ = random.below(2));
@@ -15,9 +17,17 @@ fn rebuild(seed: u64, is_paused: bool) -> bool {
     let size = way.geometry().bytes();
     let (mut token, mut given, mut is_done) = (0_u64, 0, false);
     let mut wanted = vec![0; size as usize];
+    let mut reads = BTreeMap::new();
+    let (mut is_right, mut ended) = (true, vec![]);
     while !is_done || given < token {
         if !is_done {
             let at = random.below(size / 512) * 512;
+            let mut read = request(Operation::Read, at, 512, token);
+            read.data = Data::One(bench.memory.slice(512, 512));
+            if token == given && random.below(3) == 0 && way.submit(&read, NOW).is_ok() {
+                reads.insert(token, wanted[at as usize]);
+                token += 1;
+            }
             // One at a time: the way has it when a piece is copied.
             let mut one = request(Operation::Write, at, 512, token);
             one.data = Data::One(bench.memory.slice(0, 512));
@@ -30,13 +40,13 @@ fn rebuild(seed: u64, is_paused: bool) -> bool {
             }
         }
         way.ring(NOW);
-        given += way.poll(NOW).iter().count() as u64;
+        ended.extend(way.poll(NOW));
         if !is_done && random.below(3) == 0 {
             if is_paused {
                 way.pause();
                 while !way.is_quiet() {
                     way.ring(NOW);
-                    given += way.poll(NOW).iter().count() as u64;
+                    ended.extend(way.poll(NOW));
                 }
             }
             let length = 512 * (1 + random.below(64));
@@ -48,10 +58,17 @@ fn rebuild(seed: u64, is_paused: bool) -> bool {
                 way.change(plan, lanes).unwrap();
             }
         }
+        for completion in ended.drain(..) {
+            given += 1;
+            let mut bytes = [0; 512];
+            bench.memory.read(512, &mut bytes);
+            let read = reads.remove(&completion.token);
+            is_right &= read.is_none_or(|byte| bytes == [byte; 512]);
+        }
     }
     let halves: Vec<Vec<u8>> =
         (0..3).map(|number| bench.disk(number).bytes[..size as usize].to_vec()).collect();
-    halves.iter().all(|half| *half == wanted)
+    is_right && halves.iter().all(|half| *half == wanted)
 }
 
 #[test]
@@ -59,4 +76,82 @@ fn a_half_is_rebuilt_while_a_way_writes() {
     assert!((1..=40).all(|seed| rebuild(seed, true)));
     // The other way round it would go wrong, and be seen.
     assert!((1..=400).any(|seed| !rebuild(seed, false)));
+}
+
+/// What was rebuilt before it was cut is not copied again: ways write it, too.
+#[test]
+fn an_array_that_is_rebuilt_by_half_is_written_whole() {
+    let mut bench = bench_of("RAID1", 2, (4, 5));
+    let under = bench.under();
+    let options = raid::Options { name: "v", level: "RAID1", size: Some(2 * MIB), strip: 4096 };
+    raid::label(&mut bench.graph, "Intel", &under, (&options, false)).unwrap();
+    bench.graph.settle();
+    let geom = bench.graph.geoms_of("RAID").next().unwrap().0;
+    let rebuild = |bench: &mut Bench| raid::rebuild(&mut bench.graph, geom, MIB, &mut |_, _| {});
+    rebuild(&mut bench).unwrap();
+    // The second one is taken out and put back, and cannot be written in its second MiB.
+    raid::remove(&mut bench.graph, geom, &["d1"]).unwrap();
+    raid::insert(&mut bench.graph, geom, &under[1..], true).unwrap();
+    bench.disk(1).bad.push((Operation::Write, MIB + 4096));
+    rebuild(&mut bench).unwrap_err();
+    bench.disk(1).bad.clear();
+    let raid = bench.graph.provider("raid/r0").unwrap();
+    let state = Class::config(&raid::RAID, &bench.graph, crate::Object::Provider(raid));
+    assert!(state.contains(&("State", "DEGRADED".into())), "{state:?}");
+    let (open, mut way) = bench.way("raid/r0");
+    for (token, at) in [0, MIB - 4096, MIB, 2 * MIB - 4096].into_iter().enumerate() {
+        bench.memory.fill(0, 4096, token as u8 + 1);
+        way.submit(&request(Operation::Write, at, 4096, token as u64), NOW).unwrap();
+        assert_eq!(wait(&mut way, 1)[0].result, Ok(()));
+        let reads = bench.disk(1).counts.get("read").copied();
+        for token in 0..8 {
+            way.submit(&request(Operation::Read, at, 4096, token), NOW).unwrap();
+            wait(&mut way, 1);
+        }
+        assert_eq!(bench.disk(1).counts.get("read").copied(), reads, "it is not read");
+    }
+    drop(way);
+    bench.graph.shut(open);
+    assert_eq!(rebuild(&mut bench).unwrap(), 1);
+    for (number, at) in [0, MIB - 4096, MIB, 2 * MIB - 4096].into_iter().enumerate() {
+        for disk in 0..2 {
+            let there = bench.disk(disk).bytes[at as usize..][..4096].to_vec();
+            assert_eq!(there, [number as u8 + 1; 4096], "disk {disk}, byte {at}");
+        }
+    }
+}
+
+/// A way that is paused takes nothing, of whatever kind; one that changed goes by the new plan.
+#[test]
+fn a_half_is_read_when_it_is_rebuilt_and_the_way_has_changed() {
+    let mut bench = Bench::new(3, 4, 7);
+    let under = bench.under();
+    a_mirror(&mut bench.graph, "gm", &under[..2], Balance::RoundRobin);
+    let geom = bench.graph.geom("MIRROR", "gm").unwrap();
+    mirror::insert(&mut bench.graph, geom, &under[2..], (0, false, false)).unwrap();
+    let (open, mut way) = bench.way("mirror/gm");
+    let size = way.geometry().bytes();
+    let read = |way: &mut Way<Queue>, bench: &Bench| {
+        bench.disk(2).counts.clear();
+        for token in 0..9 {
+            way.submit(&request(Operation::Read, size - 512, 512, token), NOW).unwrap();
+            assert_eq!(wait(way, 1)[0].result, Ok(()));
+        }
+        bench.disk(2).counts.get("read").copied()
+    };
+    assert_eq!(read(&mut way, &bench), None, "before");
+    way.pause();
+    let length = |operation| if operation == Operation::Flush { 0 } else { 512 };
+    let all = [Operation::Read, Operation::Write, Operation::Delete, Operation::Flush];
+    for operation in all {
+        let refused = way.submit(&request(operation, 0, length(operation), 1), NOW);
+        assert_eq!(refused, Err(Refused::Full), "{operation:?}");
+    }
+    assert!(way.is_quiet());
+    let done = mirror::synchronize_piece(&mut bench.graph, geom, size).unwrap();
+    assert_eq!(done, Some((size, size)));
+    let plan = bench.graph.plan(open).unwrap();
+    let lanes = bench.lanes();
+    way.change(plan, lanes).unwrap();
+    assert_eq!(read(&mut way, &bench), Some(3), "a third of the reads");
 }

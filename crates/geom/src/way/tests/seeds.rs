@@ -65,6 +65,8 @@ struct Trial {
     sent: BTreeMap<u64, Sent>,
     done: BTreeMap<usize, u64>,
     has_lost: bool,
+    /// The owner of the graph looks after incidents every so often.
+    heeds: u64,
 }
 
 impl Trial {
@@ -81,6 +83,11 @@ impl Trial {
         let top = match (is_raid, is_striped) {
             (true, _) => {
                 a_raid(&mut bench.graph, if is_striped { "RAID10" } else { "RAID1" }, &under);
+                if random.below(2) == 0 {
+                    // Copies that were made equal are both read: from here on the mark counts.
+                    let geom = bench.graph.geoms_of("RAID").next().unwrap().0;
+                    raid::rebuild(&mut bench.graph, geom, MIB, &mut |_, _| {}).unwrap();
+                }
                 "raid/r0"
             }
             (false, true) => {
@@ -102,7 +109,8 @@ impl Trial {
         }
         let versions = Versions::new();
         let (sent, done) = (BTreeMap::new(), BTreeMap::new());
-        Self { seed, random, bench, top, open, way, versions, sent, done, has_lost: false }
+        let (has_lost, heeds) = (false, if random.below(2) == 0 { 6 } else { 100 });
+        Self { seed, random, bench, top, open, way, versions, sent, done, has_lost, heeds }
     }
 
     /// What happens to a disk.
@@ -140,7 +148,7 @@ impl Trial {
         } else {
             request.data = Data::One(self.bench.memory.slice(slot * SLOT, request.length as u32));
         }
-        let one = Sent { request, slot, covers };
+        let mut one = Sent { request, slot, covers };
         let is_apart = |other: &Sent| {
             other.sectors().end <= one.sectors().start || one.sectors().end <= other.sectors().start
         };
@@ -148,6 +156,7 @@ impl Trial {
             return;
         }
         if operation == Operation::Write {
+            one.request.force_unit_access = self.random.below(4) == 0;
             self.versions.newest += 1;
             for at in 0..count as usize {
                 let content = Versions::content(self.versions.newest);
@@ -179,7 +188,11 @@ impl Trial {
             }
             Operation::Write => {
                 for sector in one.sectors() {
-                    self.done.insert(sector, self.versions.newest_in(sector));
+                    let newest = self.versions.newest_in(sector);
+                    self.done.insert(sector, newest);
+                    if one.request.force_unit_access {
+                        self.versions.flushed(sector, newest);
+                    }
                 }
             }
             _ => {
@@ -203,7 +216,7 @@ impl Trial {
                 self.way.ring(NOW);
             }
             let mut came: Vec<Completion> = self.way.poll(NOW).into_iter().collect();
-            if self.random.below(6) == 0 {
+            if self.random.below(self.heeds) == 0 {
                 let before = self.bench.graph.messages().count();
                 came.extend(self.bench.heed(self.open, &mut self.way));
                 self.has_lost |= self.bench.graph.messages().count() > before;

@@ -412,7 +412,7 @@ fn attributes_of_deleted_files_do_not_outlive_them() {
         let idle: Vec<u32> = fs.space.lebs().filter_map(idle).collect();
         assert!(is_late || idle.len() > 1, "{idle:?}");
         for lnum in idle {
-            fs.unmap_leb(lnum).unwrap();
+            fs.fs.store.access.unmap_leb(lnum).unwrap();
         }
         assert_sound(fs.volume(), "attributes of deleted files");
         let ram = UbifsMut::open(fs.volume().clone()).unwrap().close().unwrap();

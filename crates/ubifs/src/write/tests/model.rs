@@ -716,7 +716,7 @@ fn go(mut run: Run, cuts: bool, steps: u64) -> Run {
         run.fs().only_gaps = seed % 2 == 1;
         if cuts && step % 40 == 0 {
             let cut = run.next(30);
-            run.fs.as_mut().unwrap().fs.store.access.volume.volume.cut_in = Some(cut);
+            run.fs.as_mut().unwrap().volume_mut().cut_in = Some(cut);
         }
         run.one();
     }
@@ -753,12 +753,12 @@ fn a_tree_of_leb_properties_over_many_lebs() {
     for seed in 0..seeds() / 4 + 1 {
         run.seed = 100 + seed;
         let cut = run.next(60);
-        run.fs().fs.store.access.volume.volume.cut_in = Some(cut);
+        run.fs().volume_mut().cut_in = Some(cut);
         for _ in 0..300 {
             run.one();
         }
     }
-    run.fs().fs.store.access.volume.volume.cut_in = None;
+    run.fs().volume_mut().cut_in = None;
     run.remount();
 }
 
@@ -774,7 +774,7 @@ fn names_of_one_hash_are_told_apart() {
         // The test hash is the first four bytes.
         let run = Run { prefix: "name", ..Run::new(ram, 50 + seed) };
         let mut run = go(run, seed % 2 == 1, 2000);
-        run.fs.as_mut().unwrap().fs.store.access.volume.volume.cut_in = None;
+        run.fs.as_mut().unwrap().volume_mut().cut_in = None;
         run.remount();
     }
 }
@@ -784,7 +784,7 @@ fn power_cuts_lead_to_a_state_that_was() {
     let mut cuts = 0;
     for seed in 0..seeds() {
         let mut run = run(GEOMETRIES[seed as usize % 3], Compression::Lzo, seed, true, 2000);
-        run.fs.as_mut().unwrap().fs.store.access.volume.volume.cut_in = None;
+        run.fs.as_mut().unwrap().volume_mut().cut_in = None;
         run.remount();
         cuts += run.cuts;
     }
@@ -798,7 +798,7 @@ fn authenticated_power_cuts_lead_to_a_state_that_was() {
     for seed in 0..seeds() {
         let (ram, options) = authenticated(GEOMETRIES[seed as usize % 3]);
         let mut run = go(Run::with(ram, 200 + seed, options), true, 1500);
-        run.fs.as_mut().unwrap().fs.store.access.volume.volume.cut_in = None;
+        run.fs.as_mut().unwrap().volume_mut().cut_in = None;
         run.remount();
         cuts += run.cuts;
     }
@@ -817,7 +817,7 @@ fn encrypted_power_cuts_lead_to_a_state_that_was() {
         };
         let (ram, options) = encrypted(ram, &options, modes[seed as usize % 3]);
         let mut run = go(Run::with(ram, 300 + seed, options), true, 1500);
-        run.fs.as_mut().unwrap().fs.store.access.volume.volume.cut_in = None;
+        run.fs.as_mut().unwrap().volume_mut().cut_in = None;
         run.remount();
         assert!(run.cuts > 10, "{} cuts", run.cuts);
     }

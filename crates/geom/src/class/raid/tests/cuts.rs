@@ -199,14 +199,22 @@ fn contents_are_equal_after_rebuilds_that_were_cut() {
         let geom = graph.geoms_of("RAID").next().unwrap().0;
         cut[0].power.set(Some(left));
         let blank = graph.provider("d1").unwrap();
+        let mut half = 0;
+        let mut progress = |done, _| {
+            if done == MIB {
+                half = cut[0].power.get().unwrap();
+            }
+        };
         let _ = insert(&mut graph, geom, &[blank], false)
-            .and_then(|()| rebuild(&mut graph, geom, MIB, &mut |_, _| {}));
-        cut
+            .and_then(|()| rebuild(&mut graph, geom, MIB, &mut progress));
+        (cut, half)
     };
-    let needed = ALL - run(ALL)[0].power.get().unwrap();
-    // All of the last ones: there the disks are told that it is done.
-    for left in (0..needed).step_by(97).chain(needed - 12..=needed) {
-        let again = without_caches(&run(left));
+    let (cut, half) = run(ALL);
+    let (needed, half) = (ALL - cut[0].power.get().unwrap(), ALL - half);
+    // All of those where the disks are told that half of it is done, and that it is done.
+    let told = (half - 8..half).chain(needed - 12..=needed);
+    for left in (0..needed).step_by(97).chain(told) {
+        let again = without_caches(&run(left).0);
         let mut graph = graph_of(&again);
         let geom = graph.geoms_of("RAID").next().unwrap().0;
         for _ in 0..2 {

@@ -385,6 +385,17 @@ fn what_cannot_be_read_is_mended_and_what_cannot_be_written_drops_out() {
     assert_eq!(told_of(&graph, "raid/r0", "State"), "OPTIMAL");
     let consumer = graph[geom].consumers[1];
     assert_eq!(told(&graph, Object::Consumer(consumer), "ReadErrors"), "1");
+    // Where that cannot be written either the disk drops out.
+    let worn = copies(&disks);
+    {
+        let mut content = worn[1].content.borrow_mut();
+        (content.bad, content.worn) = (vec![3], vec![3]);
+    }
+    let mut other = graph_of(&worn);
+    for _ in 0..2 {
+        assert_eq!(read(&mut other, "raid/r0", 0, 8192).unwrap(), [7; 8192]);
+    }
+    assert_eq!(told_of(&other, "raid/r0", "Subdisks"), "d0 (ACTIVE), d1 (FAILED)");
     // A disk that fails is used no more, but where there is nothing else.
     disks[1].content.borrow_mut().broken[1] = Some(IoError::TimedOut);
     write(&mut graph, "raid/r0", 0, &[6; 8192]).unwrap();
@@ -399,6 +410,35 @@ fn what_cannot_be_read_is_mended_and_what_cannot_be_written_drops_out() {
     let geom = graph.geoms_of("RAID").next().unwrap().0;
     assert_eq!(fail(&mut graph, geom, &["d0"]).unwrap_err().kind, Kind::Busy);
     assert_eq!(remove(&mut graph, geom, &["d1"]).unwrap_err().kind, Kind::Busy);
+}
+
+/// What could not be told when it happened is told before the next change, of which the copy that
+/// is away knows nothing.
+#[test]
+fn who_is_away_is_told_of_before_the_next_write() {
+    for away in [0, 1] {
+        let disks = platters(2, 5 * MIB);
+        let (mut graph, geom) = labelled(&disks, "RAID1", Some(MIB));
+        rebuild(&mut graph, geom, MIB, &mut |_, _| {}).unwrap();
+        let provider = graph.provider("raid/r0").unwrap();
+        let open = graph.open(provider, Access::ALONE).unwrap();
+        graph.io(open, Io::Write { offset: 0, from: &[1; 512] }).unwrap();
+        // The other one cannot be told when it goes.
+        let last = disks[0].content.borrow().size / 512;
+        disks[1 - away].content.borrow_mut().worn = (last - 16..last).collect();
+        let gone = graph.provider(&format!("d{away}")).unwrap();
+        disk::remove(&mut graph, gone);
+        graph.settle();
+        graph.io(open, Io::Write { offset: 0, from: &[2; 512] }).unwrap_err();
+        disks[1 - away].content.borrow_mut().worn.clear();
+        graph.io(open, Io::Write { offset: 0, from: &[3; 512] }).unwrap();
+        graph.io(open, Io::Flush).unwrap();
+        // The power goes; both are there again.
+        let mut graph = graph_of(&copies(&disks));
+        for _ in 0..4 {
+            assert_eq!(read(&mut graph, "raid/r0", 0, 512).unwrap(), [3; 512], "{away}");
+        }
+    }
 }
 
 #[test]

@@ -1,9 +1,12 @@
-//! Arrays of which a disk vanishes, comes back stale, errs or hangs, until the power goes at any
+//! Arrays, and mirrors, of which a disk vanishes, comes back stale, errs or hangs, until the power goes at any
 //! write: every request ends once, nothing flushed is lost, no stale copy is ever read.
 
 use std::panic;
 
 use super::*;
+use flysch_wire::geom::mirror::Balance;
+
+use crate::class::mirror::{self, MIRROR};
 
 /// Sectors that are written, again and again: some in each strip.
 const SECTORS: u64 = 96;
@@ -40,6 +43,9 @@ struct Trial {
     random: Random,
     disks: Vec<Platter>,
     graph: Graph,
+    /// MIRROR or RAID, and the provider on top.
+    class: &'static dyn Class,
+    top: &'static str,
     open: ConsumerId,
     /// What may be in each sector: from what a flush covers to the newest.
     versions: Vec<Vec<u64>>,
@@ -51,6 +57,7 @@ struct Trial {
 }
 
 impl Trial {
+    /// An array of either format.
     fn new(seed: u64) -> Self {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         (0..4).for_each(|_| _ = random.below(2));
@@ -58,29 +65,73 @@ impl Trial {
         let (format, size) = if random.below(3) == 0 { ("DDF", 65) } else { ("Intel", 5) };
         let disks = platters(count, size * MIB);
         let level = if count == 2 { "RAID1" } else { "RAID10" };
-        drop(labelled_as(format, &disks, level, Some(MIB)));
+        let (mut graph, geom) = labelled_as(format, &disks, level, Some(MIB));
+        if random.below(2) == 0 {
+            // Copies that were made equal are both read: from here on the mark counts.
+            rebuild(&mut graph, geom, MIB, &mut |_, _| {}).unwrap();
+        }
+        drop(graph);
+        Self::over((seed, random), disks, (&RAID, "raid/r0"))
+    }
+
+    /// A mirror.
+    fn mirror(seed: u64) -> Self {
+        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        (0..4).for_each(|_| _ = random.below(2));
+        let disks = platters(2, MIB);
+        let mut graph = graph_of(&disks);
+        let under = under(&graph, disks.len());
+        let balances = [Balance::Load, Balance::RoundRobin];
+        let balance = balances[random.below(2) as usize];
+        let options = mirror::Options { balance, ..mirror::Options::default() };
+        mirror::label(&mut graph, "gm", &under, &options).unwrap();
+        Self::over((seed, random), disks, (&MIRROR, "mirror/gm"))
+    }
+
+    fn over(
+        (seed, mut random): (u64, Random),
+        disks: Vec<Platter>,
+        (class, top): (&'static dyn Class, &'static str),
+    ) -> Self {
         for disk in &disks {
             let mut content = disk.content.borrow_mut();
             content.durable = Some(content.sectors.clone());
         }
         let mut graph = graph_of(&disks);
-        let open = open(&mut graph);
-        let victim = random.below(count as u64) as usize;
-        let versions = vec![vec![0]; SECTORS as usize];
-        let (newest, is_harmed, is_away, counts) = (0, false, false, Counts::default());
+        let open = open(&mut graph, top);
         Self {
             seed,
+            victim: random.below(disks.len() as u64) as usize,
             random,
             disks,
             graph,
+            class,
+            top,
             open,
-            versions,
-            newest,
-            victim,
-            is_harmed,
-            is_away,
-            counts,
+            versions: vec![vec![0]; SECTORS as usize],
+            newest: 0,
+            is_harmed: false,
+            is_away: false,
+            counts: Counts::default(),
         }
+    }
+
+    fn is_mirror(&self) -> bool {
+        self.class.name() == MIRROR.name()
+    }
+
+    /// Rebuilds what waits for it; of a mirror up to so many pieces.
+    fn rebuild(&mut self, graph: &mut Graph, pieces: u64) -> Result<usize, Error> {
+        let geom = graph.geoms_of(self.class.name()).next().unwrap().0;
+        if !self.is_mirror() {
+            return rebuild(graph, geom, MIB / 4, &mut |_, _| {});
+        }
+        let mut rebuilt = 0;
+        for _ in 0..pieces {
+            let Some((done, all)) = mirror::synchronize_piece(graph, geom, MIB / 8)? else { break };
+            rebuilt += usize::from(done == all);
+        }
+        Ok(rebuilt)
     }
 
     fn is_dark(&self) -> bool {
@@ -130,8 +181,10 @@ impl Trial {
         self.graph.settle();
         self.is_harmed = false;
         if self.random.below(2) == 0 {
-            let geom = self.graph.geoms_of("RAID").next().unwrap().0;
-            let rebuilt = rebuild(&mut self.graph, geom, MIB / 4, &mut |_, _| {});
+            let (mut graph, pieces) =
+                (core::mem::replace(&mut self.graph, Graph::new(&[], 1)), self.random.below(12));
+            let rebuilt = self.rebuild(&mut graph, pieces);
+            self.graph = graph;
             match rebuilt {
                 Ok(count) => self.counts.rebuilt += count as u64,
                 Err(error) => assert!(self.is_dark(), "seed {}: {error}", self.seed),
@@ -188,7 +241,7 @@ impl Trial {
                     self.graph.shut(self.open);
                     self.graph.settle();
                     if !self.is_dark() {
-                        self.open = open(&mut self.graph);
+                        self.open = open(&mut self.graph, self.top);
                     }
                 }
                 _ => self.request(),
@@ -199,7 +252,7 @@ impl Trial {
             }
         }
         let lines = self.graph.messages();
-        let dropped = lines.filter(|it| it.contains("is gone") || it.ends_with("failed"));
+        let dropped = lines.filter(|it| it.contains("is gone") || it.contains("failed"));
         self.counts.dropped += dropped.count() as u64;
     }
 
@@ -220,9 +273,10 @@ impl Trial {
         }
     }
 
+    /// All copies hold one of what may be there; which one it is they agree on, now and later.
     fn check(&mut self, graph: &mut Graph) {
         let seed = self.seed;
-        let open = open(graph);
+        let open = open(graph, self.top);
         let mut first: Vec<Vec<u8>> = vec![];
         for _ in 0..4 {
             let mut shown = vec![];
@@ -239,6 +293,9 @@ impl Trial {
             } else {
                 assert_eq!(shown, first, "seed {seed}: copies that differ are not both read");
             }
+        }
+        for (versions, shown) in self.versions.iter_mut().zip(first) {
+            *versions = vec![u64::from_le_bytes(shown.try_into().unwrap())];
         }
         graph.shut(open);
         graph.settle();
@@ -257,34 +314,67 @@ impl Trial {
         }
         graph.settle();
         self.check(&mut graph);
-        let geom = graph.geoms_of("RAID").next().unwrap().0;
-        // Who failed stays out until somebody takes it out and gives it back.
-        for &consumer in &graph[geom].consumers.clone() {
-            let config = RAID.config(&graph, Object::Consumer(consumer));
-            if config.iter().any(|(_, value)| value.starts_with("FAILED")) {
-                let name = name_of(&graph, Some(consumer));
-                remove(&mut graph, geom, &[&name]).unwrap();
-                let provider = graph.provider(&name).unwrap();
-                insert(&mut graph, geom, &[provider], false).unwrap();
-            }
-        }
-        let rebuilt = rebuild(&mut graph, geom, MIB, &mut |_, _| {});
+        // Members that were rebuilt by half are written, too.
+        let before = core::mem::replace(&mut self.graph, graph);
+        (self.open, _) = (open(&mut self.graph, self.top), before);
+        (0..self.random.below(12)).for_each(|_| self.request());
+        self.graph.shut(self.open);
+        self.graph.settle();
+        let before = Graph::new(&[], 1);
+        let mut graph = core::mem::replace(&mut self.graph, before);
+        self.give_back(&mut graph);
+        let rebuilt = self.rebuild(&mut graph, u64::MAX);
         self.counts.rebuilt +=
             rebuilt.unwrap_or_else(|it| panic!("seed {}: {it}", self.seed)) as u64;
         self.check(&mut graph);
-        let raid = graph.provider("raid/r0").unwrap();
-        let state = RAID.config(&graph, Object::Provider(raid));
-        assert!(state.contains(&("State", "OPTIMAL".into())), "seed {}: {state:?}", self.seed);
+        self.check_whole(&graph);
+    }
+
+    /// Everything is in order again: all copies are equal.
+    fn check_whole(&self, graph: &Graph) {
+        let top = graph.provider(self.top).unwrap();
+        let (object, word) = match self.is_mirror() {
+            true => (Object::Geom(graph[top].geom), "COMPLETE"),
+            false => (Object::Provider(top), "OPTIMAL"),
+        };
+        let state = self.class.config(graph, object);
+        assert!(state.contains(&("State", word.into())), "seed {}: {state:?}", self.seed);
+        let size = graph[top].media_size.min(MIB);
         for pair in self.disks.chunks(2) {
-            for sector in 0..MIB / 512 {
+            for sector in 0..size / 512 {
                 assert_eq!(pair[0].sector(sector), pair[1].sector(sector), "seed {}", self.seed);
+            }
+        }
+    }
+
+    /// Who failed stays out until somebody takes it out and gives it back.
+    fn give_back(&self, graph: &mut Graph) {
+        let geom = graph.geoms_of(self.class.name()).next().unwrap().0;
+        if self.is_mirror() {
+            for number in 0..self.disks.len() {
+                let disk = graph.provider(&format!("d{number}")).unwrap();
+                let mut all = graph[disk].consumers.iter();
+                if all.all(|&consumer| graph[consumer].geom != geom) {
+                    mirror::forget(graph, geom).unwrap();
+                    mirror::insert(graph, geom, &[disk], (0, false, true)).unwrap();
+                }
+            }
+            return;
+        }
+        for &consumer in &graph[geom].consumers.clone() {
+            let config = RAID.config(graph, Object::Consumer(consumer));
+            if config.iter().any(|(_, value)| value.starts_with("FAILED")) {
+                let name = name_of(graph, Some(consumer));
+                remove(graph, geom, &[&name]).unwrap();
+                let provider = graph.provider(&name).unwrap();
+                insert(graph, geom, &[provider], false).unwrap();
             }
         }
     }
 }
 
-fn open(graph: &mut Graph) -> ConsumerId {
-    let provider = graph.provider("raid/r0").unwrap_or_else(|error| {
+fn open(graph: &mut Graph, top: &str) -> ConsumerId {
+    let provider = graph.provider(top).unwrap_or_else(|error| {
         let lines: Vec<_> = graph.messages().collect();
         panic!("{error}:\n{}", lines.join("\n"));
     });
@@ -292,13 +382,12 @@ fn open(graph: &mut Graph) -> ConsumerId {
 }
 
 /// `FLYSCH_GEOM_SEEDS` says how many instead of 100.
-#[test]
-fn arrays_lose_nothing_that_was_flushed() {
+fn many(new: fn(u64) -> Trial) {
     let count = std::env::var("FLYSCH_GEOM_SEEDS").ok().and_then(|count| count.parse().ok());
     let count = count.unwrap_or(100);
     let mut all = Counts::default();
     for seed in 1..=count {
-        let mut trial = Trial::new(seed);
+        let mut trial = new(seed);
         trial.until_the_power_goes();
         trial.after_the_cut();
         all.dropped += trial.counts.dropped;
@@ -308,4 +397,14 @@ fn arrays_lose_nothing_that_was_flushed() {
     assert!(all.dropped > count / 2, "{} disks dropped out", all.dropped);
     assert!(all.rebuilt > count / 2, "{} members were rebuilt", all.rebuilt);
     assert!(all.cut > count / 8, "the power went {} times", all.cut);
+}
+
+#[test]
+fn arrays_lose_nothing_that_was_flushed() {
+    many(Trial::new);
+}
+
+#[test]
+fn mirrors_lose_nothing_that_was_flushed() {
+    many(Trial::mirror);
 }

@@ -8,9 +8,7 @@ use std::collections::VecDeque;
 
 use flysch_api::block::{Device, Error, Operation, Refused, Request};
 use flysch_api::data::Data;
-use flysch_api::machine::{Clock, DmaSlice};
-
-use crate::wire;
+use flysch_api::machine::{Clock, DmaRegion, DmaSlice};
 
 /// Longest piece of a read or write, bytes.
 const PIECE: u64 = 256 << 10;
@@ -19,29 +17,62 @@ const TRIM: u64 = 1 << 30;
 /// Most pieces in flight.
 const PIECES: usize = 64;
 
-/// A client, by a number that no other gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Client(pub(crate) u64);
-
 /// What a job does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub enum Kind {
+    /// Data from the device to the client.
     Read,
+    /// Data from the client to the device.
     Write,
+    /// Zeroes to the device.
     Zeroes,
+    /// These bytes are needed no more; parts of blocks stay as they are.
     Trim,
+    /// What was answered before is safe when this is.
     Flush,
+}
+
+/// Which bytes of the device a job is about, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    /// First byte.
+    pub offset: u64,
+    /// Bytes; the end is on the device. Both are 0 for a flush.
+    pub length: u64,
+    /// Safe before it is answered.
+    pub force_unit_access: bool,
+}
+
+/// A protocol's own side of a request: whose it is, and where its data lies.
+pub trait Transfer {
+    /// Copies `length` bytes, of a write's data those from `from` on, to `memory` at `to`.
+    ///
+    /// # Errors
+    /// The data cannot be reached any more; the job ends with this.
+    fn gather(&self, from: u64, memory: &DmaRegion, to: usize, length: usize) -> Result<(), Error>;
+
+    /// Copies `length` bytes of `memory` at `from` to where a read's data from `to` on goes.
+    ///
+    /// # Errors
+    /// As `gather`.
+    fn scatter(
+        &mut self,
+        to: u64,
+        memory: &DmaRegion,
+        from: usize,
+        length: usize,
+    ) -> Result<(), Error>;
 }
 
 /// A request and how far it is.
 #[derive(Debug)]
-pub(crate) struct Job {
-    pub(crate) client: Client,
-    pub(crate) request: wire::Request,
+pub struct Job<T> {
+    /// What its protocol knows of it.
+    pub transfer: T,
+    /// What went wrong first, if anything did.
+    pub failed: Option<Error>,
     kind: Kind,
-    /// Of a read its reply, of a write its payload; the data starts at `base`.
-    pub(crate) bytes: Vec<u8>,
-    base: usize,
+    range: Range,
     /// Whole blocks: first byte, and first byte behind.
     start: u64,
     end: u64,
@@ -50,10 +81,9 @@ pub(crate) struct Job {
     in_flight: u32,
     is_queued: bool,
     edges: Vec<Edge>,
-    /// Safe before it is answered: every write of it, or a flush behind what has none.
+    /// Every write of it is safe, or a flush is behind what has none.
     force_unit_access: bool,
     flush_behind: bool,
-    pub(crate) failed: Option<Error>,
 }
 
 /// A block of which a write changes a part.
@@ -82,17 +112,10 @@ struct Piece {
     length: u64,
 }
 
-impl Job {
-    /// A request's job. `bytes` is the payload of a write, and for a read the room for its reply,
-    /// `base` bytes of which come before the data. The range is on the device.
-    pub(crate) fn new(
-        client: Client,
-        request: wire::Request,
-        kind: Kind,
-        (bytes, base): (Vec<u8>, usize),
-        block: u64,
-    ) -> Self {
-        let (from, to) = (request.offset, request.offset + request.length);
+impl<T: Transfer> Job<T> {
+    /// A job on a device with blocks of `block` bytes.
+    pub fn new(transfer: T, kind: Kind, range: Range, block: u64) -> Self {
+        let (from, to) = (range.offset, range.offset + range.length);
         let around = (from / block * block, to.next_multiple_of(block));
         let inside = (from.next_multiple_of(block), to / block * block);
         let (start, end) = match kind {
@@ -100,34 +123,40 @@ impl Job {
             Kind::Trim => (inside.0, inside.1.max(inside.0)),
             Kind::Flush => (0, 0),
         };
+        let writes = matches!(kind, Kind::Write | Kind::Zeroes);
         let mut edges = Vec::new();
-        if matches!(kind, Kind::Write | Kind::Zeroes) {
+        if writes {
             if from != start {
-                edges.push(start);
+                edges.push(Edge { at: start, asked: false, content: None });
             }
-            if to != end && edges.first() != Some(&(end - block)) {
-                edges.push(end - block);
+            if to != end && edges.first().is_none_or(|edge| edge.at != end - block) {
+                edges.push(Edge { at: end - block, asked: false, content: None });
             }
         }
-        let edges = edges.into_iter().map(|at| Edge { at, asked: false, content: None }).collect();
-        let wants_safe = request.flags & wire::command::FUA != 0;
-        let writes = matches!(kind, Kind::Write | Kind::Zeroes);
         Self {
-            client,
-            request,
+            transfer,
+            failed: None,
             kind,
-            bytes,
-            base,
+            range,
             start,
             end,
             next: start,
             in_flight: 0,
             is_queued: true,
             edges,
-            force_unit_access: wants_safe && writes,
-            flush_behind: kind == Kind::Flush || (wants_safe && kind == Kind::Trim),
-            failed: None,
+            force_unit_access: range.force_unit_access && writes,
+            flush_behind: kind == Kind::Flush || (range.force_unit_access && kind == Kind::Trim),
         }
+    }
+
+    /// What it does.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The bytes it is about.
+    pub fn range(&self) -> Range {
+        self.range
     }
 
     fn writes(&self) -> bool {
@@ -144,13 +173,12 @@ impl Job {
         one_patches && self.writes() && active.writes() && self.overlaps(active)
     }
 
-    /// The bytes of the request that are in `[at, at + length)`: where they are in that piece, and
-    /// where in `bytes`.
-    fn part(&self, at: u64, length: u64) -> (usize, std::ops::Range<usize>) {
-        let from = at.max(self.request.offset);
-        let to = (at + length).min(self.request.offset + self.request.length);
-        let start = self.base + (from - self.request.offset) as usize;
-        ((from - at) as usize, start..start + to.saturating_sub(from) as usize)
+    /// The bytes of the request that are in `[at, at + length)`: where they are in that piece,
+    /// where in the data, and how many.
+    fn part(&self, at: u64, length: u64) -> (usize, u64, usize) {
+        let from = at.max(self.range.offset);
+        let to = (at + length).min(self.range.offset + self.range.length);
+        ((from - at) as usize, from - self.range.offset, to.saturating_sub(from) as usize)
     }
 
     /// Whether the next data may be submitted: not before the edges are known.
@@ -166,13 +194,13 @@ impl Job {
 
 /// The device with what is under way on it.
 #[derive(Debug)]
-pub(crate) struct Jobs<'a, D, C> {
+pub struct Jobs<'a, D, C, T> {
     device: &'a mut D,
     clock: &'a C,
     block: u64,
     piece: u64,
     /// Jobs, and places among them that are free.
-    jobs: Vec<Option<Job>>,
+    jobs: Vec<Option<Job<T>>>,
     vacant: Vec<usize>,
     /// Jobs that are not wholly submitted, the oldest first.
     queue: VecDeque<usize>,
@@ -183,9 +211,9 @@ pub(crate) struct Jobs<'a, D, C> {
     free: Vec<usize>,
 }
 
-impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
+impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
     /// Uses `device` alone; its memory must hold one of its blocks.
-    pub(crate) fn new(device: &'a mut D, clock: &'a C) -> Self {
+    pub fn new(device: &'a mut D, clock: &'a C) -> Self {
         let geometry = device.geometry();
         let block = u64::from(geometry.block_size);
         let memory = device.memory().len() as u64;
@@ -208,32 +236,32 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
     }
 
     /// Bytes of a block.
-    pub(crate) fn block(&self) -> u64 {
+    pub fn block(&self) -> u64 {
         self.block
     }
 
     /// Whether nothing is under way.
-    pub(crate) fn is_idle(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.jobs.len() == self.vacant.len()
     }
 
     /// Whether something is in flight on the device.
-    pub(crate) fn is_waiting(&self) -> bool {
+    pub fn is_waiting(&self) -> bool {
         self.free.len() < self.pieces.len()
     }
 
     /// The clock the device runs by.
-    pub(crate) fn clock(&self) -> &C {
+    pub fn clock(&self) -> &'a C {
         self.clock
     }
 
     /// When the device wants to be asked again, whatever happens.
-    pub(crate) fn poll_at(&self) -> Option<flysch_api::machine::Instant> {
+    pub fn poll_at(&self) -> Option<flysch_api::machine::Instant> {
         self.device.poll_at()
     }
 
     /// Takes a job.
-    pub(crate) fn add(&mut self, job: Job) {
+    pub fn add(&mut self, job: Job<T>) {
         let place = self.vacant.pop().unwrap_or_else(|| {
             self.jobs.push(None);
             self.jobs.len() - 1
@@ -245,7 +273,7 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
 
     /// Lets things happen: submits what there is room for, and gives every job that is over to
     /// `done`. Whether anything came of it.
-    pub(crate) fn advance(&mut self, mut done: impl FnMut(Job)) -> bool {
+    pub fn advance(&mut self, mut done: impl FnMut(Job<T>)) -> bool {
         let mut moved = self.submit(&mut done);
         if moved {
             self.device.ring(self.clock.now());
@@ -259,7 +287,7 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
     }
 
     /// Ends everything, for a device that answers no more.
-    pub(crate) fn give_up(&mut self, mut done: impl FnMut(Job)) {
+    pub fn give_up(&mut self, mut done: impl FnMut(Job<T>)) {
         self.queue.clear();
         self.patching = 0;
         self.pieces.fill(None);
@@ -274,7 +302,7 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
     }
 
     /// Submits pieces of the oldest jobs first. Whether there were any.
-    fn submit(&mut self, done: &mut impl FnMut(Job)) -> bool {
+    fn submit(&mut self, done: &mut impl FnMut(Job<T>)) -> bool {
         let mut moved = false;
         while let Some(&number) = self.queue.front() {
             if self.must_wait(number) {
@@ -318,9 +346,12 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
         };
         let Some(place) = self.free.pop() else { return Some(false) };
         let request = self.request(number, purpose, place);
-        let length = request.length;
-        match self.device.submit(&request, request.accepted) {
-            Ok(()) => {
+        let submitted = request.map_err(Refused::Invalid).and_then(|request| {
+            self.device.submit(&request, request.accepted)?;
+            Ok(request.length)
+        });
+        match submitted {
+            Ok(length) => {
                 self.pieces[place] = Some(Piece { job: number, purpose, length });
                 let job = self.jobs[number].as_mut()?;
                 job.in_flight += 1;
@@ -345,7 +376,7 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
     }
 
     /// The request for a piece, with its data in its place.
-    fn request(&self, number: usize, purpose: Purpose, place: usize) -> Request {
+    fn request(&self, number: usize, purpose: Purpose, place: usize) -> Result<Request, Error> {
         let job = self.jobs[number].as_ref().expect("a job that is queued is there");
         let start = place * self.piece as usize;
         let memory = self.device.memory();
@@ -363,13 +394,13 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
             (Purpose::Data(at), kind) => {
                 let length = self.piece.min(job.end - at);
                 if kind != Kind::Read {
-                    self.fill(job, start, at, length);
+                    self.fill(job, start, at, length)?;
                 }
                 let operation = if kind == Kind::Read { Operation::Read } else { Operation::Write };
                 (operation, at, length, slice(length))
             }
         };
-        Request {
+        Ok(Request {
             operation,
             force_unit_access: job.force_unit_access && operation == Operation::Write,
             offset,
@@ -378,24 +409,25 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
             crypto: None,
             token: place as u64,
             accepted: self.clock.now(),
-        }
+        })
     }
 
     /// Puts what is to be written at `[at, at + length)` into memory.
-    fn fill(&self, job: &Job, start: usize, at: u64, length: u64) {
+    fn fill(&self, job: &Job<T>, start: usize, at: u64, length: u64) -> Result<(), Error> {
         let memory = self.device.memory();
         for edge in job.edges.iter().filter(|edge| (at..at + length).contains(&edge.at)) {
             let content = edge.content.as_deref().unwrap_or_default();
             memory.write(start + (edge.at - at) as usize, content);
         }
-        let (inside, part) = job.part(at, length);
-        match job.kind {
-            Kind::Zeroes => memory.fill(start + inside, part.len(), 0),
-            _ => memory.write(start + inside, &job.bytes[part]),
+        let (inside, from, count) = job.part(at, length);
+        if job.kind == Kind::Zeroes {
+            memory.fill(start + inside, count, 0);
+            return Ok(());
         }
+        job.transfer.gather(from, memory, start + inside, count)
     }
 
-    fn complete(&mut self, place: usize, result: Result<(), Error>, done: &mut impl FnMut(Job)) {
+    fn complete(&mut self, place: usize, result: Result<(), Error>, done: &mut impl FnMut(Job<T>)) {
         let Some(piece) = self.pieces.get_mut(place).and_then(Option::take) else { return };
         self.free.push(place);
         let start = place * self.piece as usize;
@@ -409,8 +441,11 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
                 job.edges[edge].content = Some(content);
             }
             (Ok(()), Purpose::Data(at)) if job.kind == Kind::Read => {
-                let (inside, part) = job.part(at, piece.length);
-                self.device.memory().read(start + inside, &mut job.bytes[part]);
+                let (inside, to, count) = job.part(at, piece.length);
+                let memory = self.device.memory();
+                if let Err(error) = job.transfer.scatter(to, memory, start + inside, count) {
+                    job.failed.get_or_insert(error);
+                }
             }
             (Ok(()), _) => {}
         }
@@ -420,7 +455,7 @@ impl<'a, D: Device, C: Clock> Jobs<'a, D, C> {
     }
 
     /// Gives a job away if it is over: whether it was.
-    fn finish(&mut self, number: usize, done: &mut impl FnMut(Job)) -> bool {
+    fn finish(&mut self, number: usize, done: &mut impl FnMut(Job<T>)) -> bool {
         if !self.jobs[number].as_ref().is_some_and(Job::is_done) {
             return false;
         }

@@ -1,0 +1,234 @@
+//! The short way: requests to which nothing happens, where the way divides once at most.
+//!
+//! What most requests are is known when a way is made: they go to the only lane, to one lane of a
+//! stripe, to one half of a mirror or to both. Here is no more than that takes. Everything else -
+//! what crosses a stripe, failures, halves that dropped out, waiting for room, ways that divide
+//! again - is done out of line (`descend`, `steps`) by the same jobs and lanes; when that has
+//! ended, the short way is taken again ([`Way::shorten`]).
+//!
+//! Nothing here may have the request's address given to a function that is not put in line: then
+//! the compiler keeps all of it in memory, for every request.
+
+use flysch_api::block::{Completion, Device, Operation, Refused, Request};
+use flysch_api::machine::Instant;
+
+use super::fan::{Fan, Kind};
+use super::jobs::{OWN, Stage, join, owner, token};
+use super::lane::{Branch, Lane};
+use super::{Plan, Way};
+use crate::object::Traffic;
+
+/// Which one it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Short {
+    /// None: each request is looked at closely.
+    No,
+    /// To one lane of several in turns.
+    Turns(Turns),
+    /// Reads to one of two halves, changes to both.
+    Pair,
+}
+
+/// A stripe of up to 2^32 turns, each of a power of two bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turns {
+    shift: u32,
+    count: u32,
+    /// Bytes of a turn, less one.
+    mask: u64,
+}
+
+impl Turns {
+    /// Of so many bytes each among so many lanes; `None` if this is not that simple.
+    pub(super) fn new(bytes: u64, size: u64, count: u64) -> Option<Self> {
+        let shift = size.is_power_of_two().then(|| size.trailing_zeros())?;
+        u32::try_from(bytes >> shift).ok()?;
+        let count = u32::try_from(count).ok().filter(|&count| count > 0)?;
+        Some(Self { shift, count, mask: size - 1 })
+    }
+
+    /// The lane on which a byte lies, and the byte there.
+    #[inline(always)]
+    const fn place(&self, at: u64) -> (u32, u64) {
+        let turn = (at >> self.shift) as u32;
+        let row = (turn / self.count) as u64;
+        (turn % self.count, row << self.shift | at & self.mask)
+    }
+
+    /// Whether a range goes beyond the turn that it begins in.
+    #[inline(always)]
+    const fn is_crossed(&self, at: u64, length: u64) -> bool {
+        (at & self.mask) + length > self.mask + 1
+    }
+}
+
+impl Short {
+    /// That of a plan, as long as nothing happens: each branch of its only division leads to
+    /// another lane.
+    fn of(plan: &Plan) -> Self {
+        let [Fan { first, count, kind, .. }] = &plan.fans[..] else { return Self::No };
+        let below = plan.edges.iter().skip(*first as usize).take(*count as usize);
+        let is_own = below.enumerate().all(|(member, edge)| edge.lane == member as u32);
+        match kind {
+            Kind::Stripe(stripe) if is_own => {
+                stripe.turns(plan.size.0.saturating_add(plan.base)).map_or(Self::No, Self::Turns)
+            }
+            Kind::Mirror(mirror) if is_own && mirror.is_plain_pair() => Self::Pair,
+            _ => Self::No,
+        }
+    }
+}
+
+impl<D: Device> Way<D> {
+    /// Something may be the matter, or not any more: the short way is taken or not. Whatever can
+    /// change that ends with this.
+    pub(super) fn shorten(&mut self) {
+        let is_free = !self.is_paused && self.ended.is_empty() && self.jobs.stalled() == 0;
+        self.short = if is_free { Short::of(&self.plan) } else { Short::No };
+    }
+
+    /// Lanes come to know the branches that lead to them.
+    pub(super) fn know_branches(&mut self) {
+        let Some(fan) = self.plan.fans.first() else { return };
+        let below = self.plan.edges.iter().enumerate().skip(fan.first as usize);
+        for ((branch, edge), lane) in below.zip(&mut self.lanes) {
+            let tag = token(0, branch as u32);
+            lane.branch = Branch { base: edge.base, tag, traffic: Traffic::NONE };
+        }
+    }
+
+    /// What went the short way is counted where all else is.
+    pub(super) fn count_short(&mut self) {
+        let Plan { fans, edges, .. } = &mut self.plan;
+        let Some(fan) = fans.first_mut() else { return };
+        let both = core::mem::replace(&mut self.both, Traffic::NONE);
+        fan.whole.add(&both);
+        for (edge, lane) in edges.iter_mut().skip(fan.first as usize).zip(&mut self.lanes) {
+            edge.parts.add(&both);
+            edge.whole.add(&core::mem::replace(&mut lane.branch.traffic, Traffic::NONE));
+        }
+    }
+
+    /// A request to a stripe, to a byte of it.
+    #[inline(always)]
+    pub(super) fn submit_to_turn(
+        &mut self,
+        turns: Turns,
+        (request, offset): (&Request, u64),
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let (member, there) = turns.place(offset);
+        if turns.is_crossed(offset, request.length) || request.token & OWN != 0 {
+            return self.submit_closely(*request, now);
+        }
+        let Some(lane) = self.lanes.get_mut(member as usize) else { return Err(Refused::Full) };
+        let there = there.wrapping_add(lane.branch.base);
+        lane.submit(&Request { offset: there, ..*request }, now)?;
+        lane.branch.traffic.count(request);
+        self.busy.started += 1;
+        Ok(())
+    }
+
+    /// A request to a mirror of two halves, to a byte of it.
+    #[inline(always)]
+    pub(super) fn submit_to_pair(
+        &mut self,
+        (request, offset): (&Request, u64),
+        now: Instant,
+    ) -> Result<(), Refused> {
+        let [one, other] = &mut self.lanes[..] else { return Err(Refused::Full) };
+        let Some(slot) = self.jobs.slot() else { return Err(Refused::Full) };
+        let number = u64::from(slot.number);
+        let to = |lane: &Lane<D>, offset| Request {
+            token: lane.branch.tag | number,
+            offset,
+            ..*request
+        };
+        let there = (offset.wrapping_add(one.branch.base), offset.wrapping_add(other.branch.base));
+        if request.operation == Operation::Read {
+            let is_other = other.load(there.1) < one.load(there.0);
+            let (lane, there) = if is_other { (other, there.1) } else { (one, there.0) };
+            if lane.submit(&to(lane, there), now).is_err() {
+                return self.submit_closely(*request, now);
+            }
+            lane.head = there.wrapping_add(request.length);
+            lane.branch.traffic.count(request);
+            slot.begin((request, offset), (Stage::First, 1));
+        } else {
+            if one.submit(&to(one, there.0), now).is_err() {
+                return self.submit_closely(*request, now);
+            }
+            let is_whole = other.submit(&to(other, there.1), now).is_ok();
+            self.both.count(request);
+            if is_whole {
+                slot.begin((request, offset), (Stage::All, 2));
+            } else {
+                // What is wrong is seen again, and seen to.
+                slot.begin((request, offset), (Stage::Each { left: 2, failed: 0, all: 3 }, 1));
+                self.go_on_closely(number as u32, now);
+            }
+        }
+        self.busy.started += 1;
+        Ok(())
+    }
+
+    /// A job that began the short way goes on.
+    #[cold]
+    fn go_on_closely(&mut self, number: u32, now: Instant) {
+        self.go_on(number, now);
+        self.shorten();
+    }
+
+    /// The next completion for the caller, the short way.
+    #[inline(always)]
+    pub(super) fn poll_short(&mut self, now: Instant) -> Option<Completion> {
+        let mut dry = 0;
+        while dry < self.lanes.len() {
+            let Some(lane) = self.lanes.get_mut(self.turn) else { break };
+            let Some(mut completion) = lane.poll(now) else {
+                dry += 1;
+                self.turn += 1;
+                if self.turn >= self.lanes.len() {
+                    self.turn = 0;
+                }
+                continue;
+            };
+            if completion.token & OWN == 0 {
+                return self.deliver(completion);
+            }
+            let (number, _) = owner(completion.token);
+            let Some(slot) = self.jobs.taken(number) else { continue };
+            if completion.result.is_err() || slot.job.level != 0 {
+                return self.poll_closely((None, Some(completion)), now);
+            }
+            match slot.job.stage {
+                Stage::First => {}
+                Stage::All if slot.job.pending > 1 => {
+                    slot.job.pending -= 1;
+                    slot.job.passed(&completion.passage);
+                    continue;
+                }
+                Stage::All => {
+                    if let Some(other) = slot.job.passage.take() {
+                        join(&mut completion.passage, &other);
+                    }
+                }
+                _ => return self.poll_closely((None, Some(completion)), now),
+            }
+            completion.token = slot.end();
+            return self.deliver(completion);
+        }
+        self.busy.drained(now);
+        None
+    }
+
+    /// A request of the caller has ended.
+    #[inline(always)]
+    pub(super) fn deliver(&mut self, completion: Completion) -> Option<Completion> {
+        self.busy.ended += 1;
+        if completion.result.is_err() {
+            self.busy.failures += 1;
+        }
+        Some(completion)
+    }
+}

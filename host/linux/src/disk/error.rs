@@ -1,0 +1,145 @@
+use std::io;
+use std::path::PathBuf;
+
+use flysch_api::block::{Cause, Error, Operation};
+
+/// Why a file or a block device cannot be a disk, in one line that names it, the cause and the
+/// remedy.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DiskError {
+    /// It cannot be opened or asked.
+    #[error("{}: {cause}", path.display())]
+    Open {
+        /// The object.
+        path: PathBuf,
+        /// What the system said.
+        cause: io::Error,
+    },
+    /// It does not exist.
+    #[error("{}: does not exist; give `size=` to make a file", path.display())]
+    Missing {
+        /// The path.
+        path: PathBuf,
+    },
+    /// It is neither a block device nor a file.
+    #[error("{}: is {what}, neither a block device nor a regular file", path.display())]
+    Kind {
+        /// The object.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A block device that is to be written without having been said.
+    #[error(
+        "{}: is a block device, and its data would be lost; if that is meant, say `write=on`",
+        path.display()
+    )]
+    NotAllowed {
+        /// The device.
+        path: PathBuf,
+    },
+    /// Somebody else uses it.
+    #[error("{}: is not opened for writing: {uses}", path.display())]
+    Busy {
+        /// The object.
+        path: PathBuf,
+        /// Who, and how to end that.
+        uses: String,
+    },
+    /// It may not be written.
+    #[error("{}: cannot be written: {cause}", path.display())]
+    ReadOnly {
+        /// The object.
+        path: PathBuf,
+        /// Why not.
+        cause: String,
+    },
+    /// It has no direct I/O.
+    #[error(
+        "{}: its file system has no direct I/O (O_DIRECT); say `direct=off` to go through the page \
+         cache",
+        path.display()
+    )]
+    NoDirect {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Its blocks cannot be as asked for.
+    #[error("{}: blocks of {asked} bytes: {why}", path.display())]
+    BlockSize {
+        /// The object.
+        path: PathBuf,
+        /// What was asked for.
+        asked: u32,
+        /// What is the matter.
+        why: String,
+    },
+    /// It holds less than one block.
+    #[error("{}: {bytes} bytes are less than one block of {block}", path.display())]
+    TooSmall {
+        /// The object.
+        path: PathBuf,
+        /// Its size.
+        bytes: u64,
+        /// Bytes of a block.
+        block: u32,
+    },
+    /// Completions cannot be polled for.
+    #[error("{}: cannot be polled: {why}", path.display())]
+    NotPolled {
+        /// The object.
+        path: PathBuf,
+        /// Why not, and the remedy.
+        why: String,
+    },
+    /// Two settings exclude each other.
+    #[error("{key}: {why}")]
+    Settings {
+        /// The key.
+        key: &'static str,
+        /// What it does not go with.
+        why: &'static str,
+    },
+    /// The engine could not be set up.
+    #[error("{what}: {cause}{remedy}")]
+    Engine {
+        /// The call.
+        what: &'static str,
+        /// What the system said.
+        cause: io::Error,
+        /// What helps, after a semicolon; or nothing.
+        remedy: &'static str,
+    },
+}
+
+/// The system's error in the words of a block device. Causes are SPC-6 sense keys and codes, as the
+/// kernel itself makes these errors of them (`blk_errors`).
+pub(super) fn error_of(errno: i32, operation: Operation) -> Error {
+    match errno {
+        // DATA PROTECT, space allocation failed.
+        libc::ENOSPC | libc::EDQUOT => Error::Device(Cause::sense(7, 0x27, 7)),
+        libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF => Error::WriteProtected,
+        libc::EOPNOTSUPP | libc::ENOSYS => Error::Unsupported,
+        libc::EINVAL => Error::Misaligned,
+        libc::ETIMEDOUT => Error::TimedOut,
+        libc::ENODEV | libc::ENXIO | libc::ENOLINK => Error::Gone,
+        libc::EFBIG => Error::OutOfRange,
+        // Unrecovered read error; write error.
+        _ if operation == Operation::Read => Error::Medium(Cause::sense(3, 0x11, 0)),
+        _ => Error::Medium(Cause::sense(3, 0x0c, 0)),
+    }
+}
+
+/// What helps against an error, after a semicolon; or nothing.
+pub(super) fn remedy(errno: i32, direct: bool, polled: bool) -> &'static str {
+    match errno {
+        libc::ENOSPC | libc::EDQUOT => "; there is no room where the file lies",
+        libc::EOPNOTSUPP if polled => "; it cannot be polled: leave `polled` out",
+        libc::EINVAL if direct => {
+            "; direct I/O here wants larger blocks: try `block=4096`, or `direct=off`"
+        }
+        libc::EIO => "; see the kernel's log",
+        _ => "",
+    }
+}

@@ -1,0 +1,115 @@
+//! QEMU as a whole machine: it boots an operating system, which finds the devices by itself and
+//! drives them with drivers of its own.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+
+use crate::error::Error;
+use crate::image::{Created, Store};
+use crate::process::{self, Arguments, Process, Terminal};
+use crate::version::Version;
+use crate::{Options, check, check_card, known_words, own_device, served_device, socket_name};
+
+/// A device of the machine.
+#[derive(Clone, Debug)]
+pub enum Device {
+    /// One of QEMU's own; the options' program, memory and socket mean nothing. A machine has one
+    /// of these at most.
+    Own(Options),
+    /// What is served at a vfio-user socket.
+    Served(PathBuf),
+}
+
+/// What to start.
+#[derive(Clone, Debug)]
+pub struct Boot<'a> {
+    /// The QEMU binary; `None` takes `FLYSCH_QEMU`, then `qemu-system-x86_64` from the PATH.
+    pub program: Option<&'a Path>,
+    /// QEMU's arguments but for memory and `devices`: processors, kernel, disks, serial lines.
+    pub arguments: Vec<OsString>,
+    /// Memory of the machine, MiB.
+    pub memory_mib: u32,
+    /// Its devices. With any it is a `q35` machine without an AHCI controller of its own.
+    pub devices: &'a [Device],
+    /// Whether QEMU reads and writes the terminal of this process; else its standard input and
+    /// output are nowhere.
+    pub terminal: bool,
+}
+
+/// A machine that runs. Dropping it ends it, and so does the end of this process.
+#[derive(Debug)]
+pub struct Guest {
+    process: Process,
+    program: PathBuf,
+}
+
+impl Guest {
+    /// Starts QEMU.
+    ///
+    /// # Errors
+    /// What is missing or wrong, in one line that names the remedy. What QEMU itself refuses
+    /// shows by its end: see [`failure`](Self::failure).
+    pub fn start(boot: &Boot<'_>) -> Result<Self, Error> {
+        let program = process::find(boot.program)?;
+        let mut list = Arguments::default();
+        list.flag("-nodefaults");
+        list.option("-m", format!("{}M", boot.memory_mib));
+        if !boot.devices.is_empty() {
+            list.option(
+                "-object",
+                format!("memory-backend-memfd,id=ram0,size={}M,share=on", boot.memory_mib),
+            );
+            list.option("-machine", "q35,memory-backend=ram0,sata=off");
+        }
+        list.extend(boot.arguments.iter().cloned());
+        let mut inherited = Vec::new();
+        let mut created = Vec::new();
+        for device in boot.devices {
+            match device {
+                Device::Served(path) => served_device(&mut list, &socket_name(path)?, None),
+                Device::Own(options) => {
+                    check(options)?;
+                    let stores =
+                        options.units.iter().map(Store::open).collect::<Result<Vec<_>, _>>()?;
+                    check_card(options.controller, &stores)?;
+                    own_device(&mut list, options, &stores, None);
+                    for store in stores {
+                        inherited.push(store.descriptor);
+                        created.extend(store.created);
+                    }
+                }
+            }
+        }
+        let terminal = if boot.terminal { Terminal::Ours } else { Terminal::None };
+        let process = Process::start(&program, list.into_vec(), inherited, terminal)?;
+        created.into_iter().for_each(Created::keep);
+        Ok(Self { process, program })
+    }
+
+    /// Its process id.
+    pub fn process_id(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// How QEMU ended, if it has.
+    pub fn ended(&self) -> Option<ExitStatus> {
+        self.process.status()
+    }
+
+    /// Why a QEMU that has ended did so: what it refused, and the remedy where that is known.
+    /// `None` if it said nothing.
+    pub fn failure(&self, boot: &Boot<'_>) -> Option<Error> {
+        let words = self.process.last_words();
+        let line = words.lines().rev().find(|line| !line.trim().is_empty())?.trim().to_owned();
+        let version = process::version(&self.program).unwrap_or(Version::UNKNOWN);
+        let nothing = Options::default();
+        let options = boot.devices.iter().find_map(|device| match device {
+            Device::Own(options) => Some(options),
+            Device::Served(_) => None,
+        });
+        let known = known_words(&words, options.unwrap_or(&nothing), &self.program, version);
+        let program = self.program.clone();
+        Some(known.unwrap_or(Error::Start { program, version, cause: line }))
+    }
+}

@@ -1,0 +1,147 @@
+//! One client at a time, as `flysch-export`'s loop wants it.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+
+use flysch_export::{Door, Job};
+use rustix::event::{PollFd, PollFlags};
+
+use crate::channel::Ended;
+use crate::request::{Call, Disk};
+use crate::session::Session;
+
+/// While the rings keep the server busy it looks at the socket at every so many-th turn.
+const LOOK: u32 = 64;
+
+/// What happened.
+pub type Event = flysch_export::Event<Ended>;
+
+/// The export of a disk.
+#[derive(Debug)]
+pub struct Server<'a, L> {
+    listener: &'a UnixListener,
+    disk: &'a Disk,
+    session: Option<Session>,
+    accepted: u64,
+    /// Requests under way, those of clients that are gone among them.
+    under_way: usize,
+    turns: u32,
+    is_stopping: bool,
+    log: L,
+}
+
+impl<'a, L: FnMut(&Event)> Server<'a, L> {
+    /// Takes clients from `listener`, one after the other; `log` is told what happens.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn new(listener: &'a UnixListener, disk: &'a Disk, log: L) -> io::Result<Self> {
+        listener.set_nonblocking(true)?;
+        Ok(Self {
+            listener,
+            disk,
+            session: None,
+            accepted: 0,
+            under_way: 0,
+            turns: 0,
+            is_stopping: false,
+            log,
+        })
+    }
+
+    /// Takes who wants to connect. While requests of the last client are under way the next one
+    /// waits: it would do again what they still do.
+    fn accept(&mut self) -> bool {
+        if self.session.is_none() && (self.under_way > 0 || self.is_stopping) {
+            return false;
+        }
+        let Ok((socket, _)) = self.listener.accept() else { return false };
+        let process = rustix::net::sockopt::socket_peercred(&socket);
+        let process = process.map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+        let who = format!("process {process}");
+        if self.session.is_some() {
+            (self.log)(&Event::Busy(who));
+            return true;
+        }
+        let Ok(session) = Session::new(self.accepted + 1, socket) else { return true };
+        self.accepted += 1;
+        self.session = Some(session);
+        (self.log)(&Event::Connected(self.accepted, who));
+        true
+    }
+
+    fn let_go(&mut self, why: Ended) {
+        if let Some(session) = self.session.take() {
+            (self.log)(&Event::Gone(session.number, why, session.counts));
+        }
+    }
+}
+
+impl<L: FnMut(&Event)> Door for Server<'_, L> {
+    type Transfer = Call;
+
+    fn receive(&mut self, block: u64, mut add: impl FnMut(Job<Call>)) -> bool {
+        let mut moved = false;
+        if self.turns.is_multiple_of(LOOK) {
+            moved = self.accept();
+            let messages = self.session.as_mut().map(|session| session.messages(self.disk));
+            match messages {
+                None => {}
+                Some(Ok(took)) => moved |= took,
+                Some(Err(why)) => self.let_go(why),
+            }
+        }
+        self.turns = self.turns.wrapping_add(1);
+        if let Some(session) = self.session.as_mut().filter(|_| !self.is_stopping) {
+            let (log, number, under_way) = (&mut self.log, session.number, &mut self.under_way);
+            let mut count = |job| {
+                *under_way += 1;
+                add(job);
+            };
+            moved |= session.take(self.disk, block, &mut count, |what| {
+                log(&Event::Trouble(number, what));
+            });
+        }
+        moved
+    }
+
+    fn finish(&mut self, job: Job<Call>) {
+        self.under_way -= 1;
+        let whose = job.transfer.session;
+        // What a client that is gone had asked for, the next one may ask for again.
+        if let Some(session) = self.session.as_mut().filter(|session| session.number == whose) {
+            session.finish(job);
+        }
+    }
+
+    fn send(&mut self) -> bool {
+        if let Some(Err(why)) = self.session.as_mut().map(Session::send) {
+            self.let_go(why);
+        }
+        if self.is_stopping && self.under_way == 0 {
+            self.let_go(Ended::Stopped);
+        }
+        false
+    }
+
+    fn stop(&mut self) {
+        self.is_stopping = true;
+    }
+
+    fn is_over(&self) -> bool {
+        self.session.is_none()
+    }
+
+    fn rest(&mut self) -> bool {
+        // After the sleep the socket is looked at first.
+        self.turns = 0;
+        self.session.as_mut().is_none_or(Session::rest)
+    }
+
+    fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) {
+        polls.push(PollFd::new(self.listener, PollFlags::IN));
+        if let Some(session) = &self.session {
+            session.watch(polls);
+        }
+    }
+}
