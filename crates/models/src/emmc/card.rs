@@ -120,14 +120,32 @@ pub(super) const fn base(part: u8) -> u64 {
     (part as u64) << PLACE_SHIFT
 }
 
-/// READ_BL_LEN and C_SIZE of a device, with the largest C_SIZE_MULT (7.3.12): up to 2 GiB they tell
-/// its size, beyond that EXT_CSD alone does and C_SIZE is the largest.
-const fn capacity(bytes: u64) -> (u8, u32) {
-    match bytes {
+/// CSD of a device whose user area has so many bytes (7.3.12): up to 2 GiB it tells them, by C_SIZE
+/// and READ_BL_LEN with the largest C_SIZE_MULT; beyond that C_SIZE is the largest, and EXT_CSD
+/// tells.
+fn csd(bytes: u64) -> u128 {
+    let (read_block_shift, size) = match bytes {
         0..=0x4000_0000 => (9, (bytes >> 18) as u32 - 1),
         0x4000_0001..=BYTES_MAX => (10, (bytes >> 19) as u32 - 1),
         _ => (9, 0xFFF),
-    }
+    };
+    let csd = Csd {
+        structure: 3,
+        version: 4,
+        taac: 0x4F,
+        nsac: 1,
+        speed: 0x32,
+        classes: 0x0F5,
+        read_block_shift,
+        size,
+        size_shift: 7,
+        erase_size: 31,
+        erase_count: 31,
+        write_protect_size: 15,
+        write_shift: 2,
+        write_protected: false,
+    };
+    csd.emit()
 }
 
 /// The device.
@@ -190,28 +208,11 @@ impl Card {
             serial: config.serial,
             date: 0x0B9,
         };
-        let (read_block_shift, size) = capacity(config.size);
-        let csd = Csd {
-            structure: 3,
-            version: 4,
-            taac: 0x4F,
-            nsac: 1,
-            speed: 0x32,
-            classes: 0x0F5,
-            read_block_shift,
-            size,
-            size_shift: 7,
-            erase_size: 31,
-            erase_count: 31,
-            write_protect_size: 15,
-            write_shift: 2,
-            write_protected: false,
-        };
         Self {
             state: CardState::Idle,
             rca: RCA,
             cid: cid.emit(),
-            csd: csd.emit(),
+            csd: csd(config.size),
             ext_csd: fresh.clone(),
             fresh,
             errors: 0,
@@ -591,6 +592,9 @@ impl Card {
         let Some(layout) = self.next.take() else { return };
         let sectors = (layout.user / 512).min(u32::MAX.into()) as u32;
         self.fresh.0[usize::from(at::SEC_COUNT)..][..4].copy_from_slice(&sectors.to_le_bytes());
+        if self.size <= BYTES_MAX {
+            self.csd = csd(layout.user);
+        }
         for access in [partition::USER].into_iter().chain(partition::GP1..=partition::MASK) {
             let size = layout.size(access).unwrap_or(0);
             match &mut self.parts.0[usize::from(access)] {

@@ -398,8 +398,8 @@ fn what_was_not_flushed_may_go_with_the_power_and_what_was_stays() {
 }
 
 impl Host {
-    /// Power off, on, and the card up again.
-    fn power_cycle(&self) {
+    /// Power off, on, and the card up again; gives its CSD.
+    fn power_cycle(&self) -> Csd {
         let on = Control::from_bits(self.read(reg::CONTROL));
         self.write(reg::CONTROL, on.with_power(false).into_bits());
         self.write(reg::CONTROL, on.into_bits());
@@ -409,8 +409,17 @@ impl Host {
         self.command(CommandIndex::SendOpCond, 0x40FF_8080, response::SHORT).unwrap();
         self.command(CommandIndex::AllSendCid, 0, response::LONG).unwrap();
         self.command(CommandIndex::SetRelativeAddr, ADDRESS, response::SHORT).unwrap();
+        let csd = self.csd();
         self.command(CommandIndex::SelectCard, ADDRESS, response::SHORT).unwrap();
         self.clock(4);
+        csd
+    }
+
+    /// The CSD of a card in its stand-by state.
+    fn csd(&self) -> Csd {
+        self.command(CommandIndex::SendCsd, ADDRESS, response::LONG).unwrap();
+        let words = [0, 4, 8, 12].map(|at| u128::from(self.read(reg::RESPONSE + at)));
+        Csd::parse(words.iter().rev().fold(0, |all, word| all << 32 | word) << 8)
     }
 
     fn ext_csd(&self) -> ExtCsd {
@@ -448,10 +457,7 @@ fn the_csd_tells_the_size_of_small_cards_alone() {
         assert_eq!(ocr & OCR_SECTOR_MODE == 0, shift == 9, "{mib} MiB");
         host.command(CommandIndex::AllSendCid, 0, response::LONG).unwrap();
         host.command(CommandIndex::SetRelativeAddr, ADDRESS, response::SHORT).unwrap();
-        host.command(CommandIndex::SendCsd, ADDRESS, response::LONG).unwrap();
-        let words = [0, 4, 8, 12].map(|at| u128::from(host.read(reg::RESPONSE + at)));
-        let register = words.iter().rev().fold(0, |all, word| all << 32 | word) << 8;
-        assert_eq!(Csd::parse(register).sectors(), csd_mib << 11, "{mib} MiB");
+        assert_eq!(host.csd().sectors(), csd_mib << 11, "{mib} MiB");
     }
 }
 
@@ -485,9 +491,10 @@ fn partitions_are_made_by_the_power_cycle_after_their_settings_are_completed() {
     assert!(host.switch(ext_csd::GP_SIZE, 2).switch_error(), "for ever");
     assert!(host.switch(ext_csd::PARTITION_SETTING_COMPLETED, 1).switch_error(), "once");
     assert_eq!(host.ext_csd().sectors(), 128 << 11, "until power goes");
-    host.power_cycle();
+    let left = (128 - 8 - 2 * 16 - 24) << 11;
+    assert_eq!(host.power_cycle().sectors(), left);
     let csd = host.ext_csd();
-    assert_eq!(csd.sectors(), (128 - 8 - 2 * 16 - 24) << 11);
+    assert_eq!(csd.sectors(), left);
     assert_eq!([0, 1, 2, 3].map(|n| csd.gp_sectors(n)), [8 << 11, 0, 16 << 11, 0]);
     host.transfer(true, 0, 8, 2 * DATA).unwrap();
     let mut back = vec![0; 4096];
