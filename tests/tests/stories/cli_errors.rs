@@ -68,7 +68,7 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
 #[test]
 fn a_job_file_runs_on_every_kind_of_device() {
     let folder = tempfile::tempdir().unwrap();
-    let job = "[global]\nbs=4k\nsize=2m\nverify=crc32c\niodepth=8\n\n\
+    let job = "[global]\nbs=4k\nsize=2m\nverify=crc32c\nioengine=libaio\niodepth=8\n\n\
                [fill]\nrw=randwrite\n\n[mixed]\nstonewall\nrw=randrw\nrwmixread=70\n";
     fs::write(folder.path().join("one.fio"), job).unwrap();
     for target in [
@@ -87,7 +87,7 @@ fn a_job_file_runs_on_every_kind_of_device() {
         let jobs = told["jobs"].as_array().expect("jobs");
         assert_eq!(jobs.len(), 2, "{target}");
         for job in jobs {
-            assert_eq!(job["total_err"], 0, "{target}: {job}");
+            assert_eq!(job["error"], 0, "{target}: {job}");
             assert!(job["write"]["io_bytes"].as_u64() > Some(0), "{target}: {job}");
         }
         assert_eq!(jobs[0]["write"]["io_bytes"], 2 << 20, "{target}");
@@ -97,8 +97,9 @@ fn a_job_file_runs_on_every_kind_of_device() {
 #[test]
 fn what_a_device_lacks_is_one_line() {
     for (words, status, parts) in [
-        ("nvme id-ns 9 --on nvme,size=16M", 1, &["9"][..]),
-        ("nvme resv-report --on ahci,size=16M", 2, &["no NVMe"]),
+        ("nvme id-ns -n 9 --on nvme,size=16M", 2, &["namespace 9 is not active"][..]),
+        ("nvme zns report-zones --on nvme,size=16M", 1, &["Invalid Command Opcode"]),
+        ("nvme resv-report --on ahci,size=16M", 2, &["is not an NVMe controller"]),
         ("ata info --on nvme,size=16M", 2, &["no SATA device"]),
         ("emmc extcsd read --on ahci,size=16M", 2, &["no eMMC device"]),
         ("emmc gp create 8192 2 0 0 --yes --on emmc,size=16M,gp=8M", 1, &["partitioned already"]),
