@@ -126,6 +126,8 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        // From here on the range may be anybody's: the handler leaves it alone.
+        TABLE[self.slot].base.store(TAKEN, Ordering::Release);
         // SAFETY: the range was mapped by `new` and is unmapped once; whoever could access it held
         // this owner.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };

@@ -57,7 +57,8 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_memory)]
     memory: u32,
     /// The guest's processors.
-    #[arg(long, value_name = "COUNT", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(long, value_name = "COUNT", default_value_t = 2)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=16))]
     processors: u32,
     /// End a script after so many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
