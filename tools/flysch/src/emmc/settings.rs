@@ -216,7 +216,7 @@ impl Session<'_> {
             let why = "a partition is enhanced or has an extended attribute, not both";
             return Err(Failure::usage(why));
         }
-        let csd = self.to_be_partitioned(1, "partitions")?;
+        let csd = self.unpartitioned(1, "partitions")?;
         let count = groups(&csd, length)?;
         let most = if enhanced != 0 { csd.enhanced_max_sectors() } else { csd.sectors() };
         if count > 0xFF_FFFF || length * 2 > most {
@@ -238,14 +238,14 @@ impl Session<'_> {
 
     pub(super) fn enhanced_area(&mut self, verb: &EnhancedArea) -> Result<(), Failure> {
         let EnhancedArea::Set { start, length, more, consent } = *verb;
-        let csd = self.to_be_partitioned(2, "enhanced areas")?;
+        let csd = self.unpartitioned(2, "enhanced areas")?;
         let count = groups(&csd, length)?;
         if start != 0 {
             groups(&csd, start)?;
         }
         let most = csd.enhanced_max_sectors() / 2;
         if length > most {
-            let why = format!("{length} KiB are more than the {most} that can be enhanced");
+            let why = format!("{length} KiB are more than the {most} KiB that can be enhanced");
             return Err(Failure::usage(why));
         }
         // Sectors, or bytes where bytes are addressed.
@@ -267,7 +267,7 @@ impl Session<'_> {
     }
 
     /// EXT_CSD of a card that can be partitioned, as this bit of PARTITIONING_SUPPORT says.
-    fn to_be_partitioned(&mut self, bit: u8, what: &str) -> Result<ExtCsd, Failure> {
+    fn unpartitioned(&mut self, bit: u8, what: &str) -> Result<ExtCsd, Failure> {
         let csd = self.ext_csd()?;
         let support = csd.byte(ext_csd::PARTITIONING_SUPPORT);
         if support & 1 == 0 || support & bit == 0 {

@@ -150,7 +150,7 @@ impl Served for EmmcFunction {
 mod tests {
     use super::*;
 
-    /// Linux begins to queue behind Elkhart Lake's id whatever the engine's registers say, and every
+    /// Linux begins to queue behind Elkhart Lake's id whatever registers say, and each
     /// request ends in a time-out where there is none.
     #[test]
     fn a_controller_without_an_engine_is_another_one() {
