@@ -354,20 +354,7 @@ impl Connection {
                 match progress {
                     Progress::More => return Ok(used > 0),
                     Progress::Aborted => self.end(Ended::Goodbye),
-                    Progress::Encrypts => {
-                        // What is here already was sent before anything was encrypted: it might
-                        // be somebody else's.
-                        if !self.input.here().is_empty() {
-                            return Err(Refusal::Unencrypted.into());
-                        }
-                        self.send()?;
-                        if self.wants_output() {
-                            return Err(Refusal::Slow.into());
-                        }
-                        if let Some(tls) = &context.export.tls {
-                            self.socket.encrypt(tls.begin()?);
-                        }
-                    }
+                    Progress::Encrypts => self.encrypt(context)?,
                     Progress::Ready => {
                         self.phase = Phase::Requests { form, tells_allocation: tells };
                     }
@@ -411,6 +398,23 @@ impl Connection {
             _ => self.start(request, Vec::new(), context, add),
         }
         Ok(true)
+    }
+
+    /// TLS was agreed on, and is what follows.
+    fn encrypt(&mut self, context: &Context<'_>) -> Result<(), Ended> {
+        // What is here already was sent before anything was encrypted: it might be somebody
+        // else's.
+        if !self.input.here().is_empty() {
+            return Err(Refusal::Unencrypted.into());
+        }
+        self.send()?;
+        if self.wants_output() {
+            return Err(Refusal::Slow.into());
+        }
+        if let Some(tls) = &context.export.tls {
+            self.socket.encrypt(tls.begin()?);
+        }
+        Ok(())
     }
 
     /// Begins what a request asks for, or answers that it will not be.
