@@ -6,7 +6,9 @@
 use flysch_geom::class::disk::{MD, Memory};
 use flysch_geom::{Graph, all};
 use flysch_wire::geom::{cache, jmicron, nvidia, promise, sii};
-use flysch_wire::geom::{concat, ddf, disklabel, gpt, imsm, label, mbr, mirror, multipath, stripe};
+use flysch_wire::geom::{
+    concat, ddf, disklabel, disklabel64, gpt, imsm, label, mbr, mirror, multipath, stripe,
+};
 use libfuzzer_sys::fuzz_target;
 
 const SECTOR: usize = 512;
@@ -15,14 +17,18 @@ const SIZE: usize = 1 << 18;
 
 fuzz_target!(|bytes: &[u8]| {
     parse(bytes);
-    let mut memory = Memory { serial: "FUZZ".into(), ..Memory::new(SIZE) };
+    // Only a larger disk has room for a 64-bit disklabel.
+    let is_large =
+        bytes.get(512..).is_some_and(|it| it.starts_with(&disklabel64::MAGIC.to_le_bytes()));
+    let size = if is_large { 2 << 20 } else { SIZE };
+    let mut memory = Memory { serial: "FUZZ".into(), ..Memory::new(size) };
     let front = bytes.len().min(ENDS);
     memory.bytes[..front].copy_from_slice(&bytes[..front]);
     let back = &bytes[front..];
     let len = back.len().min(ENDS);
-    memory.bytes[SIZE - len..].copy_from_slice(&back[back.len() - len..]);
+    memory.bytes[size - len..].copy_from_slice(&back[back.len() - len..]);
     if promise::Promise::is_it(bytes) && bytes.len() >= promise::LEN {
-        let at = SIZE - promise::from_end(0) as usize * SECTOR;
+        let at = size - promise::from_end(0) as usize * SECTOR;
         memory.bytes[at..at + promise::LEN].copy_from_slice(&bytes[..promise::LEN]);
         fix_promise(&mut memory.bytes[at..at + promise::LEN]);
     }
@@ -40,6 +46,7 @@ fn parse(bytes: &[u8]) {
     let _ = (concat::Concat::parse(bytes), cache::Cache::parse(bytes));
     let _ = multipath::Multipath::parse(bytes);
     let _ = disklabel::Disklabel::parse(bytes);
+    let _ = disklabel64::Disklabel64::parse(bytes);
     let _ = (ddf::Header::parse(bytes), ddf::Configuration::parse(bytes));
     let _ = (ddf::Physical::parse(bytes), ddf::Virtual::parse(bytes), ddf::reference(bytes));
     let _ = (promise::Promise::parse(bytes), nvidia::Nvidia::parse(bytes));
@@ -100,10 +107,21 @@ fn fix_old(disk: &mut [u8]) {
     }
 }
 
+/// The right checksum of a 64-bit disklabel.
+fn fix_disklabel64(disk: &mut [u8]) {
+    let count = u32::from_le_bytes(disk[524..528].try_into().unwrap()) as usize;
+    if disk[512..516] == disklabel64::MAGIC.to_le_bytes() && count <= disklabel64::PARTITIONS {
+        disk[516..520].fill(0);
+        let crc = crc32fast::hash(&disk[512..712 + 64 * count]);
+        disk[516..520].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
 /// Right checksums of a first GPT header and its table, so that what stands behind is reached.
 fn fix_checksums(disk: &mut [u8]) {
     fix_imsm(disk);
     fix_old(disk);
+    fix_disklabel64(disk);
     let header = &disk[SECTOR..2 * SECTOR];
     if header[..8] != gpt::SIGNATURE {
         return;

@@ -114,12 +114,14 @@ const fn host(vendor: u16, device: u16, quirks: &[HostQuirk]) -> HostRow {
 const INTEL: &[HostQuirk] = &[HostQuirk::Intel, HostQuirk::ShortDescriptors];
 
 /// QEMU masks the bit of Auto CMD23, and a card that sleeps there never wakes (the next CMD0 ends
-/// QEMU). Intel's eMMC controllers with their engine (Linux: `sdhci-pci-core.c`).
+/// QEMU). Intel's eMMC controllers, most with an engine (Linux: `sdhci-pci-core.c`).
 static HOSTS: &[HostRow] = &[
     host(0x1B36, 0x0007, &[HostQuirk::NoAutoCmd23, HostQuirk::NoSleep]),
     // Gemini Lake: no direct commands, no enhanced strobe.
     host(0x8086, 0x31CC, INTEL),
     host(0x8086, 0x31CC, &[HostQuirk::NoDirect, HostQuirk::NoStrobe]),
+    // Apollo Lake: no engine, no enhanced strobe.
+    host(0x8086, 0x5ACC, &[HostQuirk::Intel, HostQuirk::NoStrobe]),
     host(0x8086, 0x9DC4, INTEL),
     host(0x8086, 0x34C4, INTEL),
     host(0x8086, 0x4B47, INTEL),

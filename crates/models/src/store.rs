@@ -219,6 +219,31 @@ impl Store {
         }
     }
 
+    /// Writes `pattern` over and over: `len` bytes, all there are. Memory takes none for it.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub fn fill(&mut self, len: u64, pattern: [u8; 4]) -> Result<(), StoreError> {
+        if pattern == [0; 4] {
+            return self.discard(0, len);
+        }
+        match self {
+            Self::Memory(store) => store.fill(pattern),
+            #[cfg(feature = "std")]
+            Self::File(store) => {
+                const PIECE: usize = 1 << 20;
+                let bytes = pattern.repeat(PIECE / pattern.len());
+                let mut done = 0;
+                while done < len {
+                    let piece = (len - done).min(PIECE as u64);
+                    store.put(done, &bytes[..piece as usize])?;
+                    done += piece;
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Brings everything written to stable storage.
     ///
     /// # Errors

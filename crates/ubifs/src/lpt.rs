@@ -53,6 +53,12 @@ pub(crate) struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TreeFull;
 
+impl From<TreeFull> for flysch_api::vfs::Error {
+    fn from(TreeFull: TreeFull) -> Self {
+        Self::NoSpace
+    }
+}
+
 /// The tree of LEB properties.
 #[derive(Clone, Debug)]
 pub(crate) struct Lpt {

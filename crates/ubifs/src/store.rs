@@ -380,6 +380,13 @@ impl<V: Volume> Store<V> {
         if vouch.vouched { Ok(()) } else { Err(vouch.fault) }
     }
 
+    /// Hash of an index node that is to be the root; none unless authenticated.
+    pub(crate) fn hash_of(&self, root: Location) -> Digest {
+        let known = self.auth.as_ref().and_then(|auth| auth.known(root));
+        let old = self.index.as_ref().filter(|index| index.root == root);
+        known.copied().or(old.map(|index| index.root_hash)).unwrap_or(Digest::NONE)
+    }
+
     pub(crate) fn fault(&self, at: Location, kind: NodeKind, cause: Cause) -> Fault {
         Fault { structure: kind.name(), place: self.access.place(at.lnum, at.offset), cause }
     }

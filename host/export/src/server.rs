@@ -45,13 +45,9 @@ pub trait Door {
         true
     }
 
-    /// What wakes a sleeping server.
-    fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>);
-
-    /// When it has to look at its clients again, whatever happens.
-    fn deadline(&self) -> Option<Wall> {
-        None
-    }
+    /// What wakes a sleeping server, and when it has to look at its clients again, whatever
+    /// happens.
+    fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) -> Option<Wall>;
 }
 
 /// Ends a server from other threads.
@@ -135,8 +131,8 @@ impl Server {
     /// Sleeps until something comes from a client, or a time is up.
     fn sleep<P: Door>(&self, door: &P, ends: Option<Wall>) -> io::Result<()> {
         let mut polls = vec![PollFd::new(&*self.handle.wake, PollFlags::IN)];
-        door.watch(&mut polls);
-        let until = door.deadline().into_iter().chain(ends).min();
+        let deadline = door.watch(&mut polls);
+        let until = deadline.into_iter().chain(ends).min();
         let left = until.map(|until| {
             // A little more: what is looked at then shall be over.
             let left = until.saturating_duration_since(Wall::now()) + Duration::from_millis(1);

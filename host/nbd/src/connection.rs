@@ -12,6 +12,7 @@ use flysch_export::{Counts, Job, Kind, Range, Transfer};
 
 use crate::Export;
 use crate::handshake::{ALLOCATION_ID, Handshake, Progress, Refusal};
+use crate::tls::Stream;
 use crate::wire::{EXTENDED_REQUEST_BYTES, Errno, Form, REQUEST_BYTES, Request, command as cmd};
 
 /// Most requests of a client that are under way.
@@ -99,19 +100,27 @@ impl Socket {
             }
         }
     }
+}
 
+impl Read for Socket {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Unix(socket) => socket.read(to),
             Self::Tcp(socket) => socket.read(to),
         }
     }
+}
 
+impl Write for Socket {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         match self {
             Self::Unix(socket) => socket.write(from),
             Self::Tcp(socket) => socket.write(from),
         }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -146,7 +155,7 @@ impl Input {
         self.start += count;
     }
 
-    fn fill(&mut self, socket: &mut Socket) -> io::Result<usize> {
+    fn fill(&mut self, socket: &mut Stream<Socket>) -> io::Result<usize> {
         self.bytes.copy_within(self.start..self.end, 0);
         (self.start, self.end) = (0, self.end - self.start);
         let read = socket.read(&mut self.bytes[self.end..])?;
@@ -185,7 +194,7 @@ enum Phase {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
-    socket: Socket,
+    socket: Stream<Socket>,
     phase: Phase,
     input: Input,
     payload: Option<Payload>,
@@ -218,7 +227,7 @@ impl Connection {
         let phase = Phase::Options(Handshake::new(&mut greeting));
         let mut connection = Self {
             client,
-            socket,
+            socket: Stream::new(socket),
             phase,
             input: Input::new(),
             payload: None,
@@ -237,7 +246,7 @@ impl Connection {
 
     /// The socket, for waiting.
     pub(crate) fn socket(&self) -> &Socket {
-        &self.socket
+        &self.socket.socket
     }
 
     /// Whether more of it is taken now.
@@ -248,7 +257,7 @@ impl Connection {
 
     /// Whether there is something to send.
     pub(crate) fn wants_output(&self) -> bool {
-        !self.output.is_empty()
+        !self.output.is_empty() || self.socket.is_behind()
     }
 
     /// When it has to be through with the handshake.
@@ -273,7 +282,7 @@ impl Connection {
 
     /// Whether it has all it is owed and nothing more will come.
     pub(crate) fn is_over(&self) -> bool {
-        let has_all = self.under_way == 0 && self.output.is_empty();
+        let has_all = self.under_way == 0 && !self.wants_output();
         self.is_broken || (self.ending.is_some() && has_all)
     }
 
@@ -345,6 +354,20 @@ impl Connection {
                 match progress {
                     Progress::More => return Ok(used > 0),
                     Progress::Aborted => self.end(Ended::Goodbye),
+                    Progress::Encrypts => {
+                        // What is here already was sent before anything was encrypted: it might
+                        // be somebody else's.
+                        if !self.input.here().is_empty() {
+                            return Err(Refusal::Unencrypted.into());
+                        }
+                        self.send()?;
+                        if self.wants_output() {
+                            return Err(Refusal::Slow.into());
+                        }
+                        if let Some(tls) = &context.export.tls {
+                            self.socket.encrypt(tls.begin()?);
+                        }
+                    }
                     Progress::Ready => {
                         self.phase = Phase::Requests { form, tells_allocation: tells };
                     }
@@ -476,6 +499,10 @@ impl Connection {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error.into()),
             }
+        }
+        self.socket.flush()?;
+        if self.ending.is_some() && self.under_way == 0 && self.output.is_empty() {
+            self.socket.close();
         }
         Ok(moved)
     }

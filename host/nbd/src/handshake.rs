@@ -37,6 +37,9 @@ pub enum Refusal {
     /// An export that does not exist, where there is no way to say so.
     #[error("it asked for an export that does not exist")]
     NoExport,
+    /// Something that is not encrypted behind the wish to encrypt.
+    #[error("it sent something between asking for TLS and being answered")]
+    Unencrypted,
     /// It took too long.
     #[error("it did not finish the handshake in {secs} s", secs = PATIENCE.as_secs())]
     Slow,
@@ -51,6 +54,8 @@ pub(crate) enum Progress {
     Ready,
     /// The client wants no more of it.
     Aborted,
+    /// What follows is TLS, and then options again.
+    Encrypts,
 }
 
 /// A handshake under way, and what came of it.
@@ -62,6 +67,7 @@ pub(crate) struct Handshake {
     no_zeroes: bool,
     form: Form,
     allocation: bool,
+    is_encrypted: bool,
 }
 
 /// An answer to an option.
@@ -92,7 +98,15 @@ impl Handshake {
         out.extend(OPTS_MAGIC.to_be_bytes());
         out.extend(HANDSHAKE_FLAGS.to_be_bytes());
         let (form, began) = (Form::Simple, Instant::now());
-        Self { began, options: 0, has_flags: false, no_zeroes: false, form, allocation: false }
+        Self {
+            began,
+            options: 0,
+            has_flags: false,
+            no_zeroes: false,
+            form,
+            allocation: false,
+            is_encrypted: false,
+        }
     }
 
     /// When the client has to be through.
@@ -170,7 +184,26 @@ impl Handshake {
         export: &Export,
         answer: &mut Answer<'_>,
     ) -> Result<Progress, Refusal> {
+        let must_encrypt = export.tls.as_ref().is_some_and(|tls| tls.is_required);
+        let may_plain = [option::STARTTLS, option::ABORT].contains(&answer.option);
+        if must_encrypt && !self.is_encrypted && !may_plain {
+            if answer.option == option::EXPORT_NAME {
+                return Err(Refusal::NoExport);
+            }
+            answer.refuse(reply::ERR_TLS_REQD, "TLS is required here: ask for it first");
+            return Ok(Progress::More);
+        }
         match answer.option {
+            option::STARTTLS if export.tls.is_some() => {
+                if self.is_encrypted || !data.is_empty() {
+                    answer.refuse(reply::ERR_INVALID, "once, and without data");
+                    return Ok(Progress::More);
+                }
+                answer.put(reply::ACK, &[]);
+                // What was agreed on before may have been somebody else's wish.
+                (self.form, self.allocation, self.is_encrypted) = (Form::Simple, false, true);
+                return Ok(Progress::Encrypts);
+            }
             option::EXPORT_NAME => {
                 if !std::str::from_utf8(data).is_ok_and(|name| export.is_named(name)) {
                     return Err(Refusal::NoExport);

@@ -10,6 +10,7 @@
 //! | `wire` | messages: bytes and values, nothing else |
 //! | `handshake` | options: what client and server agree on |
 //! | `connection` | one client: what it sent, what it is owed, its limits |
+//! | `tls` | certificates, and a stream that may be encrypted |
 //! | `server` | sockets and their clients, as `flysch-export`'s loop wants them |
 //!
 //! One thread serves all: one copy of the data between socket and device memory.
@@ -21,6 +22,7 @@
 mod connection;
 mod handshake;
 mod server;
+mod tls;
 pub mod wire;
 
 #[cfg(test)]
@@ -29,12 +31,13 @@ mod tests;
 pub use connection::{Call, Ended};
 pub use handshake::Refusal;
 pub use server::{Event, Listener, Server};
+pub use tls::{Tls, TlsError};
 
 use flysch_api::block::Geometry;
 use wire::{Form, transmission};
 
 /// A device as its clients see it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Export {
     /// Its name; it is also the one that is used when none is given.
     pub name: String,
@@ -48,6 +51,8 @@ pub struct Export {
     pub read_only: bool,
     /// Whether trims do anything.
     pub can_trim: bool,
+    /// How clients encrypt, if they can.
+    pub tls: Option<Tls>,
 }
 
 impl Export {
@@ -63,6 +68,7 @@ impl Export {
             block_size: geometry.block_size,
             read_only: geometry.read_only,
             can_trim: geometry.can_delete,
+            tls: None,
         }
     }
 

@@ -155,7 +155,7 @@ impl<L: FnMut(&Event)> Door for Server<'_, L> {
         self.clients.is_empty()
     }
 
-    fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) {
+    fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) -> Option<Wall> {
         polls.extend(self.listeners.iter().map(|one| PollFd::new(one, PollFlags::IN)));
         polls.extend(self.clients.iter().map(|client| {
             let mut flags = PollFlags::empty();
@@ -163,9 +163,6 @@ impl<L: FnMut(&Event)> Door for Server<'_, L> {
             flags.set(PollFlags::OUT, client.wants_output());
             PollFd::new(client.socket(), flags)
         }));
-    }
-
-    fn deadline(&self) -> Option<Wall> {
         self.clients.iter().filter_map(Connection::deadline).min()
     }
 }

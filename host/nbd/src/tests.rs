@@ -14,7 +14,7 @@ use flysch_api::trace::Passage;
 use flysch_export::Handle;
 
 use crate::wire::{self, Errno, Fields, Form, command as cmd, option, reply};
-use crate::{Event, Export, Listener, Server};
+use crate::{Event, Export, Listener, Server, Tls};
 
 /// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(600);
@@ -144,6 +144,10 @@ struct Bench {
 
 impl Bench {
     fn new(read_only: bool) -> Self {
+        Self::with_tls(read_only, None)
+    }
+
+    fn with_tls(read_only: bool, tls: Option<Tls>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let listener = Listener::Unix(UnixListener::bind(&path).unwrap());
@@ -153,6 +157,7 @@ impl Bench {
         let thread = std::thread::spawn(move || {
             let mut disk = Disk::new(read_only);
             let export = Export::new(disk.geometry(), "disk", "a disk");
+            let export = Export { tls, ..export };
             let tell = |event: &Event| drop(sender.send(format!("{event:?}")));
             let clock = Ticks(std::cell::Cell::new(0));
             let listeners = [listener];
@@ -326,6 +331,38 @@ impl Client {
 }
 
 type Called = Result<Vec<u8>, u32>;
+
+#[test]
+fn who_must_encrypt_gets_nothing_before() {
+    let bench = Bench::with_tls(false, Some(Tls::empty(true)));
+    let mut client = bench.connect();
+    for wanted in [option::LIST, option::GO, option::STRUCTURED_REPLY, 99] {
+        let answers = client.option(wanted, &go("disk"));
+        assert_eq!(answers.last().unwrap().0, reply::ERR_TLS_REQD, "{wanted}");
+    }
+    assert_eq!(client.option(option::STARTTLS, &[1])[0].0, reply::ERR_INVALID);
+    assert_eq!(client.option(option::STARTTLS, &[]), [(reply::ACK, vec![])]);
+    // Now only TLS is understood.
+    client.put(&wire::OPTS_MAGIC.to_be_bytes());
+    client.put(&[0; 64]);
+    bench.logged("TLS");
+    // The old way has no answer that refuses.
+    let mut client = bench.connect();
+    client.put(&wire::OPTS_MAGIC.to_be_bytes());
+    client.put(&[0, 0, 0, 1, 0, 0, 0, 0]);
+    bench.logged("NoExport");
+    // Somebody in between has added an option in the clear.
+    let mut client = bench.connect();
+    let option = |option: u32| {
+        [&wire::OPTS_MAGIC.to_be_bytes()[..], &option.to_be_bytes(), &[0; 4]].concat()
+    };
+    client.put(&[option(option::STARTTLS), option(option::LIST)].concat());
+    bench.logged("Unencrypted");
+    drop(bench);
+    let bench = Bench::with_tls(false, Some(Tls::empty(false)));
+    let mut client = bench.client(Form::Extended);
+    assert!(client.call(cmd::READ, 0, (0, 512), &[]).is_ok(), "who need not may");
+}
 
 const FORMS: [Form; 3] = [Form::Simple, Form::Structured, Form::Extended];
 

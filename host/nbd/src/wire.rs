@@ -64,6 +64,8 @@ pub mod reply {
     pub const ERR_UNSUP: u32 = 1 << 31 | 1;
     /// What was sent makes no sense.
     pub const ERR_INVALID: u32 = 1 << 31 | 3;
+    /// First TLS, then this.
+    pub const ERR_TLS_REQD: u32 = 1 << 31 | 5;
     /// There is no such export.
     pub const ERR_UNKNOWN: u32 = 1 << 31 | 6;
     /// The server is about to end.

@@ -97,7 +97,7 @@ fn map(region: &Region, file: &OwnedFd) -> Result<Mapping, Malformed> {
 /// Maps the first `end` bytes of a client's file.
 pub(crate) fn map_file(file: &OwnedFd, end: u64) -> Result<Mapping, Malformed> {
     let failed = |_| Malformed("memory that cannot be mapped");
-    if i64::from(rustix::fs::fstatfs(file).map_err(failed)?.f_type) == FUSE {
+    if rustix::fs::fstatfs(file).map_err(failed)?.f_type == FUSE {
         return Err(Malformed("memory on a file system that a user's process serves"));
     }
     let bytes = rustix::fs::fstat(file).map_err(failed)?.st_size;

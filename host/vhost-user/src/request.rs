@@ -250,28 +250,11 @@ pub(crate) fn read(
             return Ok((status, Ask::Id));
         }
         DISCARD if !disk.can_discard => return refused(Status::Unsupported),
-        DISCARD | WRITE_ZEROES => {
-            let is_discard = kind == DISCARD;
-            if bytes_of(&chain.readable) != RANGE {
-                return refused(Status::Unsupported);
-            }
-            let mut range = [0; RANGE as usize];
-            take_first(memory, &mut chain.readable, &mut range).ok_or(NoRequest)?;
-            let mut fields = Fields(&range);
-            let (Ok(sector), Ok(count), Ok(flags)) = (fields.u64(), fields.u32(), fields.u32())
-            else {
-                return Err(NoRequest);
-            };
-            let (allowed, most) = if is_discard { (0, DISCARD_MAX) } else { (UNMAP, ZEROES_MAX) };
-            if flags & !allowed != 0 {
-                return refused(Status::Unsupported);
-            }
-            if count > most {
-                return refused(Status::IoError);
-            }
-            let kind = if is_discard { Kind::Trim } else { Kind::Zeroes };
-            (kind, sector, u64::from(count) * SECTOR)
-        }
+        DISCARD | WRITE_ZEROES => match read_range(kind == DISCARD, memory, &mut chain.readable)? {
+            Ok((sector, length)) if kind == DISCARD => (Kind::Trim, sector, length),
+            Ok((sector, length)) => (Kind::Zeroes, sector, length),
+            Err(status) => return refused(status),
+        },
         _ => return refused(Status::Unsupported),
     };
     let (kind, sector, length) = asked;
@@ -284,6 +267,28 @@ pub(crate) fn read(
         }
         None => refused(Status::IoError),
     }
+}
+
+/// Reads the range of a discard or of zeroes: its first sector and its bytes, or how it ends.
+fn read_range(
+    is_discard: bool,
+    memory: &GuestMemory,
+    segments: &mut Vec<Segment>,
+) -> Result<Result<(u64, u64), Status>, NoRequest> {
+    if bytes_of(segments) != RANGE {
+        return Ok(Err(Status::Unsupported));
+    }
+    let mut range = [0; RANGE as usize];
+    take_first(memory, segments, &mut range).ok_or(NoRequest)?;
+    let mut fields = Fields(&range);
+    let (Ok(sector), Ok(count), Ok(flags)) = (fields.u64(), fields.u32(), fields.u32()) else {
+        return Err(NoRequest);
+    };
+    let (allowed, most) = if is_discard { (0, DISCARD_MAX) } else { (UNMAP, ZEROES_MAX) };
+    if flags & !allowed != 0 {
+        return Ok(Err(Status::Unsupported));
+    }
+    Ok(if count > most { Err(Status::IoError) } else { Ok((sector, u64::from(count) * SECTOR)) })
 }
 
 /// Puts the name where a guest wants it: how many bytes.

@@ -1,7 +1,8 @@
 //! One client at a time, as `flysch-export`'s loop wants it.
 
 use std::io;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Instant;
 
 use flysch_export::{Door, Job};
 use rustix::event::{PollFd, PollFlags};
@@ -22,6 +23,8 @@ pub struct Server<'a, L> {
     listener: &'a UnixListener,
     disk: &'a Disk,
     session: Option<Session>,
+    /// Who has connected and waits for the end of the last client's requests, and who that is.
+    next: Option<(UnixStream, String)>,
     accepted: u64,
     /// Requests under way, those of clients that are gone among them.
     under_way: usize,
@@ -41,6 +44,7 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
             listener,
             disk,
             session: None,
+            next: None,
             accepted: 0,
             under_way: 0,
             turns: 0,
@@ -49,19 +53,39 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
         })
     }
 
+    /// Takes what the client has to say.
+    fn messages(&mut self) -> bool {
+        match self.session.as_mut().map(|session| session.messages(self.disk)) {
+            None => false,
+            Some(Ok(took)) => took,
+            Some(Err(why)) => {
+                self.let_go(why);
+                true
+            }
+        }
+    }
+
     /// Takes who wants to connect. While requests of the last client are under way the next one
     /// waits: it would do again what they still do.
     fn accept(&mut self) -> bool {
-        if self.session.is_none() && (self.under_way > 0 || self.is_stopping) {
-            return false;
+        if self.next.is_none()
+            && !self.is_stopping
+            && let Ok((socket, _)) = self.listener.accept()
+        {
+            let process = rustix::net::sockopt::socket_peercred(&socket);
+            let process = process.map_or(0, |peer| peer.pid.as_raw_nonzero().get());
+            // The client there is may have gone just now, to come again.
+            self.messages();
+            self.next = Some((socket, format!("process {process}")));
         }
-        let Ok((socket, _)) = self.listener.accept() else { return false };
-        let process = rustix::net::sockopt::socket_peercred(&socket);
-        let process = process.map_or(0, |peer| peer.pid.as_raw_nonzero().get());
-        let who = format!("process {process}");
+        let Some((socket, who)) = self.next.take() else { return false };
         if self.session.is_some() {
             (self.log)(&Event::Busy(who));
             return true;
+        }
+        if self.under_way > 0 {
+            self.next = Some((socket, who));
+            return false;
         }
         let Ok(session) = Session::new(self.accepted + 1, socket) else { return true };
         self.accepted += 1;
@@ -83,13 +107,9 @@ impl<L: FnMut(&Event)> Door for Server<'_, L> {
     fn receive(&mut self, block: u64, mut add: impl FnMut(Job<Call>)) -> bool {
         let mut moved = false;
         if self.turns.is_multiple_of(LOOK) {
-            moved = self.accept();
-            let messages = self.session.as_mut().map(|session| session.messages(self.disk));
-            match messages {
-                None => {}
-                Some(Ok(took)) => moved |= took,
-                Some(Err(why)) => self.let_go(why),
-            }
+            // Who has gone is let go before the next one is looked for: it may be the same.
+            moved = self.messages();
+            moved |= self.accept();
         }
         self.turns = self.turns.wrapping_add(1);
         if let Some(session) = self.session.as_mut().filter(|_| !self.is_stopping) {
@@ -138,10 +158,11 @@ impl<L: FnMut(&Event)> Door for Server<'_, L> {
         self.session.as_mut().is_none_or(Session::rest)
     }
 
-    fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) {
+    fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) -> Option<Instant> {
         polls.push(PollFd::new(self.listener, PollFlags::IN));
         if let Some(session) = &self.session {
             session.watch(polls);
         }
+        None
     }
 }

@@ -133,9 +133,13 @@ impl Session {
         polls.extend(kicks.map(|kick| PollFd::new(kick, PollFlags::IN)));
     }
 
+    fn is_torn(&self) -> bool {
+        self.memory.is_torn() || self.inflight.as_ref().is_some_and(Inflight::is_torn)
+    }
+
     /// Takes the messages that are here. Whether there were any.
     pub(crate) fn messages(&mut self, disk: &Disk) -> Result<bool, Ended> {
-        if self.memory.is_torn() || self.inflight.as_ref().is_some_and(Inflight::is_torn) {
+        if self.is_torn() {
             return Err(Ended::Torn);
         }
         let mut moved = false;
@@ -474,15 +478,14 @@ impl Session {
                 return Ok(moved);
             };
             moved = true;
-            self.begin(index, head, disk, block, add)?;
+            self.begin((index, head), disk, block, add)?;
         }
     }
 
     /// Begins what a chain asks for, or answers it.
     fn begin(
         &mut self,
-        index: u16,
-        head: u16,
+        (index, head): (u16, u16),
         disk: &Disk,
         block: u64,
         add: &mut impl FnMut(Job<Call>),
@@ -575,7 +578,7 @@ impl Session {
     /// About to sleep: has drivers kick, and looks once more whether nothing waits.
     pub(crate) fn rest(&mut self) -> bool {
         let memory = self.memory.guest();
-        let mut nothing = true;
+        let mut nothing = !self.is_torn();
         for queue in self.queues.iter_mut().filter(|queue| queue.is_enabled) {
             let Some(ring) = &mut queue.ring else { continue };
             if let Some(kick) = &queue.kick {

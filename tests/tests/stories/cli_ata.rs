@@ -105,6 +105,8 @@ fn every_verb_does_what_it_says() {
     told("security status", disk, &["Disabled, NOT FROZEN"]);
     told("security set-password -p secret --yes", disk, &["ENABLED, PW level HIGH"]);
     told("security freeze", disk, &["frozen [SEC2]"]);
+    // A disk without a user's password knows the master's.
+    told("security erase --master -p FLYSCH --yes", disk, &["Disabled, NOT FROZEN [SEC1]"]);
     told("sanitize", disk, &["idle: no operation has completed"]);
     told("sanitize block-erase --yes", disk, &["completed without error"]);
     told("sanitize freeze-lock", disk, &["frozen"]);
@@ -118,6 +120,26 @@ fn every_verb_does_what_it_says() {
     told("errors", disk, &["comreset"]);
     told("led locate", disk, &["show locate"]);
     told("passthru -c 0xec -i 512", disk, &["IDENTIFY DEVICE: status"]);
+}
+
+/// What the disk keeps lies in a file, which tells what an erase left.
+#[test]
+fn an_overwrite_leaves_its_pattern_and_an_erase_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.img");
+    let on = format!("ahci,size=4M,image={}", image.display());
+    for (words, wanted) in [
+        ("sanitize overwrite --pattern 0x44332211 --passes 3 --yes", [0x11, 0x22, 0x33, 0x44]),
+        ("security erase --master -p FLYSCH --yes", [0; 4]),
+        ("sanitize overwrite --pattern 0x5a5a5a5a --yes", [0x5A; 4]),
+        ("sanitize block-erase --yes", [0; 4]),
+    ] {
+        let ran = ata(words, &on);
+        assert_eq!(ran.status, 0, "{words}: {}", ran.stderr);
+        let content = std::fs::read(&image).unwrap();
+        assert_eq!(content.len(), 4 << 20, "{words}");
+        assert!(content.chunks(4).all(|chunk| chunk == wanted), "{words}");
+    }
 }
 
 #[test]
@@ -143,7 +165,7 @@ fn wrong_use_and_what_is_missing_are_named() {
     let disk = "ahci,size=16M";
     for (words, target, status, told) in [
         ("info", "ufs,size=16M", 2, "is no SATA device"),
-        ("sanitize overwrite --yes", disk, 1, "the device has no overwrite"),
+        ("security erase -p nobody --yes", disk, 1, "did not carry it out"),
         ("hpa -s 99999999 --yes", disk, 2, "1 to 32768 sectors"),
         ("trim -s 40000 -n 1 --yes", disk, 2, "sectors 0 to 32767"),
         ("get-log -a 0x77", disk, 1, "log 0x77 has 0 pages"),

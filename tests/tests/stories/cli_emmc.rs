@@ -95,6 +95,7 @@ fn what_is_for_ever_wants_consent() {
         "hwreset disable",
         "bkops_en manual",
         "gp create 8192 1 0 0",
+        "enh_area set 0 8192",
     ];
     for words in words {
         let ran = emmc(words, "emmc,size=256M");
@@ -105,10 +106,30 @@ fn what_is_for_ever_wants_consent() {
 }
 
 #[test]
+fn a_card_is_partitioned_once() {
+    let on = "emmc,size=256M";
+    let made = json("gp create 16384 2 1 0 --yes", on);
+    assert_eq!(made["partition"], 2);
+    assert_eq!(made["completed"], true);
+    assert_eq!(json("gp create 8192 1 0 2 --continue --yes", on)["completed"], false);
+    let area = json("enh_area set 8192 65536 --yes", on);
+    assert_eq!(area["start_kib"], 8192);
+    assert_eq!(area["kib"], 65536);
+    let ran = emmc("enh_area set 0 131072 --yes", "emmc,size=8G");
+    assert!(ran.stdout.contains("in force after the next power cycle"), "{}", ran.stderr);
+}
+
+#[test]
 fn what_a_card_lacks_is_said_in_a_line() {
     let cases = [
         ("scr read", "emmc", 1, "no SCR"),
-        ("gp create 8192 1 0 0 --yes", "emmc,size=256M", 1, "EXT_CSD byte 143"),
+        ("gp create 8192 1 0 0 --yes", "emmc,size=256M,gp=8M", 1, "partitioned already"),
+        ("gp create 262144 1 0 0 --yes", "emmc,size=256M", 1, "EXT_CSD byte 155"),
+        ("gp create 139264 1 1 0 --yes", "emmc,size=256M", 2, "more than the card has"),
+        ("enh_area set 0 139264 --yes", "emmc,size=256M", 2, "131072 that can be enhanced"),
+        ("enh_area set 5 8192 --yes", "emmc,size=256M", 2, "whole write protect groups"),
+        ("enh_area set 262144 8192 --yes", "emmc,size=256M", 2, "ends before 262144 KiB"),
+        ("gp create 8192 5 0 0 --yes", "emmc,size=256M", 2, "5 is not in 1..=4"),
         ("gp create 100 1 0 0 --yes", "emmc,size=256M", 2, "whole write protect groups"),
         ("gp create 8192 1 1 2 --yes", "emmc,size=256M", 2, "not both"),
         ("writeprotect user set temp 1 5", "emmc,size=256M", 2, "write protect group"),

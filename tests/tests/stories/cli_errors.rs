@@ -37,6 +37,16 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("devlist --on ufs,faults=timeuot:1", &["timeuot", "timeout"]),
         ("devlist --on null", &["null", "no command layer"]),
         ("ufs info --on null", &["null", "not a UFS device"]),
+        ("devlist --on ufs,block=512", &["block=512", "4096"]),
+        ("devlist --on emmc,block=4096", &["block=4096", "512"]),
+        ("devlist --on nvme,block=1024", &["block=1024", "512", "4096"]),
+        ("devlist --on ahci,block=1024", &["block=1024", "512", "4096"]),
+        ("devlist --on ahcy", &["unknown target `ahcy`", "did you mean `ahci`?"]),
+        ("devlist --on nvme,mcq=2", &["no key `mcq`"]),
+        ("devlist --on emmc,partition=gp9", &["partition=gp9", "user|boot0|boot1|gp1"]),
+        ("devlist --on emmc,partition=gp1", &["gp1", "`gp=`"]),
+        ("devlist --on emmc,queue=off,lanes=4", &["lanes=4", "command queueing"]),
+        ("devlist --on sd@qemu,partition=boot0", &["no key `partition`"]),
         ("ufs attribute bActiveICCLevle", &["bActiveICCLevle", "did you mean `bActiveICCLevel`?"]),
         ("ufs attribute size", &["may be", "bMaxDataInSize"]),
         ("ufs attribute 0xEE", &["0xEE"]),
@@ -51,6 +61,50 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("copy ufs - --seek 1", &["--seek", "stream"]),
     ] {
         assert_refused(&run(words), 2, parts, words);
+    }
+}
+
+/// One job file for every kind of device, in both sizes of block where a kind has two.
+#[test]
+fn a_job_file_runs_on_every_kind_of_device() {
+    let folder = tempfile::tempdir().unwrap();
+    let job = "[global]\nbs=4k\nsize=2m\nverify=crc32c\nioengine=libaio\niodepth=8\n\n\
+               [fill]\nrw=randwrite\n\n[mixed]\nstonewall\nrw=randrw\nrwmixread=70\n";
+    fs::write(folder.path().join("one.fio"), job).unwrap();
+    for target in [
+        "ufs,size=16M,block=4096",
+        "nvme,size=16M,block=512",
+        "nvme,size=16M,block=4096",
+        "ahci,size=16M,block=512",
+        "ahci,size=16M,block=4096",
+        "emmc,size=16M,block=512",
+        "emmc,size=16M,queue=off",
+        "emmc,size=16M,gp=8M,partition=gp1",
+    ] {
+        let ran = run_in(&format!("bench one.fio --on {target} --json"), folder.path());
+        assert_eq!(ran.status, 0, "{target}: {}", ran.stderr);
+        let told: serde_json::Value = serde_json::from_str(&ran.stdout).unwrap();
+        let jobs = told["jobs"].as_array().expect("jobs");
+        assert_eq!(jobs.len(), 2, "{target}");
+        for job in jobs {
+            assert_eq!(job["error"], 0, "{target}: {job}");
+            assert!(job["write"]["io_bytes"].as_u64() > Some(0), "{target}: {job}");
+        }
+        assert_eq!(jobs[0]["write"]["io_bytes"], 2 << 20, "{target}");
+    }
+}
+
+#[test]
+fn what_a_device_lacks_is_one_line() {
+    for (words, status, parts) in [
+        ("nvme id-ns -n 9 --on nvme,size=16M", 2, &["namespace 9 is not active"][..]),
+        ("nvme zns report-zones --on nvme,size=16M", 1, &["Invalid Command Opcode"]),
+        ("nvme resv-report --on ahci,size=16M", 2, &["is not an NVMe controller"]),
+        ("ata info --on nvme,size=16M", 2, &["no SATA device"]),
+        ("emmc extcsd read --on ahci,size=16M", 2, &["no eMMC device"]),
+        ("emmc gp create 8192 2 0 0 --yes --on emmc,size=16M,gp=8M", 1, &["partitioned already"]),
+    ] {
+        assert_refused(&run(words), status, parts, words);
     }
 }
 

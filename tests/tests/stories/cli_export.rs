@@ -1,4 +1,4 @@
-//! `flysch export`: other people's NBD clients on our disks.
+//! `flysch export`: other people's clients of NBD and vhost-user on our disks.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -138,6 +138,119 @@ fn what_was_written_is_in_the_file_and_errors_reach_the_client() {
     assert!(exported.end().contains("1 failed"));
 }
 
+/// An authority, a server and a client, in the files that QEMU has names for.
+fn certificates(folder: &Path) {
+    let openssl = |words: &str| {
+        let (ok, said) = other(folder, "openssl", &words.split_whitespace().collect::<Vec<_>>());
+        assert!(ok, "openssl {words}: {said}");
+    };
+    let new = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes";
+    openssl(&format!(
+        "req -x509 {new} -keyout ca-key.pem -out ca-cert.pem -days 2 -subj /CN=ca \
+         -addext basicConstraints=critical,CA:TRUE"
+    ));
+    for (who, usage) in [("server", "serverAuth"), ("client", "clientAuth")] {
+        let text = format!(
+            "subjectAltName=DNS:localhost\nbasicConstraints=CA:FALSE\nextendedKeyUsage={usage}\n"
+        );
+        fs::write(folder.join("extensions"), text).unwrap();
+        openssl(&format!("req {new} -keyout {who}-key.pem -out {who}.csr -subj /CN={who}"));
+        openssl(&format!(
+            "x509 -req -in {who}.csr -CA ca-cert.pem -CAkey ca-key.pem -CAcreateserial -days 2 \
+             -out {who}-cert.pem -extfile extensions"
+        ));
+    }
+}
+
+#[test]
+fn tls_is_for_those_with_a_certificate() {
+    if ["qemu-io", "nbdcopy", "openssl"].into_iter().any(lacks) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    certificates(folder);
+    fs::create_dir(folder.join("none")).unwrap();
+    fs::copy(folder.join("ca-cert.pem"), folder.join("none/ca-cert.pem")).unwrap();
+    let exported =
+        Exported::start("ufs,size=16M --nbd tcp:127.0.0.1:0 --tls-certificates .", folder);
+    let (_, tcp) = exported.ready.rsplit_once("tcp:127.0.0.1:").expect(&exported.ready);
+    let uri = |certificates: &str| {
+        let at = folder.display();
+        format!("nbds://localhost:{tcp}/?tls-certificates={at}/{certificates}")
+    };
+    let content: Vec<u8> = (0..16 << 20).map(|at: u32| (at / 4099 * 31 + at % 251) as u8).collect();
+    fs::write(folder.join("in"), &content).unwrap();
+    assert_eq!(other(folder, "nbdcopy", &["--flush", "in", &uri("")]), (true, String::new()));
+    assert_eq!(other(folder, "nbdcopy", &[&uri(""), "out"]), (true, String::new()));
+    assert!(fs::read(folder.join("out")).unwrap() == content);
+    let (ok, said) = other(folder, "nbdinfo", &["--size", &format!("nbd://localhost:{tcp}")]);
+    assert!(!ok && said.contains("requires TLS"), "{said}");
+    assert!(!other(folder, "nbdinfo", &["--size", &uri("none")]).0, "no certificate");
+    let disk = format!(
+        "driver=nbd,server.type=inet,server.host=localhost,server.port={tcp},tls-creds=tls"
+    );
+    let arguments = [
+        "--object",
+        "tls-creds-x509,id=tls,endpoint=client,dir=.",
+        "--image-opts",
+        "-c",
+        "write -P 7 1000 70000",
+        "-c",
+        "read -P 7 1000 70000",
+        &disk,
+    ];
+    let (ok, said) = other(folder, "qemu-io", &arguments);
+    assert!(ok && !said.contains("failed"), "{said}");
+    assert!(exported.end().starts_with("ended; "));
+    // What is missing is named.
+    let refused = run_in("export null,size=1M --nbd unix:s --tls-certificates none", folder);
+    assert!(refused.stderr.contains("none/server-cert.pem"), "{}", refused.stderr);
+    fs::write(folder.join("none/keys.psk"), "me:00").unwrap();
+    let refused = run_in("export null,size=1M --nbd unix:s --tls-certificates none", folder);
+    assert!(refused.stderr.contains("use certificates"), "{}", refused.stderr);
+    assert!(!folder.join("s").exists());
+}
+
+#[test]
+fn libblkio_works_on_a_virtio_disk() {
+    if lacks("qemu-io") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let disk = "driver=virtio-blk-vhost-user,path=s,cache.direct=on";
+    let (_, said) = other(folder, "qemu-io", &["--image-opts", "-c", "flush", disk]);
+    if said.contains("Unknown driver") || said.contains("Failed to open module") {
+        // Debian 12 has no libblkio.
+        eprintln!("skipped: this qemu-io has no virtio-blk-vhost-user");
+        return;
+    }
+    let exported = Exported::start("ufs,size=64M --vhost-user s --name serial", folder);
+    assert!(exported.ready.ends_with("at s"), "{}", exported.ready);
+    let script = [
+        "write -P 9 0 64k",
+        "write -z 64k 64k",
+        "write -P 5 512 1024",
+        "discard 1M 1M",
+        "flush",
+        "read -P 9 0 512",
+        "read -P 5 512 1024",
+        "read -P 9 1536 64000",
+        "read -P 0 64k 64k",
+        "write -P 3 10M 8M",
+        "read -P 3 10M 8M",
+    ];
+    let mut arguments = vec!["--image-opts"];
+    script.iter().for_each(|line| arguments.extend(["-c", line]));
+    arguments.push(disk);
+    let (ok, said) = other(folder, "qemu-io", &arguments);
+    assert!(ok && !said.contains("failed"), "{said}");
+    let last = exported.end();
+    assert!(last.starts_with("ended; ") && !last.contains("failed"), "{last}");
+    assert!(!folder.join("s").exists(), "the socket is gone");
+}
+
 #[test]
 fn what_is_in_the_way_is_told_and_stays() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,6 +261,7 @@ fn what_is_in_the_way_is_told_and_stays() {
         assert!(ran.stderr.contains(says), "{words}: {}", ran.stderr);
     };
     refused("null,size=1M", 2, "--nbd");
+    refused("null,size=1M --nbd unix:s --vhost-user t", 2, "cannot be used with");
     refused("null,size=1M --nbd disk.sock", 2, "is neither unix:PATH nor tcp:HOST:PORT");
     refused("nul --nbd unix:s", 2, "nul");
     refused("file:none --nbd unix:s", 1, "none");

@@ -10,7 +10,7 @@ use flysch_api::block::{Device, Geometry};
 use flysch_api::machine::Clock;
 use flysch_export::{Counts, Event, Server};
 use flysch_files::SocketFile;
-use flysch_nbd::{Export, Listener};
+use flysch_nbd::{Export, Listener, Tls};
 use flysch_rig::{Needs, Visitor, blocks, size};
 use flysch_vhost_user::Disk as VirtioDisk;
 use serde_json::{Value, json};
@@ -28,13 +28,14 @@ Every client of NBD sees the same disk: QEMU, qemu-img, nbdcopy, fio's nbd engin
 nbd-client. vhost-user is for one virtual machine, whose virtio disk it is; its memory must be
 shared.
 The command ends by SIGTERM or Ctrl-C: what is under way is finished, and the disk is flushed.
-Whoever reaches the socket may read and write the disk: TCP is not encrypted and asks nobody who
-he is, so listen on 127.0.0.1 or in a network you trust.
+Whoever reaches the socket may read and write the disk. Without --tls-certificates TCP is not
+encrypted and asks nobody who he is: listen on 127.0.0.1 or in a network you trust.
 Examples:
   flysch export ufs,image=lu0.img --nbd unix:disk.sock
   qemu-img convert -O raw 'nbd+unix:///?socket=disk.sock' copy.img
   flysch export rig.toml:mirror/gm0 --nbd unix:disk.sock
   flysch export file:disk.img --nbd tcp:127.0.0.1:10809 --name disk --read-only
+  flysch export file:disk.img --nbd tcp:0.0.0.0:10809 --tls-certificates /etc/pki/qemu
   flysch export nvme,size=4G --vhost-user vub.sock
   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=m0,size=1G,share=on \\
     -machine memory-backend=m0 -chardev socket,id=c0,path=vub.sock,reconnect-ms=500 \\
@@ -53,6 +54,16 @@ pub(crate) struct Arguments {
     /// number, of which it sees 20 bytes.
     #[arg(long, value_name = "NAME", default_value = "", value_parser = parse_name)]
     name: String,
+    /// Encrypt NBD: ca-cert.pem, server-cert.pem and server-key.pem in this folder, and
+    /// ca-crl.pem if there is one, as QEMU names them.
+    #[arg(long, value_name = "DIR", requires = "nbd")]
+    tls_certificates: Option<PathBuf>,
+    /// Serve clients that do not ask for TLS as well.
+    #[arg(long, requires = "tls_certificates")]
+    tls_optional: bool,
+    /// Let in clients that have no certificate of ca-cert.pem's authority.
+    #[arg(long, requires = "tls_certificates")]
+    tls_any_client: bool,
     /// Refuse writes.
     #[arg(long)]
     read_only: bool,
@@ -96,9 +107,14 @@ fn parse_name(text: &str) -> Result<String, String> {
 
 /// Exports until a signal comes.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let tls = arguments
+        .tls_certificates
+        .as_ref()
+        .map(|folder| Tls::load(folder, !arguments.tls_optional, !arguments.tls_any_client));
+    let tls = tls.transpose().map_err(Failure::failed)?;
     // The sockets first: if one is taken, no image is made.
     let mut files = Vec::new();
-    let (door, places) = Door::open(arguments, &mut files)?;
+    let (door, places) = Door::open(arguments, tls, &mut files)?;
     let mut stack = Disk::open(&arguments.target, &needs(), None)?;
     let server = Server::new().map_err(Failure::failed)?;
     let handle = server.handle();
@@ -143,7 +159,7 @@ fn listen(place: &Place, files: &mut Vec<SocketFile>) -> Result<(Listener, Place
 
 /// What clients speak, and where they come from.
 enum Door {
-    Nbd(Vec<Listener>),
+    Nbd(Vec<Listener>, Option<Tls>),
     VhostUser(UnixListener),
 }
 
@@ -151,6 +167,7 @@ impl Door {
     /// Opens the sockets; where they are in the end.
     fn open(
         arguments: &Arguments,
+        tls: Option<Tls>,
         files: &mut Vec<SocketFile>,
     ) -> Result<(Self, Vec<String>), Failure> {
         if let Some(path) = &arguments.vhost_user {
@@ -165,12 +182,12 @@ impl Door {
             listeners.push(listener);
             places.push(place.to_string());
         }
-        Ok((Self::Nbd(listeners), places))
+        Ok((Self::Nbd(listeners, tls), places))
     }
 
     fn name(&self) -> &'static str {
         match self {
-            Self::Nbd(_) => "nbd",
+            Self::Nbd(..) => "nbd",
             Self::VhostUser(_) => "vhost-user",
         }
     }
@@ -225,8 +242,9 @@ impl Visitor for Serve<'_> {
         let mut log = Log { output: self.output, all: Counts::default(), told: Ok(()) };
         let (lane, server) = (&mut lanes[0], self.server);
         let served = match self.door {
-            Door::Nbd(listeners) => {
-                let export = Export::new(&self.geometry, self.name, self.description);
+            Door::Nbd(listeners, tls) => {
+                let mut export = Export::new(&self.geometry, self.name, self.description);
+                export.tls.clone_from(tls);
                 let clients = flysch_nbd::Server::new(listeners, &export, |event| log.take(event));
                 clients.and_then(|mut clients| server.run(&mut clients, lane, clock))
             }
@@ -337,15 +355,4 @@ fn counted(line: &Value) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_are_sockets_of_two_kinds() {
-        assert_eq!("unix:a:b".parse(), Ok(Place::Unix("a:b".into())));
-        assert_eq!("tcp:[::1]:10809".parse(), Ok(Place::Tcp("[::1]:10809".into())));
-        for text in ["", "unix:", "tcp:10809", "disk.sock", "udp:a:1"] {
-            assert!(text.parse::<Place>().is_err(), "{text}");
-        }
-    }
-}
+mod tests;

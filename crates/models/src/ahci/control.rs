@@ -9,16 +9,17 @@ use super::command::{aborted, fault};
 use super::device::{Device, PowerMode, Sanitize};
 use super::flow::{Good, is_pio};
 use super::list::{Fail, Task};
+use super::security::Words;
 use super::transfer::{Failed, Parts, gather, scatter};
 use super::{Ahci, Event};
 
 /// What a sanitize operation takes, nanoseconds: at least, and for each GiB.
 const SANITIZE_NS: u64 = 500_000_000;
 const SANITIZE_GIB_NS: u64 = 5_000_000;
+/// A pass of an overwrite, nanoseconds for each GiB.
+const OVERWRITE_GIB_NS: u64 = 2_000_000_000;
 /// Most blocks of ranges of one trim.
 const TRIM_BLOCKS: u16 = 8;
-/// Where the password lies in the data of a security command.
-const PASSWORD: usize = 2;
 
 /// What a command gives besides registers.
 pub(super) type Given = (Good, Vec<u8>);
@@ -74,7 +75,7 @@ impl Ahci {
         let device = self.device_mut(port).ok_or(aborted())?;
         let nothing = || Ok((Good::default(), Vec::new()));
         let when = |may: bool| if may { Ok((Good::default(), Vec::new())) } else { Err(aborted()) };
-        let password = || password_of(sent);
+        let words = || Words::of(sent);
         let last = device.native_sectors() - 1;
         match opcode {
             Opcode::Identify => Ok((Good::default(), device.identify().to_bytes().to_vec())),
@@ -114,12 +115,12 @@ impl Ahci {
                 Ok((Good { lba, ..Good::default() }, Vec::new()))
             }
             Opcode::Diagnostic => nothing(),
-            Opcode::SecuritySetPassword => when(device.security.set_password(password())),
-            Opcode::SecurityUnlock => when(device.security.unlock(password())),
-            Opcode::SecurityDisablePassword => when(device.security.disable(password())),
+            Opcode::SecuritySetPassword => when(device.security.set_password(&words())),
+            Opcode::SecurityUnlock => when(device.security.unlock(&words())),
+            Opcode::SecurityDisablePassword => when(device.security.disable(&words())),
             Opcode::SecurityErasePrepare => when(device.security.prepare_erase()),
             Opcode::SecurityEraseUnit => {
-                when(device.security.erase(password()))?;
+                when(device.security.erase(&words()))?;
                 device.erase();
                 nothing()
             }
@@ -133,6 +134,14 @@ impl Ahci {
         let now = self.now.nanos();
         let device = self.device_mut(port).ok_or(aborted())?;
         let state = &mut device.sanitize;
+        let may = !state.is_under_way && !state.is_frozen && !device.security.is_locked();
+        // COUNT 3:0 passes, 0 is 16; COUNT 7: each pass writes what the one before did not.
+        let passes = match fis.count & 0xF {
+            0 => 16,
+            count => u64::from(count),
+        };
+        let mut fill = [0; 4];
+        let mut gib_ns = SANITIZE_GIB_NS;
         let begin = match (fis.features, fis.lba) {
             (sanitize::STATUS, _) => return Ok((state.status(now), Vec::new())),
             (sanitize::FREEZE_LOCK, sanitize::FREEZE_LOCK_LBA) if !state.is_under_way => {
@@ -140,21 +149,26 @@ impl Ahci {
                 return Ok((state.status(now), Vec::new()));
             }
             (sanitize::CRYPTO, sanitize::CRYPTO_LBA)
-            | (sanitize::BLOCK_ERASE, sanitize::BLOCK_ERASE_LBA) => {
-                !state.is_under_way && !state.is_frozen && !device.security.is_locked()
+            | (sanitize::BLOCK_ERASE, sanitize::BLOCK_ERASE_LBA) => may,
+            (sanitize::OVERWRITE, lba) if lba >> 32 << 32 == sanitize::OVERWRITE_LBA => {
+                let inverted = fis.count & sanitize::INVERT != 0 && passes.is_multiple_of(2);
+                let pattern = if inverted { !lba as u32 } else { lba as u32 };
+                (fill, gib_ns) = (pattern.to_le_bytes(), passes * OVERWRITE_GIB_NS);
+                may
             }
             _ => false,
         };
         if !begin {
             return Err(aborted());
         }
-        let nanos = SANITIZE_NS + (device.size >> 30) * SANITIZE_GIB_NS;
+        let nanos = SANITIZE_NS + (device.size >> 30) * gib_ns;
         let state = &mut device.sanitize;
         *state = Sanitize {
             is_under_way: true,
             number: state.number.wrapping_add(1),
             start: now,
             end: now + nanos,
+            fill,
             ..Sanitize::default()
         };
         let (status, number) = (state.status(now), state.number);
@@ -166,7 +180,7 @@ impl Ahci {
     pub(super) fn sanitized(&mut self, port: u8, number: u32) {
         let Some(device) = self.device_mut(port) else { return };
         if device.sanitize.is_under_way && device.sanitize.number == number {
-            device.erase();
+            device.erase_to(device.sanitize.fill);
             (device.sanitize.is_under_way, device.sanitize.is_done) = (false, true);
         }
     }
@@ -184,14 +198,6 @@ fn sent_bytes(opcode: Opcode, fis: &H2d) -> Option<usize> {
         | Opcode::SecurityDisablePassword => Some(SECTOR),
         _ => None,
     }
-}
-
-fn password_of(sent: &[u8]) -> [u8; 32] {
-    let mut password = [0; 32];
-    if let Some(bytes) = sent.get(PASSWORD..PASSWORD + 32) {
-        password.copy_from_slice(bytes);
-    }
-    password
 }
 
 impl Sanitize {
@@ -252,9 +258,14 @@ impl Device {
 
     /// Everything is gone.
     pub(super) fn erase(&mut self) {
+        self.erase_to([0; 4]);
+    }
+
+    /// Everything is this pattern.
+    fn erase_to(&mut self, pattern: [u8; 4]) {
         self.cache.discarded(0, 0, self.size);
         // A store that fails tells when it is read.
-        let _ = self.store.discard(0, self.size);
+        let _ = self.store.fill(self.size, pattern);
         self.slc_used = 0;
     }
 }

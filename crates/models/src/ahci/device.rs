@@ -68,6 +68,8 @@ pub(super) struct Sanitize {
     pub(super) number: u32,
     pub(super) start: u64,
     pub(super) end: u64,
+    /// What everything reads as afterwards.
+    pub(super) fill: [u8; 4],
 }
 
 /// A device.
@@ -374,7 +376,10 @@ fn identify_disk(config: &DiskConfig) -> Identify {
         sector_words: if wide { config.sector_bytes / 2 } else { 0 },
         more: [set119 | set83::VALID; 2],
         wwn: 0x5F1A_5C00_0000_0001,
-        sanitize: sanitize::SUPPORTED | sanitize::CRYPTO | sanitize::BLOCK_ERASE,
+        sanitize: sanitize::SUPPORTED
+            | sanitize::CRYPTO
+            | sanitize::BLOCK_ERASE
+            | sanitize::OVERWRITE,
         dsm: dsm::TRIM,
         rotation: 1,
         transport: 0x107F,

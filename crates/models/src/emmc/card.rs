@@ -5,13 +5,14 @@ use alloc::collections::BTreeSet;
 use flysch_api::machine::Instant;
 use flysch_wire::mmc::command::{
     BlockCount, CommandIndex, DISCARD_QUEUE, DISCARD_TASK, HPI, OCR_POWERED_UP, OCR_SECTOR_MODE,
-    OCR_VOLTAGES, SEND_QUEUE_STATUS, SLEEP, SwitchArgument, TaskParams, erase,
+    OCR_VOLTAGES, SEND_QUEUE_STATUS, SLEEP, SwitchArgument, TaskParams, access, erase,
 };
 use flysch_wire::mmc::ext_csd::{self as at, bus_width, hs_timing, partition};
 use flysch_wire::mmc::{CardState, CardStatus, Cid, Csd, ExtCsd};
 
 use super::config::Config;
 use super::ext_csd::{self, ERASE_GROUP, FFU_ARGUMENT, PROTECT_GROUP, Switched};
+use super::provision::{self, Layout};
 use super::rpmb::Rpmb;
 use crate::media::cache::Units;
 use crate::store::Store;
@@ -31,6 +32,8 @@ const BKOPS_NS: u64 = 60_000_000;
 const SLEEP_NS: u64 = 2_000_000;
 /// Partitions lie so far apart on the medium: log2 of bytes.
 const PLACE_SHIFT: u32 = 42;
+/// Largest device whose bytes are addressed: 2 GiB (7.4.57, OCR bit 30).
+const BYTES_MAX: u64 = 2 << 30;
 /// The relative address a device has before CMD3.
 const RCA: u16 = 1;
 
@@ -117,6 +120,34 @@ pub(super) const fn base(part: u8) -> u64 {
     (part as u64) << PLACE_SHIFT
 }
 
+/// CSD of a device whose user area has so many bytes (7.3.12): up to 2 GiB it tells them, by C_SIZE
+/// and READ_BL_LEN with the largest C_SIZE_MULT; beyond that C_SIZE is the largest, and EXT_CSD
+/// tells.
+fn csd(bytes: u64) -> u128 {
+    let (read_block_shift, size) = match bytes {
+        0..=0x4000_0000 => (9, (bytes >> 18) as u32 - 1),
+        0x4000_0001..=BYTES_MAX => (10, (bytes >> 19) as u32 - 1),
+        _ => (9, 0xFFF),
+    };
+    let csd = Csd {
+        structure: 3,
+        version: 4,
+        taac: 0x4F,
+        nsac: 1,
+        speed: 0x32,
+        classes: 0x0F5,
+        read_block_shift,
+        size,
+        size_shift: 7,
+        erase_size: 31,
+        erase_count: 31,
+        write_protect_size: 15,
+        write_shift: 2,
+        write_protected: false,
+    };
+    csd.emit()
+}
+
 /// The device.
 #[derive(Debug)]
 pub(super) struct Card {
@@ -151,7 +182,12 @@ pub(super) struct Card {
     pub(super) firmware: u32,
     /// Bytes ever written.
     pub(super) written: u64,
+    /// Bytes of the device, whatever partitions take of them.
     size: u64,
+    /// Addresses count sectors (0) or bytes (9: a shift).
+    address_shift: u32,
+    /// What the next power-on makes.
+    next: Option<Layout>,
 }
 
 impl Card {
@@ -172,27 +208,11 @@ impl Card {
             serial: config.serial,
             date: 0x0B9,
         };
-        let csd = Csd {
-            structure: 3,
-            version: 4,
-            taac: 0x4F,
-            nsac: 1,
-            speed: 0x32,
-            classes: 0x0F5,
-            read_block_shift: 9,
-            size: 0xFFF,
-            size_shift: 7,
-            erase_size: 31,
-            erase_count: 31,
-            write_protect_size: 15,
-            write_shift: 2,
-            write_protected: false,
-        };
         Self {
             state: CardState::Idle,
             rca: RCA,
             cid: cid.emit(),
-            csd: csd.emit(),
+            csd: csd(config.size),
             ext_csd: fresh.clone(),
             fresh,
             errors: 0,
@@ -210,6 +230,8 @@ impl Card {
             firmware: 0,
             written: 0,
             size: config.size,
+            address_shift: if config.size > BYTES_MAX { 0 } else { 9 },
+            next: None,
         }
     }
 
@@ -360,7 +382,10 @@ impl Card {
     }
 
     fn power_up(&mut self, argument: u32, now: u64) -> Answer {
-        let mut ocr = OCR_VOLTAGES | OCR_SECTOR_MODE;
+        let mut ocr = OCR_VOLTAGES;
+        if self.address_shift == 0 {
+            ocr |= OCR_SECTOR_MODE;
+        }
         if now >= self.ready_at && argument & OCR_VOLTAGES != 0 {
             ocr |= OCR_POWERED_UP;
             self.state = CardState::Ready;
@@ -395,6 +420,7 @@ impl Card {
         (count, switch_fails): (Option<BlockCount>, bool),
     ) -> Option<Answer> {
         let queueing = self.ext_csd.byte(at::CMDQ_MODE_EN) & 1 != 0;
+        let sector = argument >> self.address_shift;
         match index {
             CommandIndex::QueuedTaskParams if queueing => {
                 self.params = Some(TaskParams::from_bits(argument));
@@ -420,22 +446,22 @@ impl Card {
             CommandIndex::ReadMultipleBlock if !queueing => self.transfer(true, argument, count),
             CommandIndex::WriteMultipleBlock if !queueing => self.transfer(false, argument, count),
             CommandIndex::EraseGroupStart => {
-                self.erase = (Some(argument), None);
+                self.erase = (Some(argument >> self.address_shift), None);
                 self.answer(Busy::None)
             }
             CommandIndex::EraseGroupEnd => {
-                self.erase.1 = Some(argument);
+                self.erase.1 = Some(argument >> self.address_shift);
                 self.answer(Busy::None)
             }
             CommandIndex::Erase => self.erase_range(argument),
             CommandIndex::SetWriteProt | CommandIndex::ClrWriteProt => {
-                self.protect(argument, index == CommandIndex::SetWriteProt)
+                self.protect(sector, index == CommandIndex::SetWriteProt)
             }
             CommandIndex::SendWriteProt => {
-                self.phase(true, Load::Protection(argument / PROTECT_GROUP), Some(1))
+                self.phase(true, Load::Protection(sector / PROTECT_GROUP), Some(1))
             }
             CommandIndex::SendWriteProtType => {
-                self.phase(true, Load::ProtectionTypes(argument / PROTECT_GROUP), Some(1))
+                self.phase(true, Load::ProtectionTypes(sector / PROTECT_GROUP), Some(1))
             }
             _ => self.ignore(),
         }
@@ -481,7 +507,7 @@ impl Card {
         }
     }
 
-    fn transfer(&mut self, read: bool, first: u32, count: Option<BlockCount>) -> Option<Answer> {
+    fn transfer(&mut self, read: bool, place: u32, count: Option<BlockCount>) -> Option<Answer> {
         let blocks = count.map(|count| u32::from(count.blocks()));
         let reliable = count.is_some_and(|count| count.reliable() || count.forced());
         if self.selected() == partition::RPMB {
@@ -492,13 +518,17 @@ impl Card {
             return self.phase(read, Load::Rpmb(reliable), Some(blocks));
         }
         if !read && self.ext_csd.byte(at::MODE_CONFIG) == 1 {
-            if first != FFU_ARGUMENT {
+            if place != FFU_ARGUMENT {
                 return self.refuse(CardStatus::new().with_out_of_range(true));
             }
             return self.phase(false, Load::Firmware, blocks);
         }
         if blocks == Some(0) {
             return self.refuse(CardStatus::new().with_block_len_error(true));
+        }
+        let first = place >> self.address_shift;
+        if first << self.address_shift != place {
+            return self.refuse(CardStatus::new().with_address_misalign(true));
         }
         match self.range(read, first, blocks.unwrap_or(1)) {
             Ok(part) => {
@@ -510,9 +540,13 @@ impl Card {
     }
 
     fn switch(&mut self, argument: SwitchArgument, fails: bool) -> Option<Answer> {
-        let effect = match fails {
+        let effect = match fails || self.chooses_nothing(argument) {
             true => None,
             false => ext_csd::switch(&mut self.ext_csd, argument, self.tasks != 0),
+        };
+        let effect = match effect {
+            Some(Switched::Partitioned) => self.partition(),
+            effect => effect,
         };
         let answer = |card: &mut Self, busy| card.answer(busy);
         match effect {
@@ -532,6 +566,44 @@ impl Card {
             Some(Switched::Sanitize) => answer(self, Busy::For(SANITIZE_NS)),
             Some(_) => answer(self, Busy::For(SWITCH_NS)),
         }
+    }
+
+    /// A partition to be selected whose size is written, and which is made at the next power-on.
+    fn chooses_nothing(&self, argument: SwitchArgument) -> bool {
+        let access = argument.value() & partition::MASK;
+        argument.access() == access::WRITE_BYTE
+            && argument.index() == at::PARTITION_CONFIG
+            && access >= partition::GP1
+            && self.parts.0[usize::from(access)].is_none()
+    }
+
+    /// PARTITION_SETTING_COMPLETED: the settings are for ever if they fit.
+    fn partition(&mut self) -> Option<Switched> {
+        let layout = Layout::of(&self.ext_csd, self.size, self.address_shift)?;
+        self.ext_csd.0[usize::from(at::PARTITION_SETTING_COMPLETED)] = 1;
+        provision::copy(&self.ext_csd, &mut self.fresh);
+        self.next = Some(layout);
+        Some(Switched::Value)
+    }
+
+    /// After power-on the device is the one that was asked for. What was in the user area stays as
+    /// far as it fits; the partitions are empty.
+    pub(super) fn take_partitions(&mut self) {
+        let Some(layout) = self.next.take() else { return };
+        let sectors = (layout.user / 512).min(u32::MAX.into()) as u32;
+        self.fresh.0[usize::from(at::SEC_COUNT)..][..4].copy_from_slice(&sectors.to_le_bytes());
+        if self.size <= BYTES_MAX {
+            self.csd = csd(layout.user);
+        }
+        for access in [partition::USER].into_iter().chain(partition::GP1..=partition::MASK) {
+            let size = layout.size(access).unwrap_or(0);
+            match &mut self.parts.0[usize::from(access)] {
+                Some(part) => part.size = size,
+                none if size != 0 => *none = Some(Part { store: Store::memory(size), size }),
+                _ => {}
+            }
+        }
+        self.protected.clear();
     }
 
     /// The fields that follow from what happened.

@@ -5,6 +5,7 @@ use flysch_wire::mmc::command::{SwitchArgument, access};
 use flysch_wire::mmc::ext_csd::{self as at, bus_width, hs_timing, partition, sec_feature};
 
 use super::config::{Config, GENERAL_UNIT, PARTITION_UNIT};
+use super::provision::{enhanced_max, is_setting};
 
 /// Sectors of an erase group: HC_ERASE_GRP_SIZE 1.
 pub(super) const ERASE_GROUP: u32 = 1024;
@@ -49,6 +50,9 @@ pub(super) fn power_on(config: &Config) -> ExtCsd {
     put(at::PARTITION_SETTING_COMPLETED, u8::from(!config.general.is_empty()));
     let features = sec_feature::SECURE_ERASE | sec_feature::TRIM | sec_feature::SANITIZE;
     put(at::SEC_FEATURE_SUPPORT, features | sec_feature::BAD_BLOCK);
+    for byte in 0..3_u8 {
+        put(at::MAX_ENHANCED_SIZE + byte, (enhanced_max(config.size) >> (8 * byte)) as u8);
+    }
     for n in 0..4 {
         let size = general(n) as u32;
         for byte in 0..3_u8 {
@@ -96,6 +100,8 @@ pub(super) enum Switched {
     Install,
     /// The timing or the width of the bus.
     Bus,
+    /// Partitioning is completed, if what was asked for fits.
+    Partitioned,
 }
 
 /// The value that a switch asks for, if it writes a byte at all.
@@ -119,7 +125,11 @@ pub(super) fn switch(csd: &mut ExtCsd, argument: SwitchArgument, tasks: bool) ->
     let effect = allowed(csd, index, value, tasks)?;
     match effect {
         // These are orders, not values.
-        Switched::Flush(_) | Switched::Bkops | Switched::Sanitize | Switched::Install => {}
+        Switched::Flush(_)
+        | Switched::Bkops
+        | Switched::Sanitize
+        | Switched::Install
+        | Switched::Partitioned => {}
         _ => csd.0[usize::from(index)] = value,
     }
     if index == at::BOOT_WP {
@@ -153,6 +163,7 @@ fn boot_protection(old: u8, value: u8) -> u8 {
 fn allowed(csd: &ExtCsd, index: u8, value: u8, tasks: bool) -> Option<Switched> {
     let plain = |fits: bool| fits.then_some(Switched::Value);
     let when = |fits: bool, effect| fits.then_some(effect);
+    let open = csd.byte(at::PARTITION_SETTING_COMPLETED) == 0;
     match index {
         at::HS_TIMING => when(timing_fits(csd, value & 0xF), Switched::Bus),
         at::BUS_WIDTH => when(width_fits(csd, value), Switched::Bus),
@@ -191,8 +202,9 @@ fn allowed(csd: &ExtCsd, index: u8, value: u8, tasks: bool) -> Option<Switched> 
         | at::USER_WP
         | at::BOOT_WP
         | at::BOOT_BUS_CONDITIONS
-        | at::POWER_CLASS
-        | at::PARTITIONS_ATTRIBUTE => Some(Switched::Value),
+        | at::POWER_CLASS => Some(Switched::Value),
+        at::PARTITION_SETTING_COMPLETED => when(open && value == 1, Switched::Partitioned),
+        index if is_setting(index) => plain(open),
         _ => None,
     }
 }

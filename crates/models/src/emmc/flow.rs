@@ -196,14 +196,16 @@ impl Emmc {
         }
         match answer.phase {
             Some(phase) => self.begin_data(mode, phase),
-            None if mode.data() => {
-                // The host waits for data that never comes.
-                self.serial = self.serial.wrapping_add(1);
-                let (epoch, serial) = (self.epoch, self.serial);
-                self.after(DATA_TIMEOUT_NS, Event::DataSilence { epoch, serial });
-            }
+            None if mode.data() => self.wait_in_vain(),
             None => {}
         }
+    }
+
+    /// The host waits for data that never comes.
+    fn wait_in_vain(&mut self) {
+        self.serial = self.serial.wrapping_add(1);
+        let (epoch, serial) = (self.epoch, self.serial);
+        self.after(DATA_TIMEOUT_NS, Event::DataSilence { epoch, serial });
     }
 
     /// Data was announced and did not come.
@@ -216,6 +218,10 @@ impl Emmc {
         let block = u32::from(self.registers.block.size()).max(4);
         let count = if mode.multi() { u32::from(self.registers.block.count()) } else { 1 };
         let blocks = phase.blocks.unwrap_or(count).min(count.max(1));
+        if blocks == 0 {
+            // A count of zero stops the controller (SDHCI 2.2.3), whatever the card sends.
+            return self.wait_in_vain();
+        }
         let mut transfer = Transfer {
             phase,
             mode,

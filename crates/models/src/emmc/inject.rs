@@ -223,6 +223,7 @@ impl Emmc {
     pub fn restore_power(&mut self) {
         self.card.is_powered = true;
         self.card.take_firmware();
+        self.card.take_partitions();
         self.card.reset(self.now.nanos());
         self.meter_state();
     }

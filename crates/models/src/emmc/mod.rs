@@ -28,6 +28,7 @@ mod ext_csd;
 mod flow;
 mod inject;
 pub mod profile;
+mod provision;
 mod rpmb;
 mod transfer;
 
@@ -302,6 +303,7 @@ impl Emmc {
         self.busy_serial = self.busy_serial.wrapping_add(1);
         self.detuned = false;
         self.card.take_firmware();
+        self.card.take_partitions();
         self.card.reset(self.now.nanos());
         self.meter_state();
     }

@@ -27,6 +27,8 @@ const PROBES: [usize; 4] = [8, 1368, PAGE / 2 + 64, PAGE - 8];
 pub struct MemoryStore {
     len: u64,
     chunks: Vec<Option<Box<Chunk>>>,
+    /// What chunks that do not exist are full of.
+    background: [u8; 4],
 }
 
 struct Chunk {
@@ -40,6 +42,18 @@ struct Chunk {
 impl Chunk {
     fn new() -> Self {
         Self { data: None, uniform: [u64::MAX; PAGES / 64], fill: [0; PAGES] }
+    }
+
+    /// A chunk full of `pattern`.
+    fn of(pattern: [u8; 4]) -> Self {
+        let mut chunk = Self::new();
+        if pattern == [pattern[0]; 4] {
+            chunk.fill = [pattern[0]; PAGES];
+        } else {
+            chunk.uniform = [0; PAGES / 64];
+            chunk.data = Some(pattern.repeat(CHUNK / pattern.len()).into_boxed_slice());
+        }
+        chunk
     }
 
     /// The byte a page is full of, if it is uniform.
@@ -90,7 +104,7 @@ impl MemoryStore {
         let chunks = usize::try_from(len.div_ceil(CHUNK as u64)).unwrap_or(usize::MAX);
         let mut table = Vec::new();
         table.resize_with(chunks, || None);
-        Self { len, chunks: table }
+        Self { len, chunks: table, background: [0; 4] }
     }
 
     fn check(&self, offset: u64, len: u64) -> Result<(), StoreError> {
@@ -119,7 +133,20 @@ impl MemoryStore {
     }
 
     fn chunk(&mut self, index: usize) -> &mut Chunk {
-        self.chunks[index].get_or_insert_with(|| Box::new(Chunk::new()))
+        let background = self.background;
+        self.chunks[index].get_or_insert_with(|| Box::new(Chunk::of(background)))
+    }
+
+    /// Everything reads as `pattern`, over and over, until it is written.
+    pub(super) fn fill(&mut self, pattern: [u8; 4]) {
+        self.chunks.fill_with(|| None);
+        self.background = pattern;
+    }
+
+    /// The background of so many bytes from `offset` on.
+    fn background(&self, offset: u64, len: usize) -> impl Iterator<Item = u8> {
+        let start = (offset % 4) as usize;
+        self.background.into_iter().cycle().skip(start).take(len)
     }
 
     #[inline]
@@ -134,7 +161,13 @@ impl MemoryStore {
         for part in Self::parts(offset, len) {
             let to = to + part.done;
             match &self.chunks[part.chunk] {
-                None => memory.fill(to, part.len, 0),
+                None if self.background == [0; 4] => memory.fill(to, part.len, 0),
+                None => {
+                    let mut page = [0; PAGE];
+                    let bytes = self.background(offset + part.done as u64, part.len);
+                    page.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+                    memory.write(to, &page[..part.len]);
+                }
                 Some(chunk) => match (chunk.fill_of(part.page), &chunk.data) {
                     (None, Some(data)) => {
                         memory.write(to, &data[part.page * PAGE + part.at..][..part.len]);
@@ -180,7 +213,10 @@ impl MemoryStore {
                     to.copy_from_slice(&data[part.page * PAGE + part.at..][..part.len]);
                 }
                 Some((fill, _)) => to.fill(fill.unwrap_or(0)),
-                None => to.fill(0),
+                None => {
+                    let bytes = self.background(offset + part.done as u64, part.len);
+                    to.iter_mut().zip(bytes).for_each(|(to, from)| *to = from);
+                }
             }
         }
         Ok(())
@@ -197,6 +233,7 @@ impl MemoryStore {
 
     pub(super) fn discard(&mut self, offset: u64, len: u64) -> Result<(), StoreError> {
         self.check(offset, len)?;
+        let is_filled = self.background != [0; 4];
         let mut done = 0;
         while done < len {
             let position = offset + done;
@@ -206,8 +243,11 @@ impl MemoryStore {
             let at = (position % PAGE as u64) as usize;
             let part = (PAGE - at).min(usize::try_from(len - done).unwrap_or(PAGE));
             let page = (in_chunk / PAGE as u64) as usize;
+            if is_filled && !whole_chunk {
+                self.chunk(index);
+            }
             match &mut self.chunks[index] {
-                chunk if whole_chunk => *chunk = None,
+                chunk if whole_chunk => *chunk = is_filled.then(|| Box::new(Chunk::new())),
                 Some(chunk) if part == PAGE => chunk.set_uniform(page, 0),
                 Some(chunk) => chunk.content(page, false)[at..][..part].fill(0),
                 None => {}
@@ -260,6 +300,35 @@ mod tests {
         store.discard(across + 4096, 2 * CHUNK as u64).unwrap();
         store.get(across, &mut bytes[..8192]).unwrap();
         assert_eq!((bytes[4095], bytes[4096]), (0x5C, 0));
+    }
+
+    #[test]
+    fn a_filled_store_reads_as_its_pattern_until_it_is_written_or_discarded() {
+        for pattern in [[1, 2, 3, 4], [7; 4]] {
+            let mut store = store(3 * CHUNK);
+            store.put(100, &[9; 50]).unwrap();
+            store.fill(pattern);
+            let expected = |at: usize| pattern[at % 4];
+            let mut bytes = [0; 64];
+            store.get(98, &mut bytes).unwrap();
+            assert!(bytes.iter().enumerate().all(|(n, &byte)| byte == expected(98 + n)));
+            let memory = DmaRegion::zeroed(8192, 0);
+            store.read(CHUNK as u64 - 4096, &memory, 0, 8192).unwrap();
+            memory.read(4094, &mut bytes[..4]);
+            assert_eq!(bytes[..4], [2, 3, 0, 1].map(expected));
+            store.put(103, &[9]).unwrap();
+            store.discard(108, 4).unwrap();
+            store.discard(CHUNK as u64, CHUNK as u64).unwrap();
+            store.get(100, &mut bytes[..16]).unwrap();
+            let wanted = |at| match at {
+                103 => 9,
+                108..112 => 0,
+                at => expected(at),
+            };
+            assert!((0..16).all(|n| bytes[n] == wanted(100 + n)), "{bytes:?}");
+            store.get(2 * CHUNK as u64 - 4, &mut bytes[..8]).unwrap();
+            assert_eq!((&bytes[..4], &bytes[4..8]), (&[0; 4][..], &pattern[..]));
+        }
     }
 
     #[test]

@@ -5,13 +5,15 @@ use flysch_models::emmc::{Config, ENGINE, Emmc, WINDOW, profile};
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::random::Random;
 use flysch_wire::mmc::adma;
-use flysch_wire::mmc::command::{CommandIndex, OCR_POWERED_UP, SwitchArgument, TaskParams};
+use flysch_wire::mmc::command::{
+    CommandIndex, OCR_POWERED_UP, OCR_SECTOR_MODE, SwitchArgument, TaskParams,
+};
 use flysch_wire::mmc::cqhci::{self, CQCFG, CQCTL, CQTCN, CQTDBR, CQTDLBA, CQTERRI, Cqcfg, Cqctl};
 use flysch_wire::mmc::cqhci::{Cqterri, DIRECT, Direct, Task, Transfer, act};
 use flysch_wire::mmc::ext_csd;
 use flysch_wire::mmc::sdhci::{self as reg, Block, Clock as ClockControl, Command, Control};
 use flysch_wire::mmc::sdhci::{Interrupts, dma, response, voltage};
-use flysch_wire::mmc::{CardState, CardStatus};
+use flysch_wire::mmc::{CardState, CardStatus, Csd, ExtCsd};
 
 const BASE: u64 = 0x10_0000;
 const DATA: usize = 1 << 20;
@@ -20,6 +22,8 @@ const ADDRESS: u32 = 1 << 16;
 struct Host {
     machine: Inline<Emmc>,
     memory: DmaRegion,
+    /// Addresses count bytes (9: a shift), or sectors (0).
+    shift: u32,
 }
 
 fn small() -> Config {
@@ -31,21 +35,24 @@ impl Host {
         let memory = DmaRegion::zeroed(8 << 20, BASE);
         let model = Emmc::new(config, memory.clone()).unwrap();
         let machine = Inline::new(model, memory.clone(), Identity::default(), Mode::Virtual);
-        Self { machine, memory }
+        Self { machine, memory, shift: 0 }
     }
 
     /// A card in the transfer state, one data line, 26 MHz.
     fn up(config: Config) -> Self {
-        let host = Self::new(config);
+        let mut host = Self::new(config);
         let control = Control::new().with_power(true).with_voltage(voltage::V3_3);
         host.write(reg::CONTROL, control.with_dma(dma::ADMA2).into_bits());
         host.write(reg::STATUS_ENABLE, u32::MAX);
         host.clock(250);
         host.command(CommandIndex::GoIdleState, 0, response::NONE).unwrap();
         let ocr = || host.command(CommandIndex::SendOpCond, 0x40FF_8080, response::SHORT).unwrap();
-        while ocr() & OCR_POWERED_UP == 0 {
+        let mut word = ocr();
+        while word & OCR_POWERED_UP == 0 {
             host.rest(1_000_000);
+            word = ocr();
         }
+        host.shift = if word & OCR_SECTOR_MODE == 0 { 9 } else { 0 };
         host.command(CommandIndex::AllSendCid, 0, response::LONG).unwrap();
         host.command(CommandIndex::SetRelativeAddr, ADDRESS, response::SHORT).unwrap();
         host.command(CommandIndex::SelectCard, ADDRESS, response::SHORT).unwrap();
@@ -143,7 +150,7 @@ impl Host {
             .with_count(true)
             .with_multi(true)
             .with_read(read);
-        let status = CardStatus::from_bits(self.send(command, sector)?);
+        let status = CardStatus::from_bits(self.send(command, sector << self.shift)?);
         if status.errors().into_bits() != 0 {
             self.write(reg::CLOCK, self.read(reg::CLOCK) | ClockControl::RESETS & !(1 << 24));
             self.rest(100_000);
@@ -264,7 +271,7 @@ fn a_boot_partition_alone_is_protected_until_power_goes() {
 fn write_protection_of_groups_is_told_with_its_kind() {
     let host = Host::up(Config { size: 64 << 20, ..Config::default() });
     let group = 8 << 11;
-    host.command(CommandIndex::SetWriteProt, group, response::SHORT).unwrap();
+    host.command(CommandIndex::SetWriteProt, group << host.shift, response::SHORT).unwrap();
     host.rest(1_000_000);
     assert_eq!(host.fetch(CommandIndex::SendWriteProt, 0, 4), [0, 0, 0, 2]);
     assert_eq!(host.fetch(CommandIndex::SendWriteProtType, 0, 8), [0, 0, 0, 0, 0, 0, 0, 4]);
@@ -388,6 +395,154 @@ fn what_was_not_flushed_may_go_with_the_power_and_what_was_stays() {
     assert_eq!(loss.vanished + loss.survived, 64, "sectors that were in the cache alone");
     assert!(loss.vanished > 0);
     assert!(host.command(CommandIndex::SendStatus, ADDRESS, response::SHORT).is_err());
+}
+
+impl Host {
+    /// Power off, on, and the card up again; gives its CSD.
+    fn power_cycle(&self) -> Csd {
+        let on = Control::from_bits(self.read(reg::CONTROL));
+        self.write(reg::CONTROL, on.with_power(false).into_bits());
+        self.write(reg::CONTROL, on.into_bits());
+        self.clock(250);
+        self.command(CommandIndex::GoIdleState, 0, response::NONE).unwrap();
+        self.rest(10_000_000);
+        self.command(CommandIndex::SendOpCond, 0x40FF_8080, response::SHORT).unwrap();
+        self.command(CommandIndex::AllSendCid, 0, response::LONG).unwrap();
+        self.command(CommandIndex::SetRelativeAddr, ADDRESS, response::SHORT).unwrap();
+        let csd = self.csd();
+        self.command(CommandIndex::SelectCard, ADDRESS, response::SHORT).unwrap();
+        self.clock(4);
+        csd
+    }
+
+    /// The CSD of a card in its stand-by state.
+    fn csd(&self) -> Csd {
+        self.command(CommandIndex::SendCsd, ADDRESS, response::LONG).unwrap();
+        let words = [0, 4, 8, 12].map(|at| u128::from(self.read(reg::RESPONSE + at)));
+        Csd::parse(words.iter().rev().fold(0, |all, word| all << 32 | word) << 8)
+    }
+
+    fn ext_csd(&self) -> ExtCsd {
+        ExtCsd(self.fetch(CommandIndex::SendExtCsd, 0, 512).try_into().unwrap())
+    }
+
+    /// A value of several bytes, lowest first.
+    fn settings(&self, index: u8, bytes: &[u8]) {
+        for (n, &byte) in bytes.iter().enumerate() {
+            assert!(!self.switch(index + n as u8, byte).switch_error(), "{index} + {n}");
+        }
+    }
+}
+
+/// 7.3.12 and 6.4.2: up to 2 GiB C_SIZE tells the size and bytes are addressed, beyond that EXT_CSD
+/// does and sectors are.
+#[test]
+fn the_csd_tells_the_size_of_small_cards_alone() {
+    for (mib, csd_mib, shift) in [
+        (16, 16, 9),
+        (256, 256, 9),
+        (1024, 1024, 9),
+        (2048, 2048, 9),
+        (2049, 1024, 0),
+        (8192, 1024, 0),
+    ] {
+        let config = Config { size: mib << 20, ..Config::default() };
+        let host = Host::new(config);
+        let control = Control::new().with_power(true).with_voltage(voltage::V3_3);
+        host.write(reg::CONTROL, control.into_bits());
+        host.write(reg::STATUS_ENABLE, u32::MAX);
+        host.clock(250);
+        host.rest(10_000_000);
+        let ocr = host.command(CommandIndex::SendOpCond, 0x40FF_8080, response::SHORT).unwrap();
+        assert_eq!(ocr & OCR_SECTOR_MODE == 0, shift == 9, "{mib} MiB");
+        host.command(CommandIndex::AllSendCid, 0, response::LONG).unwrap();
+        host.command(CommandIndex::SetRelativeAddr, ADDRESS, response::SHORT).unwrap();
+        assert_eq!(host.csd().sectors(), csd_mib << 11, "{mib} MiB");
+    }
+}
+
+#[test]
+fn a_byte_address_that_is_no_sectors_is_refused() {
+    let host = Host::up(small());
+    host.write(reg::BLOCK, Block::new().with_size(512).with_count(1).into_bits());
+    let read = Command::new().with_index(17).with_response(response::SHORT);
+    assert!(CardStatus::from_bits(host.send(read, 513).unwrap()).address_misalign());
+}
+
+#[test]
+fn partitions_are_made_by_the_power_cycle_after_their_settings_are_completed() {
+    let config = Config { size: 128 << 20, ..Config::default() };
+    let host = Host::up(config);
+    host.memory.write(DATA, &pattern(4096, 9));
+    host.transfer(false, 0, 8, DATA).unwrap();
+    // The first of 8 MiB, the third of 16 MiB and enhanced, 24 MiB of the user area enhanced.
+    host.settings(ext_csd::GP_SIZE, &[1]);
+    host.settings(ext_csd::GP_SIZE + 6, &[2]);
+    host.settings(ext_csd::ENHANCED_SIZE, &[3]);
+    host.settings(ext_csd::PARTITIONS_ATTRIBUTE, &[1 | 1 << 3]);
+    host.power_cycle();
+    assert_eq!(host.ext_csd().gp_sectors(0), 0, "not completed, not kept");
+    host.settings(ext_csd::GP_SIZE, &[1]);
+    host.settings(ext_csd::GP_SIZE + 6, &[2]);
+    host.settings(ext_csd::ENHANCED_SIZE, &[3]);
+    host.settings(ext_csd::PARTITIONS_ATTRIBUTE, &[1 | 1 << 3]);
+    assert!(host.switch(ext_csd::PARTITION_CONFIG, 4).switch_error(), "not there yet");
+    host.settings(ext_csd::PARTITION_SETTING_COMPLETED, &[1]);
+    assert!(host.switch(ext_csd::GP_SIZE, 2).switch_error(), "for ever");
+    assert!(host.switch(ext_csd::PARTITION_SETTING_COMPLETED, 1).switch_error(), "once");
+    assert_eq!(host.ext_csd().sectors(), 128 << 11, "until power goes");
+    let left = (128 - 8 - 2 * 16 - 24) << 11;
+    assert_eq!(host.power_cycle().sectors(), left);
+    let csd = host.ext_csd();
+    assert_eq!(csd.sectors(), left);
+    assert_eq!([0, 1, 2, 3].map(|n| csd.gp_sectors(n)), [8 << 11, 0, 16 << 11, 0]);
+    host.transfer(true, 0, 8, 2 * DATA).unwrap();
+    let mut back = vec![0; 4096];
+    host.memory.read(2 * DATA, &mut back);
+    assert!(back == pattern(4096, 9), "the user area begins where it began");
+    assert!(host.transfer(true, (64 << 11) - 1, 2, DATA).is_err(), "it is smaller");
+    host.settings(ext_csd::PARTITION_CONFIG, &[6]);
+    host.transfer(false, (16 << 11) - 8, 8, DATA).unwrap();
+    assert!(host.transfer(true, (16 << 11) - 1, 2, DATA).is_err());
+    assert!(host.switch(ext_csd::PARTITION_CONFIG, 5).switch_error(), "there is no second");
+}
+
+#[test]
+fn settings_that_do_not_fit_cannot_be_completed() {
+    type Settings = &'static [(u8, &'static [u8])];
+    let cases: [(&str, Settings); 4] = [
+        ("more than there is", &[(ext_csd::GP_SIZE, &[16])]),
+        ("more enhanced than can be", &[(ext_csd::ENHANCED_SIZE, &[9]), (156, &[1])]),
+        ("not aligned", &[(136, &[0, 16]), (ext_csd::ENHANCED_SIZE, &[1]), (156, &[1])]),
+        ("behind the end", &[(136, &[0, 0, 0, 8]), (ext_csd::ENHANCED_SIZE, &[1]), (156, &[1])]),
+    ];
+    for (why, settings) in cases {
+        let host = Host::up(Config { size: 128 << 20, ..Config::default() });
+        for (index, bytes) in settings {
+            host.settings(*index, bytes);
+        }
+        let status = host.switch(ext_csd::PARTITION_SETTING_COMPLETED, 1);
+        assert!(status.switch_error(), "{why}");
+        host.power_cycle();
+        assert_eq!(host.ext_csd().sectors(), 128 << 11, "{why}");
+    }
+}
+
+/// A count of zero stops the controller before a block has come: found by fuzzing, as a transfer of
+/// nothing whose end never was.
+#[test]
+fn a_transfer_of_no_blocks_ends_in_a_data_timeout() {
+    let host = Host::up(small());
+    host.write(reg::BLOCK, Block::new().with_size(512).into_bits());
+    let command = Command::new()
+        .with_index(18)
+        .with_response(response::SHORT)
+        .with_data(true)
+        .with_multi(true)
+        .with_read(true);
+    host.send(command, 0).unwrap();
+    let ended = host.until(Interrupts::new().with_transfer(true));
+    assert!(ended.unwrap_err().data_timeout());
 }
 
 /// Noise in registers and in the lists they point to: the model answers, in bounded time, and a

@@ -38,6 +38,8 @@ pub(crate) struct Buffered<V> {
     pub(crate) heads: [Head; JOURNAL_HEADS],
     /// The last sequence number given to a node.
     pub(crate) sequence: u64,
+    /// Something was appended since the last commit.
+    pub(crate) appended: bool,
     /// The flash refused: nothing more is written.
     pub(crate) refused: bool,
 }
@@ -45,7 +47,7 @@ pub(crate) struct Buffered<V> {
 impl<V: VolumeMut> Buffered<V> {
     pub(crate) fn new(volume: V, unit: u32) -> Self {
         let heads = Default::default();
-        Self { flash: volume, unit, heads, sequence: 0, refused: false }
+        Self { flash: volume, unit, heads, sequence: 0, appended: false, refused: false }
     }
 
     /// The volume itself, with nothing of what waits.
@@ -78,6 +80,7 @@ impl<V: VolumeMut> Buffered<V> {
     /// Appends nodes, whole ones, to a head's LEB; the head has one and there is room.
     pub(crate) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<(), Error> {
         let unit = self.unit as usize;
+        self.appended = true;
         let Head { lnum, offset, buffer } = &mut self.heads[head];
         let Some(lnum) = *lnum else { return Err(Error::OutOfRange) };
         buffer.extend_from_slice(bytes);

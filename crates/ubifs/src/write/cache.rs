@@ -128,6 +128,11 @@ impl Cache {
         self.blocks.range(range).map(|((_, number), block)| (*number, block))
     }
 
+    /// The first block of a file from `first` on.
+    pub(super) fn next_block(&self, inode: u32, first: u32) -> Option<u32> {
+        self.blocks_of(inode, first, u32::MAX).next().map(|it| it.0)
+    }
+
     /// Forgets the blocks of a file from `first` on.
     pub(super) fn drop_blocks(&mut self, inode: u32, first: u32) {
         let gone: Vec<u32> = self.blocks_of(inode, first, u32::MAX).map(|it| it.0).collect();

@@ -10,8 +10,10 @@ use flysch_api::vfs::Error;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{DATA_NODE_SIZE, EntryKind, Key, KeyKind, Node, align8};
 
-use super::{GC, Stop, UbifsMut};
-use crate::access::{Location, Scratch};
+use super::heads::{Heads, auth_size};
+use super::journal::Journal;
+use super::{GC, Stop};
+use crate::access::Location;
 use crate::scan::{Item, Scan};
 
 /// A node in use.
@@ -22,13 +24,32 @@ struct Live {
     name: Option<(EntryKind, Box<[u8]>)>,
 }
 
-impl<V: VolumeMut> UbifsMut<V> {
+/// What finding room for a journal head changes: buds, the flash, the LEBs, and where nodes that
+/// move lie.
+#[derive(Debug)]
+pub(super) struct Collector<'s, V> {
+    pub(super) heads: Heads<'s, V>,
+    pub(super) journal: &'s mut Journal,
+}
+
+impl<V: VolumeMut> Collector<'_, V> {
+    /// Gives a head a LEB with room for `length` bytes; of the empty ones as many stay as are
+    /// `kept` for the index.
+    pub(super) fn open_bud(&mut self, head: usize, length: u32, kept: u64) -> Result<(), Stop> {
+        let place = match self.heads.find_space(head, length, kept) {
+            Some(place) => place,
+            None => self.collect_for(head, length, kept)?,
+        };
+        self.journal.switch_head(&mut self.heads, head, place)
+    }
+
     /// Collects garbage until there is room for `length` bytes at a head.
-    pub(super) fn collect_for(&mut self, head: usize, length: u32) -> Result<(u32, u32), Stop> {
-        let least = (DATA_NODE_SIZE as u32 + 8).next_multiple_of(self.fs.store.unit());
-        for _ in 0..2 * self.space.len() {
+    fn collect_for(&mut self, head: usize, length: u32, kept: u64) -> Result<(u32, u32), Stop> {
+        let unit = self.heads.store.unit();
+        let least = (DATA_NODE_SIZE as u32 + 8).next_multiple_of(unit);
+        for _ in 0..2 * self.heads.space.len() {
             self.collect_one(least)?;
-            if let Some(place) = self.find_space(head, length) {
+            if let Some(place) = self.heads.find_space(head, length, kept) {
                 return Ok(place);
             }
         }
@@ -37,34 +58,29 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Empties the LEB with the least in it, if at least `least` bytes of it are not in use.
     pub(super) fn collect_one(&mut self, least: u32) -> Result<(), Stop> {
-        let leb_size = self.fs.store.leb_size();
-        let victim = self
-            .space
-            .lebs()
-            .filter(|(_, leb)| !leb.taken && !leb.index && !leb.reserved && leb.used > 0)
-            .filter(|(_, leb)| leb_size - leb.used >= least)
-            .min_by_key(|(_, leb)| leb.used)
-            .map(|(lnum, _)| lnum);
-        let Some(victim) = victim else { return Err(Stop::Full) };
+        let victim = self.heads.space.victim(least).ok_or(Stop::Full)?;
+        self.empty(victim)
+    }
+
+    /// Empties a LEB into the one that the garbage collection head is moved to.
+    pub(super) fn squeeze(&mut self, victim: u32, into: (u32, u32)) -> Result<(), Stop> {
+        self.journal.switch_head(&mut self.heads, GC, into)?;
         self.empty(victim)
     }
 
     /// Moves everything in use out of a LEB.
-    pub(super) fn empty(&mut self, victim: u32) -> Result<(), Stop> {
-        let place = self.fs.store.access.place(victim, 0);
-        let mut scratch = Scratch::new();
-        let leb = self.fs.store.access.leb(victim, &mut scratch);
-        let content: Vec<u8> = leb.map_err(|_| Error::Medium(place))?.into();
+    fn empty(&mut self, victim: u32) -> Result<(), Stop> {
+        let content = self.heads.store.access.whole_leb(victim)?;
         let mut live = self.live_nodes(victim, &content)?;
         // Content of a file lies together, in its order; what is small fills the end.
         live.sort_by_key(|node| (node.key.kind() != KeyKind::Data, node.key));
-        let auth_size = self.auth_size();
+        let auth_size = auth_size(self.heads.store);
         let mut is_open = false;
         for node in live {
             let length = align8(node.at.length);
-            if !self.has_room(GC, length + auth_size) {
+            if !self.heads.has_room(GC, length + auth_size) {
                 if is_open {
-                    self.authenticate_moved()?;
+                    self.heads.authenticate_moved()?;
                 }
                 self.switch_gc_head()?;
             }
@@ -74,31 +90,32 @@ impl<V: VolumeMut> UbifsMut<V> {
                 .copied()
                 .collect();
             bytes.resize(length as usize, 0);
-            let to = Location { length: node.at.length, ..self.append(GC, &bytes)? };
-            if let Some(auth) = &mut self.fs.store.auth {
+            let to = Location { length: node.at.length, ..self.heads.append(GC, &bytes)? };
+            if let Some(auth) = &mut self.heads.store.auth {
                 auth.journal(GC, to, &bytes);
                 is_open = true;
             }
-            self.space.release(node.at);
-            self.space.acquire(to);
-            let overlay = &mut self.fs.store.overlay;
+            self.heads.space.release(node.at);
+            self.heads.space.acquire(to);
+            let overlay = &mut self.heads.store.overlay;
             match node.name {
                 Some((_, name)) => overlay.move_name(node.key, &name, Some(node.at), Some(to)),
                 None => overlay.set(node.key, to),
             }
         }
         if is_open {
-            self.authenticate_moved()?;
+            self.heads.authenticate_moved()?;
         }
-        if self.space.leb(victim).used != 0 {
+        if self.heads.space.leb(victim).used != 0 {
+            let place = self.heads.store.access.place(victim, 0);
             return Err(Error::Damaged { structure: "LEB properties", place }.into());
         }
         // Not before the copies are on the flash, and whatever made other nodes there needless.
-        self.sync_heads()?;
-        self.fs.store.access.unmap_leb(victim)?;
-        let leb_size = self.fs.store.leb_size();
-        let reserve = self.gc_leb().is_none();
-        self.space.change(victim, |leb| {
+        self.heads.sync_heads()?;
+        self.heads.store.access.unmap_leb(victim)?;
+        let leb_size = self.heads.store.leb_size();
+        let reserve = self.heads.space.gc_leb().is_none();
+        self.heads.space.change(victim, |leb| {
             leb.free = leb_size;
             leb.reserved = reserve;
         });
@@ -107,13 +124,13 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Lets the garbage collection head go on in the reserve.
     fn switch_gc_head(&mut self) -> Result<(), Stop> {
-        let Some(reserve) = self.gc_leb() else { return Err(Stop::Commit) };
-        self.switch_head(GC, reserve, 0)
+        let reserve = self.heads.space.gc_leb().ok_or(Stop::Commit)?;
+        self.journal.switch_head(&mut self.heads, GC, (reserve, 0))
     }
 
     /// The nodes of a LEB that are in use.
     fn live_nodes(&self, lnum: u32, content: &[u8]) -> Result<Vec<Live>, Error> {
-        let store = &self.fs.store;
+        let store = &*self.heads.store;
         let mut live = Vec::new();
         for item in Scan::new(content, 0) {
             let Item::Node { offset, header, bytes } = item else { continue };

@@ -1,7 +1,6 @@
 //! Content of files: written to memory first, to the journal later.
 
 use alloc::boxed::Box;
-use alloc::vec::Vec;
 
 use flysch_api::vfs::{Error, FileKind, Timestamp};
 use flysch_api::volume::VolumeMut;
@@ -9,10 +8,12 @@ use flysch_compress::Method;
 use flysch_wire::ubifs::{BLOCK_SIZE, Compression, Data, InodeFlags, Key, Node, Truncation};
 
 use super::budget::{BLOCK_COST, Need};
-use super::cache::{Block, BlockKey, Record};
+use super::cache::{Block, Record};
+use super::files::Files;
 use super::inode::{kind, stamp};
-use super::{BASE, DATA, UbifsMut};
+use super::{BASE, DATA};
 use crate::access::Scratch;
+use crate::crypt::{BLOCK, FileCipher, Use};
 use crate::file::unpack;
 use crate::replay::truncated_blocks;
 use crate::sealed::decrypt_block;
@@ -26,7 +27,7 @@ const SIZE_MAX: u64 = (Key::VALUE_MAX as u64 + 1) * BLOCK_SIZE as u64;
 
 type Bytes = [u8; BLOCK_SIZE as usize];
 
-impl<V: VolumeMut> UbifsMut<V> {
+impl<V: VolumeMut> Files<V> {
     pub(super) fn check_size(&self, size: u64) -> Result<(), Error> {
         if size > SIZE_MAX { Err(Error::FileTooLarge) } else { Ok(()) }
     }
@@ -38,8 +39,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         data: &[u8],
         now: Timestamp,
     ) -> Result<usize, Error> {
-        self.writable()?;
-        let record = self.load(number)?;
+        self.disk.writable()?;
+        let mut record = self.load(number)?;
         match kind(&record) {
             Some(FileKind::Regular) => {}
             Some(FileKind::Directory) => return Err(Error::IsDirectory),
@@ -47,15 +48,13 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
         self.content_cipher(&record)?;
         self.check_size(offset.checked_add(data.len() as u64).ok_or(Error::FileTooLarge)?)?;
-        let number = record.number();
         let mut done = 0;
         while done < data.len() {
             let at = offset + done as u64;
             let within = (at % u64::from(BLOCK_SIZE)) as usize;
             let length = (BLOCK_SIZE as usize - within).min(data.len() - done);
-            let key = (number, (at / u64::from(BLOCK_SIZE)) as u32);
-            let part = &data[done..done + length];
-            match self.write_part(key, within, part, now) {
+            let place = ((at / u64::from(BLOCK_SIZE)) as u32, within);
+            match self.write_part(&mut record, place, &data[done..done + length], now) {
                 Ok(()) => done += length,
                 Err(Error::NoSpace) if done > 0 => break,
                 Err(error) => return Err(error),
@@ -64,66 +63,63 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(done)
     }
 
-    /// Writes inside one block.
+    /// Writes inside one block; `record` is the inode as it is, and becomes what it is then.
     fn write_part(
         &mut self,
-        key: BlockKey,
-        within: usize,
+        record: &mut Record,
+        (block, within): (u32, usize),
         part: &[u8],
         now: Timestamp,
     ) -> Result<(), Error> {
+        let key = (record.number(), block);
         if self.cache.block(key).is_none() {
             if self.cache.is_full() {
                 self.write_back_all()?;
             }
-            let block = self.open_block(key, part.len() == BLOCK_SIZE as usize)?;
-            self.cache.put_block(key, block);
+            let opened = self.open_block(record, block, part.len() == BLOCK_SIZE as usize)?;
+            self.cache.put_block(key, opened);
         }
-        if self.cache.inode(key.0).is_none() {
-            let record = self.load_any(key.0)?;
-            self.cache.put_inode(record);
-        }
-        self.changed = true;
+        self.disk.changed = true;
         if let Some(block) = self.cache.block_mut(key) {
             block.bytes[within..within + part.len()].copy_from_slice(part);
         }
-        let end = u64::from(key.1) * u64::from(BLOCK_SIZE) + (within + part.len()) as u64;
-        if let Some(record) = self.cache.inode_mut(key.0) {
-            record.node.size = record.node.size.max(end);
-            record.node.modified = stamp(now);
-            record.node.changed = stamp(now);
+        let end = u64::from(block) * u64::from(BLOCK_SIZE) + (within + part.len()) as u64;
+        let node = &mut record.node;
+        node.size = node.size.max(end);
+        (node.modified, node.changed) = (stamp(now), stamp(now));
+        match self.cache.inode_mut(key.0) {
+            Some(waiting) => waiting.node = record.node,
+            None => self.cache.put_inode(record.clone()),
         }
         Ok(())
     }
 
     /// A block as it is on the flash, to be changed; its room is claimed.
-    fn open_block(&mut self, key: BlockKey, whole: bool) -> Result<Block, Error> {
-        let new = self.fs.store.find(Key::data(key.0, key.1))?.is_none();
-        let record = self.load_any(key.0)?;
+    fn open_block(&mut self, record: &Record, block: u32, whole: bool) -> Result<Block, Error> {
+        let key = Key::data(record.number(), block);
+        let new = self.disk.store().find(key)?.is_none();
         let need = Need { bytes: BLOCK_COST + record.cost(), leaves: u64::from(new) };
         self.claim(need)?;
         let mut bytes: Box<Bytes> = Box::new([0; BLOCK_SIZE as usize]);
         if !new && !whole {
-            self.read_stored(&record, key, &mut bytes)?;
+            self.read_stored(record, key, &mut bytes)?;
         }
         Ok(Block { bytes, new })
     }
 
     /// Reads a block from the flash; what is not there stays as it is.
-    fn read_stored(
-        &mut self,
-        record: &Record,
-        key: BlockKey,
-        bytes: &mut Bytes,
-    ) -> Result<(), Error> {
-        let key = Key::data(key.0, key.1);
+    fn read_stored(&mut self, record: &Record, key: Key, bytes: &mut Bytes) -> Result<(), Error> {
         self.content_cipher(record)?;
         let cipher = self.cipher.as_ref().filter(|_| record.is_encrypted());
-        let Some(at) = self.fs.store.find(key)? else { return Ok(()) };
+        let Some(at) = self.disk.fs.store.find(key)? else { return Ok(()) };
         let mut scratch = Scratch::new();
-        let data = self.fs.data(key, at, &mut scratch)?;
+        let data = self.disk.fs.data(key, at, &mut scratch)?;
         let bad = || {
-            self.fs.store.fault(at, flysch_wire::ubifs::NodeKind::Data, crate::store::field("data"))
+            self.disk.fs.store.fault(
+                at,
+                flysch_wire::ubifs::NodeKind::Data,
+                crate::store::field("data"),
+            )
         };
         let mut room;
         let data = match cipher {
@@ -143,46 +139,66 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Writes what waits of one file: the inode first, so that its size covers what follows.
     pub(super) fn write_back(&mut self, number: u32) -> Result<(), Error> {
-        if let Some(record) = self.cache.inode(number).cloned() {
-            self.write_inode(&record)?;
-            self.cache.take_inode(number);
+        let waiting = self.promised();
+        let Some(record) = self.cache.inode(number) else { return self.write_blocks(number) };
+        let at = self.disk.write_one(BASE, Node::Inode(record.node()), waiting)?;
+        self.disk.set(record.key(), at)?;
+        match self.cache.take_inode(number) {
+            Some(record) => self.write_blocks_of(&record),
+            None => Ok(()),
         }
-        self.write_blocks(number)
     }
 
     /// Writes the content that waits of one file, whose inode on the flash has its size.
     pub(super) fn write_blocks(&mut self, number: u32) -> Result<(), Error> {
-        let blocks: Vec<u32> = self.cache.blocks_of(number, 0, u32::MAX).map(|it| it.0).collect();
-        if blocks.is_empty() {
+        if self.cache.blocks_of(number, 0, u32::MAX).next().is_none() {
             return Ok(());
         }
         let record = self.load_any(number)?;
-        for block in blocks {
-            let Some(cached) = self.cache.block((number, block)) else { continue };
-            let bytes = cached.bytes.clone();
-            self.write_block(&record, block, &bytes)?;
-            self.cache.take_block((number, block));
+        self.write_blocks_of(&record)
+    }
+
+    fn write_blocks_of(&mut self, record: &Record) -> Result<(), Error> {
+        let mut next = 0;
+        while let Some(block) = self.cache.next_block(record.number(), next) {
+            self.write_block(record, block)?;
+            self.cache.take_block((record.number(), block));
+            next = block + 1;
         }
         Ok(())
     }
 
-    /// Writes one block.
-    fn write_block(&mut self, record: &Record, block: u32, bytes: &Bytes) -> Result<(), Error> {
+    /// Writes one block that waits.
+    fn write_block(&mut self, record: &Record, block: u32) -> Result<(), Error> {
         let start = u64::from(block) * u64::from(BLOCK_SIZE);
         let length = record.node.size.saturating_sub(start).min(BLOCK_SIZE.into()) as usize;
         if length == 0 {
             return Ok(());
         }
+        self.content_cipher(record)?;
+        let waiting = self.promised();
+        let Self { disk, cache, cipher } = self;
+        let Some(cached) = cache.block((record.number(), block)) else { return Ok(()) };
         let key = Key::data(record.number(), block);
         let mut room = [0; BLOCK_SIZE as usize];
-        let mut data = pack(record, key, &bytes[..length], &mut room);
         let mut sealed;
+        let mut data = pack(record, key, &cached.bytes[..length], &mut room);
         if record.is_encrypted() {
             sealed = [0; BLOCK_SIZE as usize];
-            data = self.seal_block(record, data, &mut sealed)?;
+            data = seal_block(cipher.as_ref(), data, &mut sealed)?;
         }
-        let places = self.journal(DATA, &[Node::Data(data)])?;
-        self.set(key, places[0])
+        let at = disk.write_one(DATA, Node::Data(data), waiting)?;
+        disk.set(key, at)
+    }
+
+    /// Sees to it that what encrypts a file's content is at hand, if it is encrypted.
+    pub(super) fn content_cipher(&mut self, record: &Record) -> Result<(), Error> {
+        let number = record.number();
+        let is_here = self.cipher.as_ref().is_some_and(|(of, _)| *of == number);
+        if record.is_encrypted() && !is_here {
+            self.cipher = Some((number, self.disk.fs.cipher(number, Use::Contents)?));
+        }
+        Ok(())
     }
 
     /// Gives a file another length; the caller keeps the inode.
@@ -208,13 +224,13 @@ impl<V: VolumeMut> UbifsMut<V> {
         let mut left = false;
         if rest != 0 {
             let key = Key::data(number, block);
-            left = self.fs.store.find(key)?.is_some();
+            left = self.disk.fs.store.find(key)?.is_some();
             match self.cache.block((number, block)) {
                 Some(cached) => {
                     bytes.copy_from_slice(&cached.bytes[..]);
                     left = true;
                 }
-                None if left => self.read_stored(record, (number, block), &mut bytes)?,
+                None if left => self.read_stored(record, key, &mut bytes)?,
                 None => {}
             }
         }
@@ -224,20 +240,22 @@ impl<V: VolumeMut> UbifsMut<V> {
         let mut sealed;
         if left && record.is_encrypted() {
             sealed = [0; BLOCK_SIZE as usize];
-            data = self.seal_block(record, data, &mut sealed)?;
+            self.content_cipher(record)?;
+            data = seal_block(self.cipher.as_ref(), data, &mut sealed)?;
         }
         let cut = Truncation { inode: number, old_size, new_size: size };
         let nodes = [Node::Inode(record.node()), Node::Truncation(cut), Node::Data(data)];
         let places = self.journal(BASE, &nodes[..if left { 3 } else { 2 }])?;
-        self.written(record, places[0])?;
+        let [inode, _, rest_at @ ..] = &places[..] else { unreachable!("two nodes at least") };
+        self.written(record.key(), *inode)?;
         self.cache.drop_blocks(number, if rest == 0 { block } else { block + 1 });
-        if left {
+        if let [at] = rest_at {
             self.cache.take_block((number, block));
-            self.set(key, places[2])?;
+            self.disk.set(key, *at)?;
         }
         match truncated_blocks(old_size, size) {
             Some((first, last)) => {
-                self.remove_range(Key::data(number, first), Key::data(number, last))
+                self.disk.remove_range(Key::data(number, first), Key::data(number, last))
             }
             None => Ok(()),
         }
@@ -268,4 +286,21 @@ fn pack<'b>(record: &Record, key: Key, bytes: &'b [u8], room: &'b mut Bytes) -> 
         Some(length) => Data { compression, data: &room[..length], ..plain },
         None => plain,
     }
+}
+
+/// Encrypts a block that is about to be written, into `room`.
+fn seal_block<'b>(
+    cipher: Option<&(u32, FileCipher)>,
+    data: Data<'_>,
+    room: &'b mut Bytes,
+) -> Result<Data<'b>, Error> {
+    let (_, cipher) = cipher.ok_or(Error::Encrypted)?;
+    let plain = data.data.len();
+    let sealed = &mut room[..plain.next_multiple_of(BLOCK)];
+    sealed[..plain].copy_from_slice(data.data);
+    sealed[plain..].fill(0);
+    cipher.encrypt(data.key.value().into(), sealed);
+    debug_assert!(plain <= BLOCK_SIZE as usize);
+    let Data { key, size, compression, .. } = data;
+    Ok(Data { key, size, compression, plain_size: plain as u16, data: sealed })
 }

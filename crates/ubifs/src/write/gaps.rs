@@ -12,14 +12,16 @@ use flysch_wire::ubifs::{
     Branch, Group, Index as IndexNode, Node, NodeKind, PADDING_BYTE, PADDING_NODE_SIZE, align8,
 };
 
-use super::UbifsMut;
-use super::merge::{Entry, Writing};
-use crate::access::{Fault, Location, Scratch};
+use super::buffered::Buffered;
+use super::merge::{Entry, IndexWriter};
+use crate::access::{Cause, Fault, Location, Scratch};
 use crate::index::Visit;
 use crate::overlay::Overlay;
 use crate::scan::{Item, Scan};
+use crate::store::Store;
 
 /// A LEB whose gaps are being filled.
+#[derive(Debug)]
 pub(super) struct Gaps {
     lnum: u32,
     content: Vec<u8>,
@@ -55,13 +57,15 @@ impl Visit for Find {
     }
 }
 
-impl<V: VolumeMut> UbifsMut<V> {
+impl<V: VolumeMut> IndexWriter<'_, V> {
     /// The nodes in a LEB that the committed index uses, in the order they lie.
     pub(super) fn index_nodes_in(&self, lnum: u32) -> Result<Vec<Entry>, Error> {
-        let store = &self.fs.store;
+        let store = &*self.store;
         let mut scratch = Scratch::new();
-        let place = store.access.place(lnum, 0);
-        let leb = store.access.leb(lnum, &mut scratch).map_err(|_| Error::Medium(place))?;
+        let leb = store
+            .access
+            .leb(lnum, &mut scratch)
+            .map_err(|cause| unreadable(store, (lnum, 0), cause))?;
         let mut nodes = Vec::new();
         for item in Scan::new(leb, 0) {
             let Item::Node { offset, header, bytes } = item else { continue };
@@ -81,7 +85,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Whether the committed index has an index node with this first key here.
     fn is_committed(&self, key: flysch_wire::ubifs::Key, place: Location) -> bool {
-        let store = &self.fs.store;
+        let store = &*self.store;
         let mut find = Find { place, found: false };
         if let Some(index) = &store.index {
             let area = (&store.access, &store.layout);
@@ -91,14 +95,10 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Puts an index node into a gap.
-    pub(super) fn put_in_gap(
-        &mut self,
-        writing: &mut Writing,
-        bytes: &[u8],
-    ) -> Result<(u32, u32), Error> {
+    pub(super) fn put_in_gap(&mut self, bytes: &[u8]) -> Result<(u32, u32), Error> {
         let length = bytes.len() as u32;
         loop {
-            if let Some(gaps) = &mut writing.gaps
+            if let Some(gaps) = &mut self.gaps
                 && let Some(gap) = gaps.gaps.iter_mut().find(|gap| gap.1 - gap.0 >= length)
             {
                 let offset = gap.0;
@@ -106,25 +106,25 @@ impl<V: VolumeMut> UbifsMut<V> {
                 gaps.content[offset as usize..][..bytes.len()].copy_from_slice(bytes);
                 return Ok((gaps.lnum, offset));
             }
-            self.finish_gaps(writing)?;
-            writing.gaps = Some(self.open_gaps(writing)?);
+            self.finish_gaps()?;
+            self.gaps = Some(self.open_gaps()?);
         }
     }
 
     /// Chooses the index LEB with most dirt, of those that are to stay if there is any.
-    fn open_gaps(&mut self, writing: &mut Writing) -> Result<Gaps, Error> {
-        let leb_size = self.fs.store.leb_size();
-        let head = self.index_head.0;
+    fn open_gaps(&mut self) -> Result<Gaps, Error> {
+        let leb_size = self.store.leb_size();
+        let head = self.index.at.0;
         let lebs = self
             .space
             .lebs()
-            .filter(|(lnum, leb)| leb.index && *lnum != head && !writing.filled.contains(lnum));
+            .filter(|(lnum, leb)| leb.index && *lnum != head && !self.filled.contains(lnum));
         let dirtiest =
-            lebs.max_by_key(|(lnum, leb)| (!writing.moving.contains(lnum), leb_size - leb.used));
+            lebs.max_by_key(|(lnum, leb)| (!self.moving.contains(lnum), leb_size - leb.used));
         let Some((lnum, _)) = dirtiest else {
             return Err(Error::NoSpace);
         };
-        writing.filled.insert(lnum);
+        self.filled.insert(lnum);
         let nodes = self.index_nodes_in(lnum)?;
         let mut content = alloc::vec![0; leb_size as usize];
         let (mut gaps, mut end) = (Vec::new(), 0);
@@ -134,9 +134,8 @@ impl<V: VolumeMut> UbifsMut<V> {
                 gaps.push((end, offset));
             }
             let mut scratch = Scratch::new();
-            let place = self.fs.store.access.place(lnum, offset);
-            let bytes = self.fs.store.access.bytes(node.at, &mut scratch);
-            let bytes = bytes.map_err(|_| Error::Medium(place))?;
+            let bytes = self.store.access.bytes(node.at, &mut scratch);
+            let bytes = bytes.map_err(|cause| unreadable(self.store, (lnum, offset), cause))?;
             content[offset as usize..][..length as usize].copy_from_slice(bytes);
             end = align8(offset + length);
         }
@@ -146,23 +145,32 @@ impl<V: VolumeMut> UbifsMut<V> {
     }
 
     /// Writes the LEB whose gaps were filled.
-    pub(super) fn finish_gaps(&mut self, writing: &mut Writing) -> Result<(), Error> {
-        let Some(mut gaps) = writing.gaps.take() else { return Ok(()) };
-        let leb_size = self.fs.store.leb_size();
+    pub(super) fn finish_gaps(&mut self) -> Result<(), Error> {
+        let Some(mut gaps) = self.gaps.take() else { return Ok(()) };
+        let leb_size = self.store.leb_size();
         let mut end = leb_size;
         for &(start, stop) in &gaps.gaps {
             let stop = if stop == leb_size {
-                end = start.next_multiple_of(self.fs.store.unit());
+                end = start.next_multiple_of(self.store.unit());
                 end
             } else {
                 stop
             };
             fill(&mut gaps.content[start as usize..stop as usize]);
         }
-        self.fs.store.access.change_leb(gaps.lnum, &gaps.content[..end as usize])?;
+        self.store.access.change_leb(gaps.lnum, &gaps.content[..end as usize])?;
         self.space.change(gaps.lnum, |leb| leb.free = leb_size - end);
         Ok(())
     }
+}
+
+fn unreadable<V: VolumeMut>(
+    store: &Store<Buffered<V>>,
+    (lnum, offset): (u32, u32),
+    cause: Cause,
+) -> Error {
+    let place = store.access.place(lnum, offset);
+    Fault { structure: "index LEB", place, cause }.into()
 }
 
 /// Fills a gap with padding.

@@ -6,10 +6,11 @@ use flysch_api::vfs::{Changes, Error, FileFlags, FileKind, Timestamp};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{InodeFlags, InodeNode, Key, Node};
 
+use super::BASE;
 use super::budget::Need;
 use super::cache::Record;
-use super::{BASE, UbifsMut};
-use crate::access::Scratch;
+use super::files::Files;
+use crate::access::{Location, Scratch};
 use crate::file::node_flags;
 
 /// A time as nodes have it.
@@ -22,20 +23,13 @@ pub(super) fn kind(record: &Record) -> Option<FileKind> {
     FileKind::from_mode(record.node.mode)
 }
 
-impl<V: VolumeMut> UbifsMut<V> {
+impl<V: VolumeMut> Files<V> {
     /// An inode as it is now, of whatever use.
     pub(super) fn load_any(&self, number: u32) -> Result<Record, Error> {
-        if let Some(record) = self.cache.inode(number) {
-            return Ok(record.clone());
+        match self.cache.inode(number) {
+            Some(record) => Ok(record.clone()),
+            None => self.disk.inode(number),
         }
-        let store = &self.fs.store;
-        let at = store.find(Key::inode_node(number))?.ok_or(Error::NotFound)?;
-        let mut scratch = Scratch::new();
-        let node = store.inode(number, at, &mut scratch)?;
-        if FileKind::from_mode(node.mode).is_none() {
-            return Err(self.fs.bad_inode(at, "mode"));
-        }
-        Ok(Record::new(&node))
     }
 
     /// A file's inode as it is now.
@@ -56,7 +50,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Keeps a changed inode in memory until it is written; its room was claimed.
     pub(super) fn keep(&mut self, record: Record) -> Result<(), Error> {
-        self.changed = true;
+        self.disk.changed = true;
         self.cache.put_inode(record);
         if self.cache.is_full() { self.write_back_all() } else { Ok(()) }
     }
@@ -64,7 +58,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Whether nothing of an inode waits but its times.
     pub(super) fn differs_in_times(&self, number: u32) -> Result<bool, Error> {
         let Some(record) = self.cache.inode(number) else { return Ok(true) };
-        let store = &self.fs.store;
+        let store = self.disk.store();
         let Some(at) = store.find(record.key())? else { return Ok(false) };
         let mut scratch = Scratch::new();
         let stored = store.inode(number, at, &mut scratch)?;
@@ -73,20 +67,10 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(stored == InodeNode { accessed, changed, modified, creation_sequence, ..waiting })
     }
 
-    /// Writes one inode node.
-    pub(super) fn write_inode(&mut self, record: &Record) -> Result<(), Error> {
-        let places = self.journal(BASE, &[Node::Inode(record.node())])?;
-        self.set(record.key(), places[0])
-    }
-
     /// An inode that was written with others: nothing of it waits any more.
-    pub(super) fn written(
-        &mut self,
-        record: &Record,
-        at: crate::access::Location,
-    ) -> Result<(), Error> {
-        self.cache.take_inode(record.number());
-        self.set(record.key(), at)
+    pub(super) fn written(&mut self, key: Key, at: Location) -> Result<(), Error> {
+        self.cache.take_inode(key.inode());
+        self.disk.set(key, at)
     }
 
     pub(super) fn change_attributes(
@@ -148,26 +132,26 @@ impl<V: VolumeMut> UbifsMut<V> {
             value.data.clear();
             Ok(value)
         };
-        self.xattr_inodes(record.number())?.into_iter().map(dead).collect()
+        self.disk.store().xattr_inodes(record.number())?.into_iter().map(dead).collect()
     }
 
     /// Deletes a file that has no name, if that is what it is.
     pub(super) fn forget_orphan(&mut self, number: u32) -> Result<(), Error> {
-        let Some(commit) = self.orphans.get(&number).copied() else { return Ok(()) };
-        self.writable()?;
+        let Some(commit) = self.disk.orphans.since(number) else { return Ok(()) };
+        self.disk.writable()?;
         self.cache.drop_blocks(number, 0);
         self.cache.take_inode(number);
         // The journal has the node without links already, unless a commit came between.
-        if commit != self.master.commit {
+        if commit != self.disk.master.node.commit {
             let mut record = self.load_any(number)?;
             record.node.links = 0;
             let dead = self.dead_values(&record)?;
             let nodes = dead.iter().chain([&record]).map(|record| Node::Inode(record.node()));
             self.journal(BASE, &nodes.collect::<Vec<_>>())?;
         }
-        self.changed = true;
-        self.remove_inode(number)?;
-        self.orphans.remove(&number);
+        self.disk.changed = true;
+        self.disk.remove_inode(number)?;
+        self.disk.orphans.forget(number);
         Ok(())
     }
 }

@@ -7,16 +7,21 @@
 //! [`buffered`]: super::buffered
 
 use alloc::vec::Vec;
+use core::ops::Range;
 
 use flysch_api::flash;
 use flysch_api::vfs::Error;
 use flysch_api::volume::{LebState, Volume, VolumeMut};
 use flysch_wire::ubifs::{MASTER_LEB, NODE_ALIGNMENT};
 
-use super::buffered::Buffered;
+use super::buffered::{Buffered, pad};
 use crate::access::{Access, Fault, Location, Scratch};
 use crate::store::Store;
 
+/// How often a place is read to tell whether it reads the same each time.
+const LOOKS: usize = 4;
+/// How often without error correction, which would tell of cells that read as either.
+const LOOKS_UNCORRECTED: usize = 16;
 /// Fewest bytes that tell whether something was written.
 const LOOK_MIN: u32 = 64;
 
@@ -125,6 +130,27 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         places.into_iter().all(|at| self.reads_erased(at, &mut scratch))
     }
 
+    /// Whether a place reads the same each time, with hardly a bit to correct: a write that was cut
+    /// short, or not even begun as it seems, does not.
+    pub(super) fn is_firm(&self, lnum: u32, place: Range<u32>, unit: u32) -> bool {
+        let flash = self.volume.flash();
+        let read = |bytes: &mut [u8]| flash.read(lnum, place.start, bytes);
+        let mut first = alloc::vec![0; place.len()];
+        let mut again = first.clone();
+        let Ok(corrected) = read(&mut first) else { return false };
+        let looks = match flash.point(lnum, place.start, 1) {
+            // Memory.
+            Some(_) => 1,
+            None if unit > NODE_ALIGNMENT => LOOKS,
+            None => LOOKS_UNCORRECTED,
+        };
+        let mut is_clean = corrected.bits == 0;
+        for _ in 1..looks {
+            is_clean &= read(&mut again).is_ok_and(|it| it.bits == 0) && first == again;
+        }
+        is_clean
+    }
+
     fn reads_erased(&self, at: Location, scratch: &mut Scratch) -> bool {
         let bytes = self.bytes(at, scratch);
         bytes.is_ok_and(|bytes| bytes.iter().all(|&byte| byte == 0xff))
@@ -140,5 +166,19 @@ impl<V: VolumeMut> Store<Buffered<V>> {
     /// Unit of writing, bytes.
     pub(super) fn unit(&self) -> u32 {
         self.superblock.min_io_size.max(NODE_ALIGNMENT)
+    }
+
+    /// Keeps a LEB up to `end`, padded; tells where it ends then.
+    pub(super) fn cut_leb(&mut self, lnum: u32, end: u32) -> Result<u32, Error> {
+        if end == 0 {
+            self.access.clear_leb(lnum)?;
+            self.access.map_leb(lnum)?;
+            return Ok(0);
+        }
+        let mut content = self.access.whole_leb(lnum)?;
+        content.truncate(end as usize);
+        pad(&mut content, self.unit() as usize);
+        self.access.change_leb(lnum, &content)?;
+        Ok(content.len() as u32)
     }
 }

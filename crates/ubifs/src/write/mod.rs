@@ -5,19 +5,39 @@
 //! to the journal and changes the overlay; a commit merges the overlay into a new index, written
 //! beside the old one, and the master node switches over.
 //!
-//! | part | what it does |
+//! Each part of the state has a type that alone changes it:
+//!
+//! | state | type |
 //! |---|---|
-//! | [`mount`] | opening: recovery is written back, the overlay is counted |
-//! | [`medium`], [`buffered`] | the flash, and the write buffers of the journal's heads over it |
-//! | [`journal`] | room for nodes, buds, the log |
-//! | [`tnc`] | where every key's node lies, and what that leaves behind |
-//! | [`space`], [`budget`] | what each LEB holds, what may still be promised |
-//! | [`commit`], [`merge`], [`gaps`] | commit: index, LEB properties, orphans, master node |
-//! | [`collect`] | garbage collection |
-//! | [`rebase`] | a commit that owes nothing to the one before, for repairs |
-//! | [`cache`], [`content`] | content waits in memory, bounded |
-//! | [`sealed`] | encrypted names and content |
-//! | [`names`], [`rename`], [`inode`], [`xattr`], [`vfs`] | the operations |
+//! | the flash and its sequence numbers; write buffers of heads | [`medium`], [`buffered`] |
+//! | what each LEB of the main area holds | [`space::Space`] |
+//! | buds and log | [`journal::Journal`] |
+//! | where the index goes, and how large it is | [`merge::IndexState`] |
+//! | the master node | [`master::MasterArea`] |
+//! | files without names | [`orphans::Orphans`] |
+//! | numbers of inodes, cookies | [`numbers::Numbers`] |
+//! | content and inodes that wait in memory | [`cache::Cache`] |
+//!
+//! What changes several of them borrows those, and no other:
+//!
+//! | step | type |
+//! |---|---|
+//! | nodes are appended to the journal | [`heads::Heads`] |
+//! | a key's node lies elsewhere now | [`tnc::Tnc`] |
+//! | room for a journal head is found, or collected | [`collect::Collector`] |
+//! | the next index is written | [`merge::IndexWriter`], [`gaps`] |
+//! | room is promised | [`budget::Budget`], which changes nothing |
+//!
+//! And these own all of it, from below:
+//!
+//! | owner | what it knows |
+//! |---|---|
+//! | [`store::StoreMut`] | nodes and keys: [`commit`], [`mount`], [`recover`], [`rebase`] |
+//! | [`files::Files`] | inodes and content: [`inode`], [`content`] |
+//! | [`UbifsMut`] | names and calls: [`operation`], [`names`], [`rename`], [`xattr`], [`sealed`], [`vfs`] |
+//!
+//! Each of the three calls the one before it, never the one behind. When there is a commit is
+//! decided in [`policy`].
 
 mod budget;
 mod buffered;
@@ -25,17 +45,26 @@ mod cache;
 mod collect;
 mod commit;
 mod content;
+mod files;
 mod gaps;
+mod heads;
 mod inode;
 mod journal;
+mod master;
 mod medium;
 mod merge;
 mod mount;
 mod names;
+mod numbers;
+mod operation;
+mod orphans;
+mod policy;
 pub(crate) mod rebase;
+mod recover;
 mod rename;
 mod sealed;
 mod space;
+mod store;
 mod tnc;
 mod vfs;
 mod xattr;
@@ -43,19 +72,13 @@ mod xattr;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::{BTreeMap, BTreeSet};
-
 use flysch_api::vfs::Error;
 use flysch_api::volume::VolumeMut;
-use flysch_wire::ubifs::Master;
 
-use crate::crypt::FileCipher;
-use crate::lpt::Lpt;
-use crate::open::Ubifs;
+use crate::open::Options;
 pub(crate) use buffered::Buffered;
-use cache::Cache;
-use journal::Log;
-use space::Space;
+use files::Files;
+use store::StoreMut;
 
 pub use mount::MountError;
 
@@ -69,38 +92,12 @@ const DATA: usize = 2;
 /// A file system opened for reading and writing.
 ///
 /// Content written waits in memory until [`sync`](flysch_api::vfs::FileSystemMut::sync) or until
-/// the cache is full. [`close`](Self::close) leaves a clean file system; dropping one leaves what a
-/// power cut would leave.
+/// the cache is full.
+/// [`close`](Self::close) leaves a clean file system; dropping one leaves what a power cut would
+/// leave.
 #[derive(Debug)]
 pub struct UbifsMut<V> {
-    fs: Ubifs<Buffered<V>>,
-    space: Space,
-    lpt: Lpt,
-    /// The master node that was written last.
-    master: Master,
-    /// Where it lies in both LEBs.
-    master_at: u32,
-    log: Log,
-    cache: Cache,
-    /// Files without names that are still in use: the commit before which they lost the last one.
-    orphans: BTreeMap<u32, u64>,
-    /// LEBs that the commit under way gave up; unmapped when it is over.
-    leaving: BTreeSet<u32>,
-    /// Where index nodes go.
-    index_head: (u32, u32),
-    index_size: u64,
-    /// Worst case of what the overlay adds to the index.
-    index_growth: u64,
-    highest_inode: u64,
-    /// What encrypts the content of the file that was last asked for.
-    cipher: Option<(u32, FileCipher)>,
-    /// For cookies.
-    random: u64,
-    /// Something changed since the last commit.
-    changed: bool,
-    /// Tests: commits find no empty LEB for the index as long as there are gaps.
-    #[cfg(test)]
-    only_gaps: bool,
+    files: Files<V>,
 }
 
 /// Why a step could not be done.
@@ -120,52 +117,75 @@ impl From<Error> for Stop {
     }
 }
 
+impl From<Stop> for Error {
+    /// Where nothing more can be done about it.
+    fn from(stop: Stop) -> Self {
+        match stop {
+            Stop::Commit | Stop::Full => Self::NoSpace,
+            Stop::Error(error) => error,
+        }
+    }
+}
+
 impl<V: VolumeMut> UbifsMut<V> {
-    /// Refuses when the flash refused, or what is known of space contradicts itself.
-    fn writable(&self) -> Result<(), Error> {
-        self.fs.store.access.writable()?;
-        self.believable()
+    /// Opens the file system on `volume` for reading and writing.
+    ///
+    /// After an unclean stop, recovery is written back first. A file system that grew with its
+    /// volume takes the new room.
+    ///
+    /// # Errors
+    /// [`MountError::ReadOnly`] for what can be read and not written: authenticated and encrypted
+    /// images, formats of the future, damage that cost something.
+    pub fn open(volume: V) -> Result<Self, MountError> {
+        Self::open_with(volume, &Options::default())
     }
 
-    /// Refuses when what is known of space contradicts itself.
-    fn believable(&self) -> Result<(), Error> {
-        let (structure, place) = ("LEB properties", Default::default());
-        if self.space.is_astray() { Err(Error::Damaged { structure, place }) } else { Ok(()) }
+    /// The same with options: an index that is trusted ([`IndexUse::Trust`](crate::IndexUse)) is
+    /// not read, so that opening takes no longer with many files than with none, as in Linux.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open); a damaged part of a trusted index is met later, by the operation
+    /// that needs it.
+    pub fn open_with(volume: V, options: &Options) -> Result<Self, MountError> {
+        Ok(Self { files: Files::new(StoreMut::open(volume, options)?) })
     }
 
-    fn random(&mut self) -> u32 {
-        // xorshift64*: cookies only have to differ.
-        let mut word = self.random | 1;
-        word ^= word >> 12;
-        word ^= word << 25;
-        word ^= word >> 27;
-        self.random = word;
-        (word.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    /// Writes everything, deletes what has no name, and leaves a clean file system; gives the
+    /// volume back.
+    ///
+    /// # Errors
+    /// [`Error::Medium`] and [`Error::ReadOnly`] when the flash refuses, now or before.
+    pub fn close(mut self) -> Result<V, Error> {
+        for inode in self.files.disk.orphans.inodes() {
+            self.files.forget_orphan(inode)?;
+        }
+        self.files.commit_all()?;
+        self.files.disk.close()
     }
 
     /// The superblock.
     pub fn superblock(&self) -> &flysch_wire::ubifs::Superblock {
-        &self.fs.store.superblock
+        self.files.disk.superblock()
     }
 
     /// Bytes of all nodes in use, the index as of the last commit with them.
     pub fn used_bytes(&self) -> u64 {
-        self.space.sums().used + self.index_size
+        self.files.disk.space.sums().used + self.files.disk.index.size
     }
 
     /// Tests: the volume, past everything.
     #[cfg(test)]
     fn volume_mut(&mut self) -> &mut V {
-        self.fs.store.access.volume.flash_mut()
+        self.files.disk.fs.store.access.volume.flash_mut()
     }
 
     /// The volume it lies on.
     pub fn volume(&self) -> &V {
-        self.fs.store.access.volume.flash()
+        self.files.disk.store().access.volume.flash()
     }
 
     /// What was found to be wrong while opening, and mended.
     pub fn findings(&self) -> &[crate::Finding] {
-        &self.fs.findings
+        &self.files.disk.fs.findings
     }
 }

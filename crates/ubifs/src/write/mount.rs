@@ -14,22 +14,24 @@ use flysch_api::finding::Severity;
 use flysch_api::vfs::Error;
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::lpt::LptFormat;
-use flysch_wire::ubifs::{
-    Group, MASTER_LEB, MASTER_NODE_SIZE, Master, MasterFlags, NODE_ALIGNMENT, Node,
-    SUPERBLOCK_HMAC, SUPERBLOCK_LEB, SUPERBLOCK_NODE_SIZE, SuperblockFlags, align8,
-};
+use flysch_wire::ubifs::{MASTER_LEB, MasterFlags, SuperblockFlags, align8};
 
-use super::buffered::{Buffered, pad};
-use super::cache::Cache;
-use super::journal::Log;
+use super::buffered::Buffered;
+use super::journal::{Journal, Log};
+use super::master::MasterArea;
+use super::merge::IndexState;
+use super::numbers::Numbers;
+use super::orphans::Orphans;
+use super::recover::Recovery;
 use super::space::Space;
-use super::{GC, Stop, UbifsMut};
+use super::store::StoreMut;
+use super::tnc::leaf_cost;
 use crate::access::{Fault, Location, Scratch};
 use crate::auth::is_unsigned;
 use crate::lpt::Lpt;
 use crate::master::{bad_fields, content};
 use crate::open::{OpenError, Options, Ubifs};
-use crate::replay::{BudEnd, FoundLog};
+use crate::replay::{BudEnd, Seen};
 
 /// Why a file system could not be opened for writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,65 +67,41 @@ fn read_only<T>(why: impl Into<String>) -> Result<T, MountError> {
     Err(MountError::ReadOnly(why.into()))
 }
 
-/// How often a place is read to tell whether it reads the same each time.
-const LOOKS: usize = 4;
-/// How often without error correction, which would tell of cells that read as either.
-const LOOKS_UNCORRECTED: usize = 16;
-
-impl<V: VolumeMut> UbifsMut<V> {
-    /// Opens the file system on `volume` for reading and writing.
-    ///
-    /// After an unclean stop, recovery is written back first. A file system that grew with its
-    /// volume takes the new room.
-    ///
-    /// # Errors
-    /// [`MountError::ReadOnly`] for what can be read and not written: authenticated and encrypted
-    /// images, formats of the future, damage that cost something.
-    pub fn open(volume: V) -> Result<Self, MountError> {
-        Self::open_with(volume, &Options::default())
-    }
-
-    /// The same with options: an index that is trusted ([`IndexUse::Trust`](crate::IndexUse)) is
-    /// not read, so that opening takes no longer with many files than with none, as in Linux.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open); a damaged part of a trusted index is met later, by the operation
-    /// that needs it.
-    pub fn open_with(volume: V, options: &Options) -> Result<Self, MountError> {
+impl<V: VolumeMut> StoreMut<V> {
+    /// Opens for writing; see [`UbifsMut::open_with`](super::UbifsMut::open_with).
+    pub(super) fn open(volume: V, options: &Options) -> Result<Self, MountError> {
         let buffered = Buffered::new(volume, 8);
         let fs = Ubifs::open(buffered, options).map_err(MountError::Open)?;
         let mut this = Self::prepare(fs)?;
-        let unclean = this.master.flags.contains(MasterFlags::DIRTY);
-        let seen = core::mem::take(&mut this.fs.seen);
-        let Some(log) = seen.log else { return read_only("the log is lost") };
-        if let (Some(auth), Some(hasher)) = (&mut this.fs.store.auth, &log.hasher) {
+        let unclean = this.master.is_dirty();
+        let Seen { log, buds } = core::mem::take(&mut this.fs.seen);
+        let Some(log) = log else { return read_only("the log is lost") };
+        let store = &mut this.fs.store;
+        if let (Some(auth), Some(hasher)) = (&mut store.auth, &log.hasher) {
             auth.resume_log(hasher.clone());
         }
-        this.fs.store.access.volume.sequence =
-            this.fs.store.access.volume.sequence.max(seen.buds.sequence).max(log.sequence);
-        this.highest_inode = this.highest_inode.max(seen.buds.inode);
-        this.random = this.fs.store.access.volume.sequence
-            ^ u64::from_le_bytes(first_8(&this.fs.store.superblock.uuid));
-        this.account(&seen.buds.ends)?;
+        let sequence = store.access.volume.sequence.max(buds.sequence).max(log.sequence);
+        store.access.volume.sequence = sequence;
+        this.numbers.highest_inode = this.numbers.highest_inode.max(buds.inode);
+        this.numbers.random = sequence ^ u64::from_le_bytes(first_8(&store.superblock.uuid));
+        this.account(&buds.ends)?;
         this.believable()?;
         this.recover_master(unclean)?;
         let (lnum, end) = log.head;
-        this.log.head = (lnum, end.next_multiple_of(this.fs.store.unit()));
+        this.journal.log.head = (lnum, end.next_multiple_of(this.fs.store.unit()));
         this.take_over_signed()?;
         this.fix_up()?;
         if unclean {
-            this.recover(&seen.buds.ends, &log)?;
+            Recovery { disk: &mut this }.write_back(&buds.ends, &log)?;
         }
         // What could not be trusted is written anew, and what else was looked at is firm.
         this.fs.store.access.held.clear();
-        this.take_gc_leb();
+        this.space.take_gc_leb(this.master.node.gc_lnum);
         this.grow()?;
         if unclean {
-            this.finish_recovery()?;
+            Recovery { disk: &mut this }.finish()?;
         }
-        if this.gc_leb().is_none() {
-            this.make_gc_leb()?;
-        }
+        this.make_gc_leb()?;
         this.fs.store.keep_leaves();
         Ok(this)
     }
@@ -160,7 +138,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     fn prepare(mut fs: Ubifs<Buffered<V>>) -> Result<Self, MountError> {
         Self::refuse(&fs)?;
         let superblock = fs.store.superblock;
-        let (Some(chosen), Some(format)) = (fs.master.clone(), fs.lpt) else {
+        let (Some(chosen), Some(format)) = (fs.master.take(), fs.lpt) else {
             return read_only("the master node is lost");
         };
         let layout = &fs.store.layout;
@@ -185,26 +163,24 @@ impl<V: VolumeMut> UbifsMut<V> {
             .map_err(|fault: Fault| MountError::ReadOnly(format!("{}", Error::from(fault))))?;
         let space = Space::new(&superblock, &fs.store.layout.main, lpt.properties());
         fs.store.access.volume.sequence = chosen.sequence;
-        let master = chosen.master;
+        let mut node = chosen.master;
+        node.flags.0 &= !MasterFlags::RECOVERY.0;
         Ok(Self {
-            fs,
             space,
-            lpt,
-            master: Master {
-                flags: MasterFlags(master.flags.0 & !MasterFlags::RECOVERY.0),
-                ..master
+            journal: Journal {
+                log: Log::new(fs.store.layout.log.clone(), node.log_lnum),
+                buds: core::mem::take(&mut fs.buds),
             },
-            master_at: chosen.offset,
-            log: Log { tail: master.log_lnum, head: (master.log_lnum, 0), bud_bytes: 0 },
-            cache: Cache::default(),
-            orphans: Default::default(),
-            leaving: Default::default(),
-            index_head: (master.ihead_lnum, master.ihead_offs),
-            index_size: master.index_size,
-            index_growth: 0,
-            highest_inode: master.highest_inode,
-            cipher: None,
-            random: 0,
+            index: IndexState {
+                at: (node.ihead_lnum, node.ihead_offs),
+                size: node.index_size,
+                growth: 0,
+            },
+            lpt,
+            master: MasterArea { node, offset: chosen.offset },
+            orphans: Orphans::default(),
+            numbers: Numbers { highest_inode: node.highest_inode, random: 0 },
+            fs,
             changed: false,
             #[cfg(test)]
             only_gaps: false,
@@ -245,13 +221,12 @@ impl<V: VolumeMut> UbifsMut<V> {
                 leaves += 1;
             }
         }
-        self.index_growth = leaves * self.leaf_cost();
+        self.index.growth = leaves * leaf_cost(&self.fs.store.superblock);
         for at in gone {
             self.space.release(at);
         }
-        let buds: Vec<_> = self.fs.buds.iter().copied().zip(ends.iter().copied()).collect();
-        for (bud, end) in buds {
-            self.log.bud_bytes += u64::from(leb_size - bud.start);
+        for (bud, end) in self.journal.buds.iter().zip(ends) {
+            self.journal.log.bud_bytes += u64::from(leb_size - bud.start);
             self.space.change(bud.lnum, |leb| {
                 leb.taken = true;
                 leb.free = (leb_size - end.at).min(leb_size - leb.used);
@@ -265,11 +240,11 @@ impl<V: VolumeMut> UbifsMut<V> {
             }
             self.space.acquire(at);
         }
-        let (lnum, offset) = self.index_head;
+        let (lnum, offset) = self.index.at;
         let leb = self.space.leb(lnum);
         if !leb.index || leb.free != leb_size - offset {
             // Index writing goes on elsewhere.
-            self.index_head = (lnum, leb_size);
+            self.index.at = (lnum, leb_size);
         }
         self.changed = !self.fs.store.overlay.is_empty();
         Ok(())
@@ -277,10 +252,13 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Writes the master node anew if its two LEBs are not as they should be.
     pub(super) fn recover_master(&mut self, unclean: bool) -> Result<(), Error> {
-        let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.fs.store.unit());
-        let node = Location { lnum: MASTER_LEB, offset: self.master_at, length: size };
+        let store = &mut self.fs.store;
+        let (leb_size, unit) = (store.leb_size(), store.unit());
+        let size = MasterArea::size(store);
+        let (start, end) = (self.master.offset, self.master.offset + size);
+        let node = Location { lnum: MASTER_LEB, offset: start, length: size };
         let (mut first, mut second) = (Scratch::new(), Scratch::new());
-        let access = &self.fs.store.access;
+        let access = &store.access;
         let same = match (
             access.bytes(node, &mut first),
             access.bytes(Location { lnum: MASTER_LEB + 1, ..node }, &mut second),
@@ -288,44 +266,14 @@ impl<V: VolumeMut> UbifsMut<V> {
             (Ok(first), Ok(second)) => content(first) == content(second),
             _ => false,
         };
-        let end = self.master_at + size;
         let is_good = |lnum| {
-            self.fs.store.access.is_erased(lnum, end, self.fs.store.leb_size())
-                && self.is_firm(lnum, self.master_at, end + size)
+            access.is_erased(lnum, end, leb_size)
+                && access.is_firm(lnum, start..(end + size).min(leb_size), unit)
         };
         if !unclean && same && is_good(MASTER_LEB) && is_good(MASTER_LEB + 1) {
             return Ok(());
         }
-        let flags = MasterFlags(self.master.flags.0 | MasterFlags::RECOVERY.0);
-        let mut bytes = self.emit_master(Master { flags, ..self.master });
-        pad(&mut bytes, self.fs.store.unit() as usize);
-        self.fs.store.access.change_leb(MASTER_LEB, &bytes)?;
-        self.fs.store.access.change_leb(MASTER_LEB + 1, &bytes)?;
-        self.master_at = 0;
-        if let Some(chosen) = &mut self.fs.master {
-            (chosen.lnum, chosen.offset) = (MASTER_LEB, 0);
-        }
-        Ok(())
-    }
-
-    /// Whether a place reads the same each time, with hardly a bit to correct: a write that was cut
-    /// short, or not even begun as it seems, does not.
-    fn is_firm(&self, lnum: u32, start: u32, end: u32) -> bool {
-        let read = |bytes: &mut [u8]| self.volume().read(lnum, start, bytes);
-        let mut first = alloc::vec![0; (end.min(self.fs.store.leb_size()) - start) as usize];
-        let mut again = first.clone();
-        let Ok(corrected) = read(&mut first) else { return false };
-        let looks = match self.volume().point(lnum, start, 1) {
-            // Memory.
-            Some(_) => 1,
-            None if self.fs.store.unit() > NODE_ALIGNMENT => LOOKS,
-            None => LOOKS_UNCORRECTED,
-        };
-        let mut is_clean = corrected.bits == 0;
-        for _ in 1..looks {
-            is_clean &= read(&mut again).is_ok_and(|it| it.bits == 0) && first == again;
-        }
-        is_clean
+        self.master.rewrite(store)
     }
 
     /// Puts HMACs in the place of a signature: the master node first, whose hash the signed
@@ -338,149 +286,11 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.write_superblock()
     }
 
-    /// Writes back what an unclean stop left torn, as it was seen when it was read.
-    fn recover(&mut self, ends: &[BudEnd], log: &FoundLog) -> Result<(), Error> {
-        let buds = self.fs.buds.clone();
-        for (bud, end) in buds.iter().zip(ends) {
-            // A write cut short may look erased, or good this once: it is written anew.
-            if end.is_torn || end.is_last {
-                let end = self.cut_leb(bud.lnum, end.at)?;
-                let free = self.fs.store.leb_size() - end;
-                self.space.change(bud.lnum, |leb| leb.free = free);
-            }
-        }
-        let (lnum, offset) = self.index_head;
-        if offset < self.fs.store.leb_size() {
-            self.cut_leb(lnum, offset)?;
-        }
-        let head = self.lpt.head();
-        if head.offset < self.fs.store.leb_size() {
-            self.cut_leb(head.lnum, head.offset)?;
-        }
-        let idle: Vec<u32> = self.lpt.idle_lebs().filter(|lnum| *lnum != head.lnum).collect();
-        for lnum in idle {
-            self.fs.store.access.clear_leb(lnum)?;
-        }
-        self.recover_log(log)
-    }
-
-    /// Keeps a LEB up to `end`, padded; tells where it ends then.
-    fn cut_leb(&mut self, lnum: u32, end: u32) -> Result<u32, Error> {
-        if end == 0 {
-            self.fs.store.access.clear_leb(lnum)?;
-            self.fs.store.access.map_leb(lnum)?;
-            return Ok(0);
-        }
-        let mut content = self.fs.store.access.whole_leb(lnum)?;
-        content.truncate(end as usize);
-        pad(&mut content, self.fs.store.unit() as usize);
-        self.fs.store.access.change_leb(lnum, &content)?;
-        Ok(content.len() as u32)
-    }
-
-    /// Writes the log into its first LEB: what a commit cut short began is not in the way then.
-    fn recover_log(&mut self, log: &FoundLog) -> Result<(), Error> {
-        let mut nodes = log.nodes.clone();
-        pad(&mut nodes, self.fs.store.unit() as usize);
-        let tail = self.log.tail;
-        let mut used = alloc::vec![tail];
-        if nodes.len() <= self.fs.store.leb_size() as usize {
-            self.fs.store.access.change_leb(tail, &nodes)?;
-            self.log.head = (tail, nodes.len() as u32);
-        } else {
-            // It stays as it is up to its last node.
-            let (lnum, _) = log.head;
-            self.log.head = (lnum, self.cut_leb(lnum, log.end)?);
-            while used.last() != Some(&lnum) {
-                used.push(self.next_log_leb(used[used.len() - 1]));
-            }
-        }
-        for lnum in self.fs.store.layout.log.clone() {
-            if !used.contains(&lnum) {
-                self.fs.store.access.clear_leb(lnum)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Commits what recovery found: sizes that follow the data, files deleted.
-    fn finish_recovery(&mut self) -> Result<(), Error> {
-        self.changed = true;
-        // No commit may come before the sizes are written: the journal may be longer than usual.
-        self.log.bud_bytes = 0;
-        for (inode, size) in core::mem::take(&mut self.fs.store.sizes) {
-            let mut record = self.load_any(inode)?;
-            record.node.size = size;
-            self.write_inode(&record)?;
-        }
-        self.empty_lebs_hold_nothing()?;
-        self.commit()
-    }
-
-    /// What a LEB that counts as empty holds was given up before the stop. UBI may still have it,
-    /// or what is left of it when the power went during its erase: a fastmap does not tell.
-    fn empty_lebs_hold_nothing(&mut self) -> Result<(), Error> {
-        let leb_size = self.fs.store.leb_size();
-        let is_empty = |lnum: u32, leb: &super::space::Leb| {
-            leb.free == leb_size && !leb.taken && lnum != self.index_head.0
-        };
-        let empty = self.space.lebs().filter(|(lnum, leb)| is_empty(*lnum, leb));
-        let empty = empty.map(|(lnum, _)| lnum);
-        for lnum in empty.collect::<Vec<u32>>() {
-            self.fs.store.access.clear_leb(lnum)?;
-        }
-        Ok(())
-    }
-
-    /// Takes the LEB that garbage collection starts with.
-    pub(super) fn take_gc_leb(&mut self) {
-        let known = self.master.gc_lnum;
-        let is_main = self.fs.store.layout.main.contains(&known);
-        let lnum = match is_main && self.space.leb(known).is_available() {
-            true => Some(known),
-            false => self.empty_leb(),
-        };
-        if let Some(lnum) = lnum {
-            let leb_size = self.fs.store.leb_size();
-            self.space.change(lnum, |leb| {
-                leb.free = leb_size;
-                leb.reserved = true;
-            });
-        }
-    }
-
-    /// Without any empty LEB: the contents of one go into the free end of another.
-    pub(super) fn make_gc_leb(&mut self) -> Result<(), Error> {
-        self.mark_dirty()?;
-        self.commit()?;
-        self.take_gc_leb();
-        if self.gc_leb().is_some() {
-            return Ok(());
-        }
-        let data = |leb: &super::space::Leb| !leb.index && !leb.taken;
-        let roomy = self.space.lebs().filter(|(_, leb)| data(leb)).max_by_key(|it| it.1.free);
-        let Some((lnum, free)) = roomy.map(|(lnum, leb)| (lnum, leb.free)) else {
-            return Err(Error::NoSpace);
-        };
-        let small = self.space.lebs().filter(|(other, leb)| data(leb) && *other != lnum);
-        let victim = small.min_by_key(|(_, leb)| leb.used).map(|(lnum, leb)| (lnum, leb.used));
-        let Some((victim, used)) = victim else { return Err(Error::NoSpace) };
-        if used > free {
-            return Err(Error::NoSpace);
-        }
-        let offset = self.fs.store.leb_size() - free;
-        let moved = self.switch_head(GC, lnum, offset).and_then(|()| self.empty(victim));
-        match moved {
-            Ok(()) => Ok(()),
-            Err(Stop::Error(error)) => Err(error),
-            Err(Stop::Commit | Stop::Full) => Err(Error::NoSpace),
-        }
-    }
-
     /// Takes LEBs that the volume has beyond those of the file system.
     fn grow(&mut self) -> Result<(), MountError> {
         let superblock = self.fs.store.superblock;
-        let lebs = self.volume().geometry().lebs.min(superblock.leb_count_max);
+        let lebs =
+            self.fs.store.access.volume.flash().geometry().lebs.min(superblock.leb_count_max);
         if lebs <= superblock.leb_count {
             return Ok(());
         }
@@ -496,7 +306,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.fs.lpt = Some(format);
         self.lpt.grow(format);
         self.space.grow(lebs - superblock.leb_count);
-        let mut master = self.master;
+        let mut master = self.master.node;
         master.leb_cnt = lebs;
         let grown = u64::from(lebs - superblock.leb_count);
         let unit = self.fs.store.unit();
@@ -504,22 +314,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         master.total_free += grown * u64::from(superblock.leb_size);
         master.total_dark += grown * u64::from(dark);
         master.empty_lebs += grown as u32;
-        self.write_master(master)?;
+        self.master.write(&mut self.fs.store, master)?;
         Ok(())
-    }
-
-    pub(super) fn write_superblock(&mut self) -> Result<(), Error> {
-        let mut bytes = alloc::vec![0; SUPERBLOCK_NODE_SIZE];
-        if let Some(hmac) = self.fs.store.auth.as_ref().and_then(|auth| auth.well_known()) {
-            self.fs.store.superblock.hmac_wkm = hmac.padded();
-        }
-        let node = Node::Superblock(self.fs.store.superblock);
-        node.emit(self.fs.store.access.next_sequence(), Group::None, &mut bytes);
-        if let Some(auth) = &self.fs.store.auth {
-            auth.sign(&mut bytes, SUPERBLOCK_HMAC.start);
-        }
-        pad(&mut bytes, self.fs.store.unit() as usize);
-        self.fs.store.access.change_leb(SUPERBLOCK_LEB, &bytes)
     }
 
     /// Rewrites LEBs whose erased ends were programmed with 0xFF by a simple flasher
@@ -529,13 +325,10 @@ impl<V: VolumeMut> UbifsMut<V> {
             return Ok(());
         }
         let leb_size = self.fs.store.leb_size();
-        let size = (MASTER_NODE_SIZE as u32).next_multiple_of(self.fs.store.unit());
+        let end = self.master.offset + MasterArea::size(&self.fs.store);
         let layout = self.fs.store.layout.clone();
-        let mut ends = alloc::vec![
-            (MASTER_LEB, self.master_at + size),
-            (MASTER_LEB + 1, self.master_at + size),
-        ];
-        let (log_lnum, log_offset) = self.log.head;
+        let mut ends = alloc::vec![(MASTER_LEB, end), (MASTER_LEB + 1, end)];
+        let (log_lnum, log_offset) = self.journal.log.head;
         let log_end = |lnum| if lnum == log_lnum { log_offset } else { 0 };
         ends.extend(layout.log.map(|lnum| (lnum, log_end(lnum))));
         ends.extend(self.lpt.written());

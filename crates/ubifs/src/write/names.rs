@@ -9,16 +9,14 @@ use flysch_wire::ubifs::{
     InodeFlags, InodeNode, Key, NAME_MAX, Node, SuperblockFlags, align8,
 };
 
+use super::UbifsMut;
 use super::budget::{INODE_COST, Need};
 use super::cache::Record;
 use super::inode::{kind, stamp};
+use super::operation::Operation;
 use super::sealed::CONTEXT_COST;
-use super::{BASE, UbifsMut};
 use crate::file::{entry_size, is_name, type_of};
 use crate::store::default_compression;
-
-/// Inode numbers from here on are not given out (`INUM_WATERMARK`).
-const INODE_WATERMARK: u64 = 0xffff_ff00;
 
 /// Whether a name can be given to a file.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
@@ -65,28 +63,19 @@ impl<V: VolumeMut> UbifsMut<V> {
         name: &'n [u8],
         (inode, file_type): (u32, u8),
     ) -> Node<'n> {
-        let key = Key::any_entry(kind, parent, self.fs.store.hash().hash(name));
-        let double = self.fs.store.superblock.flags.contains(SuperblockFlags::DOUBLE_HASH);
-        let cookie = if double { self.random() } else { 0 };
+        let key = Key::any_entry(kind, parent, self.files.disk.fs.store.hash().hash(name));
+        let double =
+            self.files.disk.fs.store.superblock.flags.contains(SuperblockFlags::DOUBLE_HASH);
+        let cookie = if double { self.files.disk.numbers.cookie() } else { 0 };
         Node::Entry(DirectoryEntry { kind, key, inode: inode.into(), file_type, cookie, name })
     }
 
     /// What a name leads to.
     pub(super) fn find_entry(&self, directory: u32, name: &[u8]) -> Result<Option<u32>, Error> {
-        match self.fs.store.find_name(EntryKind::Directory, directory, name)? {
+        match self.files.disk.fs.store.find_name(EntryKind::Directory, directory, name)? {
             Some((_, inode, _)) => crate::store::number(inode).map(Some),
             None => Ok(None),
         }
-    }
-
-    /// A number that no file has yet.
-    pub(super) fn new_number(&mut self) -> Result<u32, Error> {
-        let number = self.highest_inode + 1;
-        if number >= INODE_WATERMARK {
-            return Err(Error::NoSpace);
-        }
-        self.highest_inode = number;
-        Ok(number as u32)
     }
 
     /// A new file below `directory`; it has no name yet.
@@ -98,18 +87,18 @@ impl<V: VolumeMut> UbifsMut<V> {
     ) -> Result<Record, Error> {
         let mut device = [0; 4];
         let data = inline_data(file, &mut device)?;
-        let number = self.new_number()?;
+        let number = self.files.disk.numbers.inode()?;
         let mut inherited = InodeFlags::COMPRESS.0 | InodeFlags::SYNC.0;
         if file.kind == FileKind::Directory {
             inherited |= InodeFlags::DIRSYNC.0;
         }
         let compression = match file.kind {
-            FileKind::Regular => default_compression(&self.fs.store.superblock),
+            FileKind::Regular => default_compression(&self.files.disk.fs.store.superblock),
             _ => Compression::None,
         };
         let node = InodeNode {
             key: Key::inode_node(number),
-            creation_sequence: self.fs.store.access.volume.sequence + 1,
+            creation_sequence: self.files.disk.fs.store.access.volume.sequence + 1,
             size: match file.kind {
                 FileKind::Directory => INODE_NODE_SIZE as u64,
                 FileKind::Symlink => data.len() as u64,
@@ -139,8 +128,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         file: &NewFile<'_>,
         now: Timestamp,
     ) -> Result<Inode, Error> {
-        self.writable()?;
-        let mut parent = self.load_directory(directory)?;
+        self.files.disk.writable()?;
+        let mut parent = self.files.load_directory(directory)?;
         check_name(name)?;
         let name = &*self.new_name(&parent, name)?;
         if self.find_entry(parent.number(), name)?.is_some() {
@@ -149,7 +138,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let data = if file.kind == FileKind::Symlink { file.target.len() as u64 } else { 8 };
         let context = if parent.is_encrypted() { CONTEXT_COST } else { 0 };
         let bytes = entry_cost(name) + 2 * INODE_COST + data.next_multiple_of(8) + context;
-        self.claim(Need { bytes, leaves: if context == 0 { 2 } else { 4 } })?;
+        self.files.claim(Need { bytes, leaves: if context == 0 { 2 } else { 4 } })?;
         let mut record = self.new_record(&parent, file, now)?;
         let context = self.seal_new(&parent, &mut record, file)?;
         parent.node.size += entry_size(name);
@@ -159,7 +148,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(Inode(record.number().into()))
     }
 
-    /// Writes entry, inode and directory, and takes them into account.
+    /// Writes entry, inode and directory; before them what an encrypted file's context is.
     fn put_name(
         &mut self,
         parent: &Record,
@@ -168,28 +157,12 @@ impl<V: VolumeMut> UbifsMut<V> {
     ) -> Result<(), Error> {
         let to = (record.number(), file_type(kind(record)));
         let entry = self.entry(EntryKind::Directory, parent.number(), name, to);
-        let nodes = [entry, Node::Inode(record.node()), Node::Inode(parent.node())];
-        let places = match context {
-            None => self.journal(BASE, &nodes)?,
-            Some(value) => {
-                let [entry, record_node, parent] = nodes;
-                let of_context = self.context_entry(record, value);
-                let value_node = Node::Inode(value.node());
-                let nodes = [of_context, value_node, entry, record_node, parent];
-                let places = self.journal(BASE, &nodes)?;
-                self.context_written((record, value), &places)?;
-                places[2..].to_vec()
-            }
-        };
-        self.set_name(EntryKind::Directory, parent.number(), name, Some(places[0]))?;
-        self.written(record, places[1])?;
-        self.written(parent, places[2])?;
-        self.commit_if_due()
-    }
-
-    /// Commits when the journal is nearly full, so that no later operation has to wait in need.
-    pub(super) fn commit_if_due(&mut self) -> Result<(), Error> {
-        if self.wants_commit() { self.commit() } else { Ok(()) }
+        let mut operation = Operation::new();
+        if let Some(value) = context {
+            operation.entry(self.context_entry(record, value)).inode(value);
+        }
+        operation.entry(entry).inode(record).inode(parent);
+        self.perform(operation)
     }
 
     pub(super) fn add_link(
@@ -199,9 +172,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         name: &[u8],
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.writable()?;
-        let mut record = self.load(inode)?;
-        let mut parent = self.load_directory(directory)?;
+        self.files.disk.writable()?;
+        let mut record = self.files.load(inode)?;
+        let mut parent = self.files.load_directory(directory)?;
         check_name(name)?;
         match kind(&record) {
             Some(FileKind::Directory) => return Err(Error::IsDirectory),
@@ -215,7 +188,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             return Err(Error::Exists);
         }
         let bytes = entry_cost(name) + INODE_COST + record.cost();
-        self.claim(Need { bytes, leaves: 1 })?;
+        self.files.claim(Need { bytes, leaves: 1 })?;
         record.node.links += 1;
         record.node.changed = stamp(now);
         parent.node.size += entry_size(name);
@@ -229,23 +202,16 @@ impl<V: VolumeMut> UbifsMut<V> {
         let directory = kind_is_directory(node.mode);
         node.links = if directory { 0 } else { node.links.saturating_sub(1) };
         node.changed = stamp(now);
-        if node.links == 0 && self.orphans.len() >= self.orphans_max() {
+        if node.links == 0 && self.files.disk.has_orphans_enough() {
             return Err(Error::NoSpace);
         }
         Ok(())
     }
 
-    /// A file that was written without links: it waits to be forgotten.
-    pub(super) fn note_orphan(&mut self, record: &Record) {
-        if record.node.links == 0 {
-            self.orphans.insert(record.number(), self.master.commit);
-        }
-    }
-
     /// Whether a directory has no names.
     pub(super) fn check_empty(&self, record: &Record) -> Result<(), Error> {
         let mut any = false;
-        self.fs.store.names(EntryKind::Directory, record.number(), 0, &mut |_| {
+        self.files.disk.fs.store.names(EntryKind::Directory, record.number(), 0, &mut |_| {
             any = true;
             ControlFlow::Break(())
         })?;
@@ -258,36 +224,30 @@ impl<V: VolumeMut> UbifsMut<V> {
         name: &[u8],
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.writable()?;
-        let mut parent = self.load_directory(directory)?;
+        self.files.disk.writable()?;
+        let mut parent = self.files.load_directory(directory)?;
         if name.len() > NAME_MAX || !is_name(name) {
             return Err(Error::NotFound);
         }
         let name = &*self.old_name(&parent, name)?;
         let number = self.find_entry(parent.number(), name)?.ok_or(Error::NotFound)?;
-        let mut record = self.load(number.into())?;
+        let mut record = self.files.load(number.into())?;
         let directory = kind(&record) == Some(FileKind::Directory);
         if directory {
             self.check_empty(&record)?;
         }
         self.drop_link(&mut record, now)?;
-        let dead = self.dead_values(&record)?;
+        let dead = self.files.dead_values(&record)?;
         let values = dead.len() as u64 * INODE_COST;
         let bytes = entry_cost(name) + INODE_COST + record.cost() + values;
-        self.claim_for_removal(Need { bytes, leaves: 0 })?;
+        self.files.claim_for_removal(Need { bytes, leaves: 0 })?;
         parent.node.size = parent.node.size.saturating_sub(entry_size(name));
         parent.node.links = parent.node.links.saturating_sub(directory.into());
         (parent.node.modified, parent.node.changed) = (stamp(now), stamp(now));
         let entry = self.entry(EntryKind::Directory, parent.number(), name, (0, 0));
-        let mut nodes = alloc::vec![entry, Node::Inode(record.node())];
-        nodes.extend(dead.iter().map(|value| Node::Inode(value.node())));
-        nodes.push(Node::Inode(parent.node()));
-        let places = self.journal(BASE, &nodes)?;
-        self.set_name(EntryKind::Directory, parent.number(), name, None)?;
-        self.written(&record, places[1])?;
-        self.written(&parent, places[places.len() - 1])?;
-        self.note_orphan(&record);
-        self.commit_if_due()
+        let mut operation = Operation::new();
+        operation.entry(entry).unlinked(&record).dead(&dead).inode(&parent);
+        self.perform(operation)
     }
 }
 

@@ -13,20 +13,24 @@ use flysch_api::vfs::Error;
 use flysch_api::volume::{LebState, Volume, VolumeMut};
 use flysch_wire::ubifs::lpt::LebProperties;
 use flysch_wire::ubifs::{
-    DirectoryEntry, EntryKind, FIRST_INODE, Group, Header, InodeNode, Key, MASTER_LEB, Master,
-    MasterFlags, Node, NodeKind, ROOT_INODE, align8,
+    DirectoryEntry, EntryKind, FIRST_INODE, Group, Header, InodeNode, Key, Master, MasterFlags,
+    Node, NodeKind, ROOT_INODE, align8,
 };
 
 use super::buffered::{Buffered, pad};
-use super::cache::Cache;
+use super::files::Files;
 use super::gaps::fill;
-use super::journal::Log;
-use super::merge::{Entry, Writing};
+use super::journal::{Journal, Log};
+use super::master::MasterArea;
+use super::merge::IndexState;
+use super::numbers::Numbers;
+use super::orphans::Orphans;
 use super::space::Space;
+use super::store::StoreMut;
 use super::{MountError, UbifsMut};
 use crate::access::{Location, Scratch};
 use crate::lpt::Lpt;
-use crate::master::{Chosen, INODE_WATERMARK};
+use crate::master::INODE_WATERMARK;
 use crate::open::Ubifs;
 use crate::overlay::Overlay;
 use crate::replay::read_log;
@@ -81,84 +85,83 @@ impl<V: VolumeMut> UbifsMut<V> {
     ///
     /// # Errors
     /// [`MountError::Failed`]: the flash refuses, or there are not the empty LEBs for a new index.
-    pub(crate) fn rebase(mut fs: Ubifs<Buffered<V>>, state: &NewState) -> Result<Self, MountError> {
-        let compression = default_compression(&fs.store.superblock).code();
-        let is_impossible = fs.store.superblock.default_compression != compression;
-        fs.store.superblock.default_compression = compression;
-        let superblock = fs.store.superblock;
-        let Some(format) = fs.lpt else { return Err(Error::Invalid("no superblock").into()) };
-        fs.store.access.volume.unit = superblock.min_io_size;
-        let kept = kept_nodes(&state.kept);
-        let (sequence, held) = survey(&fs, state, &kept);
-        fs.store.access.volume.sequence = sequence;
-        let leb_size = superblock.leb_size;
-        let master = sane_master(&fs, state);
-        let known = fs.master.as_ref().map(|chosen| chosen.master.leb_cnt);
-        let grown = known.is_some_and(|lebs| lebs < superblock.leb_count);
-        let mut lpt = Lpt::new(format, superblock.min_io_size);
-        lpt.begin_behind(master.lpt_lnum);
-        let log_start = fs.store.layout.log.start;
-        let space = Space::new(&superblock, &fs.store.layout.main, &[]);
-        let master_at = fs.master.as_ref().map_or(0, |chosen| chosen.offset);
-        fs.master.get_or_insert(Chosen {
-            master,
-            lnum: MASTER_LEB,
-            offset: 0,
-            sequence,
-            proof: None,
-        });
-        fs.store.index = None;
-        fs.store.overlay = state.kept.clone();
-        fs.store.sizes = BTreeMap::new();
-        let index_head = (fs.store.layout.main.start, leb_size);
-        let mut this = Self {
-            fs,
-            space,
-            lpt,
-            master,
-            master_at,
-            log: Log { tail: log_start, head: (log_start, 0), bud_bytes: 0 },
-            cache: Cache::default(),
-            orphans: BTreeMap::new(),
-            leaving: BTreeSet::new(),
-            index_head,
-            index_size: 0,
-            index_growth: 0,
-            highest_inode: master.highest_inode,
-            cipher: None,
-            random: sequence,
-            changed: true,
-            #[cfg(test)]
-            only_gaps: false,
-        };
-        this.count(&kept, held)?;
-        this.find_log();
-        if grown || is_impossible {
-            // First of all: a master node may know of fewer LEBs, and not of more.
-            this.write_superblock()?;
-        }
-        this.recover_master(true)?;
-        this.take_gc_leb();
-        this.write_fresh(state)?;
-        this.commit()?;
-        this.clear_rest()?;
-        if this.gc_leb().is_none() {
-            this.make_gc_leb()?;
-        }
-        this.fix_up()?;
-        this.fs.store.access.held.clear();
-        Ok(this)
+    pub(crate) fn rebase(fs: Ubifs<Buffered<V>>, state: &NewState) -> Result<Self, MountError> {
+        Ok(Self { files: Files::new(rebase(fs, state)?) })
     }
+}
 
+fn rebase<V: VolumeMut>(
+    mut fs: Ubifs<Buffered<V>>,
+    state: &NewState,
+) -> Result<StoreMut<V>, MountError> {
+    let compression = default_compression(&fs.store.superblock).code();
+    let is_impossible = fs.store.superblock.default_compression != compression;
+    fs.store.superblock.default_compression = compression;
+    let superblock = fs.store.superblock;
+    let Some(format) = fs.lpt else { return Err(Error::Invalid("no superblock").into()) };
+    fs.store.access.volume.unit = superblock.min_io_size;
+    let kept = kept_nodes(&state.kept);
+    let (sequence, held) = survey(&fs, state, &kept);
+    fs.store.access.volume.sequence = sequence;
+    let node = sane_master(&fs, state);
+    let known = fs.master.as_ref().map(|chosen| chosen.master.leb_cnt);
+    let grown = known.is_some_and(|lebs| lebs < superblock.leb_count);
+    let mut lpt = Lpt::new(format, superblock.min_io_size);
+    lpt.begin_behind(node.lpt_lnum);
+    let offset = fs.master.take().map_or(0, |chosen| chosen.offset);
+    let (log, main) = (fs.store.layout.log.clone(), fs.store.layout.main.clone());
+    let log_start = log.start;
+    fs.store.index = None;
+    fs.store.overlay = state.kept.clone();
+    fs.store.sizes = BTreeMap::new();
+    let mut disk = StoreMut {
+        space: Space::new(&superblock, &main, &[]),
+        journal: Journal { log: Log::new(log, log_start), buds: core::mem::take(&mut fs.buds) },
+        index: IndexState { at: (main.start, superblock.leb_size), size: 0, growth: 0 },
+        lpt,
+        master: MasterArea { node, offset },
+        orphans: Orphans::default(),
+        numbers: Numbers { highest_inode: node.highest_inode, random: sequence },
+        fs,
+        changed: true,
+        #[cfg(test)]
+        only_gaps: false,
+    };
+    let mut rebase = Rebase { disk: &mut disk, fresh: None };
+    rebase.count(&kept, held)?;
+    rebase.find_log();
+    if grown || is_impossible {
+        // First of all: a master node may know of fewer LEBs, and not of more.
+        rebase.disk.write_superblock()?;
+    }
+    rebase.disk.recover_master(true)?;
+    rebase.disk.space.take_gc_leb(node.gc_lnum);
+    rebase.write_fresh(state)?;
+    rebase.disk.commit()?;
+    rebase.clear_rest()?;
+    disk.make_gc_leb()?;
+    disk.fix_up()?;
+    disk.fs.store.access.held.clear();
+    Ok(disk)
+}
+
+/// The new state on its way to the flash.
+struct Rebase<'d, V> {
+    disk: &'d mut StoreMut<V>,
+    /// The LEB that new nodes go to.
+    fresh: Option<Fresh>,
+}
+
+impl<V: VolumeMut> Rebase<'_, V> {
     /// Rewrites what must be, and counts what each LEB holds.
     fn count(
         &mut self,
         kept: &BTreeMap<u32, Vec<Extent>>,
         held: Vec<(Held, Vec<u8>)>,
     ) -> Result<(), Error> {
-        let (leb_size, unit) = (self.fs.store.leb_size(), self.fs.store.unit());
+        let (leb_size, unit) = (self.disk.fs.store.leb_size(), self.disk.fs.store.unit());
         let mut properties = Vec::with_capacity(held.len());
-        for (lnum, (held, content)) in (self.fs.store.layout.main.start..).zip(held) {
+        for (lnum, (held, content)) in (self.disk.fs.store.layout.main.start..).zip(held) {
             let used = kept.get(&lnum).map_or(0, |nodes| {
                 nodes.iter().fold(0_u32, |sum, node| sum.saturating_add(node.1 - node.0))
             });
@@ -168,46 +171,46 @@ impl<V: VolumeMut> UbifsMut<V> {
                 false => held.end.next_multiple_of(unit).min(leb_size),
             };
             if used > end {
-                let place = self.fs.store.access.place(lnum, 0);
+                let place = self.disk.fs.store.access.place(lnum, 0);
                 return Err(Error::Damaged { structure: "LEB: nodes lie in each other", place });
             }
             if held.rewrite && used > 0 {
-                self.fs.store.access.change_leb(lnum, &content)?;
+                self.disk.fs.store.access.change_leb(lnum, &content)?;
             }
             let index = held.index && used == 0;
             properties.push(LebProperties { free: leb_size - end, dirty: end - used, index });
         }
-        let superblock = self.fs.store.superblock;
-        self.space = Space::new(&superblock, &self.fs.store.layout.main, &properties);
-        for bud in self.fs.buds.clone() {
+        let superblock = self.disk.fs.store.superblock;
+        self.disk.space = Space::new(&superblock, &self.disk.fs.store.layout.main, &properties);
+        for bud in self.disk.journal.buds.clone() {
             // The old commit's journal until there is a new one.
-            self.space.change(bud.lnum, |leb| leb.taken = true);
+            self.disk.space.change(bud.lnum, |leb| leb.taken = true);
         }
         Ok(())
     }
 
     /// Goes on behind the old log if that can be followed.
     fn find_log(&mut self) {
-        let (tail, log) = (self.master.log_lnum, self.fs.store.layout.log.clone());
+        let (tail, log) = (self.disk.master.node.log_lnum, self.disk.fs.store.layout.log.clone());
         if log.contains(&tail)
-            && let Ok(found) = read_log(&self.fs.store, &self.master, &mut Vec::new())
+            && let Ok(found) =
+                read_log(&self.disk.fs.store, &self.disk.master.node, &mut Vec::new())
         {
             let (lnum, end) = found.head;
-            self.log.tail = tail;
-            self.log.head = (lnum, end.next_multiple_of(self.fs.store.unit()));
+            self.disk.journal.log.tail = tail;
+            self.disk.journal.log.head = (lnum, end.next_multiple_of(self.disk.fs.store.unit()));
         }
     }
 
     fn write_fresh(&mut self, state: &NewState) -> Result<(), Error> {
-        let mut fresh = None;
         for (inode, data) in &state.inodes {
             let node = Node::Inode(InodeNode { data, ..*inode });
-            self.put_fresh(&mut fresh, &node, (inode.key, None))?;
+            self.put_fresh(&node, (inode.key, None))?;
         }
         for new in &state.names {
-            let hash = self.fs.store.hash().hash(&new.name);
+            let hash = self.disk.fs.store.hash().hash(&new.name);
             let key = Key::any_entry(EntryKind::Directory, new.parent, hash);
-            let cookie = self.random();
+            let cookie = self.disk.numbers.cookie();
             let node = Node::Entry(DirectoryEntry {
                 kind: EntryKind::Directory,
                 key,
@@ -216,28 +219,23 @@ impl<V: VolumeMut> UbifsMut<V> {
                 cookie,
                 name: &new.name,
             });
-            self.put_fresh(&mut fresh, &node, (key, Some(new.name.clone())))?;
+            self.put_fresh(&node, (key, Some(new.name.clone())))?;
         }
-        self.finish_fresh(&mut fresh)
+        self.finish_fresh()
     }
 
-    fn put_fresh(
-        &mut self,
-        fresh: &mut Option<Fresh>,
-        node: &Node<'_>,
-        (key, name): (Key, FreshName),
-    ) -> Result<(), Error> {
+    fn put_fresh(&mut self, node: &Node<'_>, (key, name): (Key, FreshName)) -> Result<(), Error> {
         let length = node.size() as u32;
-        let room = self.fs.store.leb_size() - align8(length);
-        if fresh.as_ref().is_some_and(|fresh| fresh.bytes.len() as u32 > room) {
-            self.finish_fresh(fresh)?;
+        let room = self.disk.fs.store.leb_size() - align8(length);
+        if self.fresh.as_ref().is_some_and(|fresh| fresh.bytes.len() as u32 > room) {
+            self.finish_fresh()?;
         }
-        if fresh.is_none() {
-            let lnum = self.empty_leb().ok_or(Error::NoSpace)?;
-            *fresh = Some(Fresh { lnum, bytes: Vec::new(), nodes: Vec::new() });
+        if self.fresh.is_none() {
+            let lnum = self.disk.space.empty_leb().ok_or(Error::NoSpace)?;
+            self.fresh = Some(Fresh { lnum, bytes: Vec::new(), nodes: Vec::new() });
         }
-        let sequence = self.fs.store.access.next_sequence();
-        let fresh = fresh.as_mut().expect("made above");
+        let sequence = self.disk.fs.store.access.next_sequence();
+        let fresh = self.fresh.as_mut().expect("made above");
         let offset = fresh.bytes.len();
         fresh.bytes.resize(offset + align8(length) as usize, 0);
         node.emit(sequence, Group::None, &mut fresh.bytes[offset..]);
@@ -246,48 +244,31 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(())
     }
 
-    fn finish_fresh(&mut self, fresh: &mut Option<Fresh>) -> Result<(), Error> {
-        let Some(Fresh { lnum, mut bytes, nodes }) = fresh.take() else { return Ok(()) };
-        pad(&mut bytes, self.fs.store.unit() as usize);
-        self.fs.store.access.clear_leb(lnum)?;
-        self.fs.store.access.write_leb(lnum, 0, &bytes)?;
-        let free = self.fs.store.leb_size() - bytes.len() as u32;
-        self.space.change(lnum, |leb| leb.free = free);
+    fn finish_fresh(&mut self) -> Result<(), Error> {
+        let Some(Fresh { lnum, mut bytes, nodes }) = self.fresh.take() else { return Ok(()) };
+        pad(&mut bytes, self.disk.fs.store.unit() as usize);
+        self.disk.fs.store.access.clear_leb(lnum)?;
+        self.disk.fs.store.access.write_leb(lnum, 0, &bytes)?;
+        let free = self.disk.fs.store.leb_size() - bytes.len() as u32;
+        self.disk.space.change(lnum, |leb| leb.free = free);
         for (key, name, at) in nodes {
-            self.space.acquire(at);
+            self.disk.space.acquire(at);
             match name {
-                Some(name) => self.fs.store.overlay.set_name(key, &name, Some(at)),
-                None => self.fs.store.overlay.set(key, at),
+                Some(name) => self.disk.fs.store.overlay.set_name(key, &name, Some(at)),
+                None => self.disk.fs.store.overlay.set(key, at),
             }
         }
         Ok(())
     }
 
-    /// Writes an index over everything in the overlay; tells where its root is.
-    pub(super) fn write_whole_index(&mut self) -> Result<Location, Error> {
-        let overlay = &self.fs.store.overlay;
-        let nodes = overlay.nodes(Key::MIN, Key::MAX).map(|(key, at)| Entry { key, at });
-        let mut entries: Vec<Entry> = nodes.collect();
-        for key in overlay.name_keys() {
-            let places = overlay.names_of(key).iter().filter_map(|change| change.location);
-            entries.extend(places.map(|at| Entry { key, at }));
-        }
-        // Stable: names of one hash stay in the order that `settle_names` gave them.
-        entries.sort_by_key(|entry| entry.key);
-        let mut writing = Writing::new(self.index_head.1);
-        let root = self.write_top(&mut writing, 0, entries)?;
-        self.flush_index(&mut writing)?;
-        Ok(root)
-    }
-
     /// Unmaps what the old state had in the log, the orphan area and the tree of LEB properties.
     fn clear_rest(&mut self) -> Result<(), Error> {
-        let head = self.log.head.0;
-        let log = self.fs.store.layout.log.clone().filter(|lnum| *lnum != head);
-        let orphans = self.fs.store.layout.orphans.clone();
-        let rest: Vec<u32> = log.chain(orphans).chain(self.lpt.idle_lebs()).collect();
+        let head = self.disk.journal.log.head.0;
+        let log = self.disk.fs.store.layout.log.clone().filter(|lnum| *lnum != head);
+        let orphans = self.disk.fs.store.layout.orphans.clone();
+        let rest: Vec<u32> = log.chain(orphans).chain(self.disk.lpt.idle_lebs()).collect();
         for lnum in rest {
-            self.fs.store.access.clear_leb(lnum)?;
+            self.disk.fs.store.access.clear_leb(lnum)?;
         }
         Ok(())
     }

@@ -6,13 +6,14 @@ use core::ops::ControlFlow;
 
 use flysch_api::vfs::{DeviceNumber, Error, FileKind, Inode, NewFile, Rename, Timestamp};
 use flysch_api::volume::VolumeMut;
-use flysch_wire::ubifs::{EntryKind, InodeFlags, Node};
+use flysch_wire::ubifs::{EntryKind, InodeFlags};
 
+use super::UbifsMut;
 use super::budget::{INODE_COST, Need};
 use super::cache::Record;
 use super::inode::{kind, stamp};
 use super::names::{check_name, entry_cost, file_type};
-use super::{BASE, UbifsMut};
+use super::operation::Operation;
 use crate::file::entry_size;
 
 /// A name: directory and name in it.
@@ -41,6 +42,13 @@ impl Parents {
         }
     }
 
+    fn write<'o>(&'o self, operation: &mut Operation<'o>) {
+        operation.inode(&self.from);
+        if let Some(to) = &self.to {
+            operation.inode(to);
+        }
+    }
+
     fn touch(&mut self, now: Timestamp) {
         for record in core::iter::once(&mut self.from).chain(&mut self.to) {
             (record.node.modified, record.node.changed) = (stamp(now), stamp(now));
@@ -56,9 +64,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         how: Rename,
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.writable()?;
-        let old_parent = self.load_directory(from.0.0)?;
-        let new_parent = self.load_directory(to.0.0)?;
+        self.files.disk.writable()?;
+        let old_parent = self.files.load_directory(from.0.0)?;
+        let new_parent = self.files.load_directory(to.0.0)?;
         check_name(to.1)?;
         if !crate::file::is_name(from.1) {
             return Err(Error::NotFound);
@@ -66,10 +74,10 @@ impl<V: VolumeMut> UbifsMut<V> {
         let old_name = &*self.old_name(&old_parent, from.1)?;
         let new_name = &*self.new_name(&new_parent, to.1)?;
         let number = self.find_entry(old_parent.number(), old_name)?.ok_or(Error::NotFound)?;
-        let moved = self.load(number.into())?;
+        let moved = self.files.load(number.into())?;
         let replaced = match self.find_entry(new_parent.number(), new_name)? {
             Some(_) if how == Rename::Keep => return Err(Error::Exists),
-            Some(other) => Some(self.load(other.into())?),
+            Some(other) => Some(self.files.load(other.into())?),
             None if how == Rename::Exchange => return Err(Error::NotFound),
             None => None,
         };
@@ -108,11 +116,11 @@ impl<V: VolumeMut> UbifsMut<V> {
             if directory == target {
                 return Err(Error::Invalid("a directory cannot be moved below itself"));
             }
-            let is_last = self.load_any(directory).is_ok_and(|record| record.node.links <= 2);
+            let is_last = self.files.load_any(directory).is_ok_and(|record| record.node.links <= 2);
             if is_last || !seen.insert(directory) {
                 continue;
             }
-            self.fs.store.names(EntryKind::Directory, directory, 0, &mut |name| {
+            self.files.disk.fs.store.names(EntryKind::Directory, directory, 0, &mut |name| {
                 if let Ok(entry) = &name.entry
                     && crate::file::kind_of(entry.file_type) == Some(FileKind::Directory)
                 {
@@ -136,7 +144,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             + 2 * INODE_COST
             + moved.cost()
             + other.cost();
-        self.claim(Need { bytes, leaves: 0 })?;
+        self.files.claim(Need { bytes, leaves: 0 })?;
         let (old, new) = (parents.from.number(), parents.to_number());
         let is_directory = |record: &Record| kind(record) == Some(FileKind::Directory);
         match (is_directory(moved), is_directory(other)) {
@@ -155,18 +163,11 @@ impl<V: VolumeMut> UbifsMut<V> {
         let kind_of = |record: &Record| (record.number(), file_type(kind(record)));
         let here = self.entry(EntryKind::Directory, new, new_name, kind_of(&moved));
         let there = self.entry(EntryKind::Directory, old, old_name, kind_of(&other));
-        let mut nodes = alloc::vec![here, there];
-        nodes.push(Node::Inode(parents.from.node()));
-        nodes.extend(parents.to.as_ref().map(|to| Node::Inode(to.node())));
-        let places = self.journal(BASE, &nodes)?;
-        self.set_name(EntryKind::Directory, new, new_name, Some(places[0]))?;
-        self.set_name(EntryKind::Directory, old, old_name, Some(places[1]))?;
-        for (record, at) in core::iter::once(&parents.from).chain(&parents.to).zip(&places[2..]) {
-            self.written(record, *at)?;
-        }
-        self.keep(moved)?;
-        self.keep(other)?;
-        self.commit_if_due()
+        let mut operation = Operation::new();
+        operation.entry(here).entry(there);
+        parents.write(&mut operation);
+        operation.keep(moved).keep(other);
+        self.perform(operation)
     }
 
     fn replace(
@@ -182,13 +183,13 @@ impl<V: VolumeMut> UbifsMut<V> {
             self.drop_link(replaced, now)?;
         }
         let dead = match &replaced {
-            Some(replaced) => self.dead_values(replaced)?,
+            Some(replaced) => self.files.dead_values(replaced)?,
             None => Vec::new(),
         };
         let other = replaced.as_ref().map_or(0, Record::cost) + dead.len() as u64 * INODE_COST;
         let bytes =
             entry_cost(old_name) + entry_cost(new_name) + 3 * INODE_COST + moved.cost() + other;
-        self.claim(Need { bytes, leaves: if how == Rename::Whiteout { 2 } else { 1 } })?;
+        self.files.claim(Need { bytes, leaves: if how == Rename::Whiteout { 2 } else { 1 } })?;
         let (old, new) = (parents.from.number(), parents.to_number());
         parents.touch(now);
         moved.node.changed = stamp(now);
@@ -216,24 +217,18 @@ impl<V: VolumeMut> UbifsMut<V> {
         let here = self.entry(EntryKind::Directory, new, new_name, to);
         let left = whiteout.as_ref().map_or((0, 0), |it| (it.number(), file_type(kind(it))));
         let there = self.entry(EntryKind::Directory, old, old_name, left);
-        let mut records: Vec<&Record> = replaced.iter().collect();
-        records.extend(&whiteout);
-        records.push(&parents.from);
-        records.extend(&parents.to);
-        let mut nodes = alloc::vec![here, there];
-        nodes.extend(records.iter().map(|record| Node::Inode(record.node())));
-        nodes.extend(dead.iter().map(|value| Node::Inode(value.node())));
-        let places = self.journal(BASE, &nodes)?;
-        self.set_name(EntryKind::Directory, new, new_name, Some(places[0]))?;
-        let left = whiteout.is_some().then_some(places[1]);
-        self.set_name(EntryKind::Directory, old, old_name, left)?;
-        for (record, at) in records.into_iter().zip(&places[2..]) {
-            self.written(record, *at)?;
-            self.note_orphan(record);
+        let mut operation = Operation::new();
+        operation.entry(here).entry(there);
+        if let Some(replaced) = &replaced {
+            operation.unlinked(replaced);
         }
+        if let Some(whiteout) = &whiteout {
+            operation.inode(whiteout);
+        }
+        parents.write(&mut operation);
         // Nothing but a time of it changed: many a file is removed before that has to be written.
-        self.keep(moved)?;
-        self.commit_if_due()
+        operation.dead(&dead).keep(moved);
+        self.perform(operation)
     }
 
     /// Whether a file may be replaced by one that is a directory or is not.

@@ -4,19 +4,17 @@ use alloc::borrow::Cow;
 
 use flysch_api::vfs::{Error, FileKind, Inode, NewFile, Timestamp};
 use flysch_api::volume::VolumeMut;
-use flysch_wire::ubifs::{
-    BLOCK_SIZE, Data, EntryKind, InodeFlags, InodeNode, Key, Node, SuperblockFlags,
-};
+use flysch_wire::ubifs::{EntryKind, InodeFlags, InodeNode, Key, Node, SuperblockFlags};
 use sha2::{Digest, Sha256};
 
+use super::UbifsMut;
 use super::budget::{INODE_COST, Need};
 use super::cache::Record;
 use super::inode::{kind, stamp};
+use super::operation::Operation;
 use super::xattr::value_size;
-use super::{BASE, UbifsMut};
-use crate::crypt::{BLOCK, CONTEXT_NAME, Context, FileCipher, Policy, Use, encrypt_target};
+use crate::crypt::{CONTEXT_NAME, Context, Policy, Use, encrypt_target};
 use crate::file::entry_size;
-use crate::sealed::Block;
 
 /// Most bytes that a context adds to what an operation writes.
 pub(super) const CONTEXT_COST: u64 = 64 + INODE_COST + 40;
@@ -42,7 +40,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         if !parent.is_encrypted() {
             return Ok(Cow::Borrowed(name));
         }
-        let names = self.fs.names_of(parent.number())?;
+        let names = self.files.disk.fs.names_of(parent.number())?;
         names.stored(name).map(Cow::Owned).ok_or(Error::NameTooLong)
     }
 
@@ -56,7 +54,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         if !parent.is_encrypted() {
             return Ok(Cow::Borrowed(name));
         }
-        let stored = self.fs.stored_name(parent.number(), name)?;
+        let stored = self.files.disk.fs.stored_name(parent.number(), name)?;
         stored.map(Cow::Owned).ok_or(Error::NotFound)
     }
 
@@ -65,7 +63,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         if !parent.is_encrypted() || !is_sealable(kind(record)) {
             return Ok(());
         }
-        let store = &self.fs.store;
+        let store = &self.files.disk.fs.store;
         let wanted = store.context(parent.number())?.policy;
         let fits = record.is_encrypted() && store.context(record.number())?.policy == wanted;
         if fits { Ok(()) } else { Err(Error::CrossDevice) }
@@ -81,9 +79,9 @@ impl<V: VolumeMut> UbifsMut<V> {
         if !parent.is_encrypted() || !is_sealable(kind(record)) {
             return Ok(None);
         }
-        let policy = self.fs.store.context(parent.number())?.policy;
+        let policy = self.files.disk.fs.store.context(parent.number())?.policy;
         let context = self.new_context(policy)?;
-        let masters = self.fs.keys.as_ref().map_or(&[][..], |keys| &keys.masters);
+        let masters = self.files.disk.fs.keys.as_ref().map_or(&[][..], |keys| &keys.masters);
         let cipher = context.cipher(masters, Use::Names)?;
         if file.kind == FileKind::Symlink {
             let target = encrypt_target(&policy, &cipher, file.target);
@@ -96,13 +94,13 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// A context with a number that no other file has.
     fn new_context(&self, policy: Policy) -> Result<Context, Error> {
         const NO_ENTROPY: &str = "new encrypted files without random bytes for their numbers";
-        let entropy = self.fs.keys.as_ref().and_then(|keys| keys.entropy);
+        let entropy = self.files.disk.fs.keys.as_ref().and_then(|keys| keys.entropy);
         let entropy = entropy.ok_or(Error::Unsupported(NO_ENTROPY))?;
         let mut hasher = Sha256::new();
         hasher.update(entropy);
-        hasher.update(self.fs.store.superblock.uuid);
-        hasher.update(self.highest_inode.to_le_bytes());
-        hasher.update(self.fs.store.access.volume.sequence.to_le_bytes());
+        hasher.update(self.files.disk.fs.store.superblock.uuid);
+        hasher.update(self.files.disk.numbers.highest_inode.to_le_bytes());
+        hasher.update(self.files.disk.fs.store.access.volume.sequence.to_le_bytes());
         let hash = hasher.finalize();
         Ok(Context { policy, nonce: core::array::from_fn(|at| hash[at]) })
     }
@@ -115,10 +113,10 @@ impl<V: VolumeMut> UbifsMut<V> {
         node.xattr_count += 1;
         node.xattr_size += entry_size(CONTEXT_NAME) as u32 + value_size(value.len());
         node.xattr_names += CONTEXT_NAME.len() as u32;
-        let number = self.new_number()?;
+        let number = self.files.disk.numbers.inode()?;
         Ok(Record::new(&InodeNode {
             key: Key::inode_node(number),
-            creation_sequence: self.fs.store.access.volume.sequence + 1,
+            creation_sequence: self.files.disk.fs.store.access.volume.sequence + 1,
             size: value.len() as u64,
             links: 1,
             mode: 0o100_777,
@@ -137,46 +135,6 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.entry(EntryKind::Xattr, host.number(), CONTEXT_NAME, (value.number(), 0))
     }
 
-    /// Takes a context that was written into account.
-    pub(super) fn context_written(
-        &mut self,
-        (host, value): (&Record, &Record),
-        places: &[crate::access::Location],
-    ) -> Result<(), Error> {
-        self.set_name(EntryKind::Xattr, host.number(), CONTEXT_NAME, Some(places[0]))?;
-        self.written(value, places[1])
-    }
-
-    /// What encrypts a file's content; none if it is not encrypted.
-    pub(super) fn content_cipher(&mut self, record: &Record) -> Result<Option<&FileCipher>, Error> {
-        if !record.is_encrypted() {
-            return Ok(None);
-        }
-        let number = record.number();
-        if self.cipher.as_ref().is_none_or(|(of, _)| *of != number) {
-            self.cipher = Some((number, self.fs.cipher(number, Use::Contents)?));
-        }
-        Ok(self.cipher.as_ref().map(|(_, cipher)| cipher))
-    }
-
-    /// Encrypts a block that is about to be written, into `room`.
-    pub(super) fn seal_block<'b>(
-        &mut self,
-        record: &Record,
-        data: Data<'_>,
-        room: &'b mut Block,
-    ) -> Result<Data<'b>, Error> {
-        let plain = data.data.len();
-        let sealed = &mut room[..plain.next_multiple_of(BLOCK)];
-        sealed[..plain].copy_from_slice(data.data);
-        sealed[plain..].fill(0);
-        let cipher = self.content_cipher(record)?.ok_or(Error::Encrypted)?;
-        cipher.encrypt(data.key.value().into(), sealed);
-        debug_assert!(plain <= BLOCK_SIZE as usize);
-        let Data { key, size, compression, .. } = data;
-        Ok(Data { key, size, compression, plain_size: plain as u16, data: sealed })
-    }
-
     /// Encrypts what will be below an empty directory (`FS_IOC_SET_ENCRYPTION_POLICY`).
     ///
     /// # Errors
@@ -189,31 +147,29 @@ impl<V: VolumeMut> UbifsMut<V> {
         policy: &Policy,
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.writable()?;
-        let mut host = self.load_directory(directory.0)?;
+        self.files.disk.writable()?;
+        let mut host = self.files.load_directory(directory.0)?;
         if host.is_encrypted() {
             return Err(Error::Exists);
         }
         self.check_empty(&host)?;
-        if self.fs.store.superblock.format_version < 5 {
+        if self.files.disk.fs.store.superblock.format_version < 5 {
             return Err(Error::Unsupported("encryption in format version 4"));
         }
         let context = self.new_context(*policy)?;
-        let masters = self.fs.keys.as_ref().map_or(&[][..], |keys| &keys.masters);
+        let masters = self.files.disk.fs.keys.as_ref().map_or(&[][..], |keys| &keys.masters);
         context.cipher(masters, Use::Names)?;
-        self.claim(Need { bytes: CONTEXT_COST + host.cost(), leaves: 2 })?;
-        let flags = &mut self.fs.store.superblock.flags;
+        self.files.claim(Need { bytes: CONTEXT_COST + host.cost(), leaves: 2 })?;
+        let flags = &mut self.files.disk.fs.store.superblock.flags;
         if !flags.contains(SuperblockFlags::ENCRYPTION) {
             flags.0 |= SuperblockFlags::ENCRYPTION.0;
-            self.write_superblock()?;
+            self.files.disk.write_superblock()?;
         }
         host.node.changed = stamp(now);
         let value = self.add_context(&mut host, &context)?;
         let entry = self.context_entry(&host, &value);
-        let nodes = [entry, Node::Inode(value.node()), Node::Inode(host.node())];
-        let places = self.journal(BASE, &nodes)?;
-        self.context_written((&host, &value), &places)?;
-        self.written(&host, places[2])?;
-        self.commit_if_due()
+        let mut operation = Operation::new();
+        operation.entry(entry).inode(&value).inode(&host);
+        self.perform(operation)
     }
 }

@@ -1,5 +1,6 @@
 //! What every LEB of the main area holds, and what is left.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::Range;
 
@@ -48,6 +49,8 @@ pub(super) struct Space {
     first: u32,
     lebs: Vec<Leb>,
     sums: Sums,
+    /// LEBs that the commit under way gave up; unmapped when it is over.
+    leaving: BTreeSet<u32>,
     /// What the flash says contradicts itself; see [`Space::is_astray`].
     astray: bool,
 }
@@ -75,7 +78,8 @@ impl Space {
         let lebs: Vec<Leb> = lebs.iter().map(leb).collect();
         let min_io = superblock.min_io_size;
         let (first, sums) = (main.start, Sums::default());
-        let mut space = Self { leb_size, min_io, first, lebs, sums, astray: false };
+        let (leaving, astray) = (BTreeSet::new(), false);
+        let mut space = Self { leb_size, min_io, first, lebs, sums, leaving, astray };
         space.sums = space.lebs.iter().fold(Sums::default(), |sums, leb| space.add(sums, leb));
         space
     }
@@ -168,6 +172,124 @@ impl Space {
         self.lebs.len() as u64
     }
 
+    /// Data LEBs with these properties.
+    fn data_lebs(&self, is: impl Fn(&Leb) -> bool) -> impl Iterator<Item = (u32, &Leb)> {
+        self.lebs().filter(move |(_, leb)| !leb.index && is(leb))
+    }
+
+    /// A LEB with nothing in use. What is in it is given up.
+    pub(super) fn empty_leb(&mut self) -> Option<u32> {
+        let leb_size = self.leb_size;
+        let (lnum, _) = self
+            .lebs()
+            .filter(|(lnum, leb)| leb.is_available() && !self.leaving.contains(lnum))
+            .max_by_key(|(_, leb)| leb.free == leb_size)?;
+        self.change(lnum, |leb| leb.free = leb_size);
+        Some(lnum)
+    }
+
+    /// The LEB in use with the least room at its end of those that take `length` bytes more, and
+    /// where that room begins.
+    pub(super) fn partial(&self, length: u32) -> Option<(u32, u32)> {
+        let fits = |leb: &Leb| leb.free >= length && leb.used > 0 && !leb.taken && !leb.reserved;
+        let (lnum, leb) = self.data_lebs(fits).min_by_key(|(_, leb)| leb.free)?;
+        Some((lnum, self.leb_size - leb.free))
+    }
+
+    /// LEBs that can be collected, and of which at least `least` bytes are not in use.
+    fn loose(&self, least: u32) -> impl Iterator<Item = (u32, &Leb)> {
+        let leb_size = self.leb_size;
+        self.data_lebs(move |leb| {
+            !leb.taken && !leb.reserved && leb.used > 0 && leb_size - leb.used >= least
+        })
+    }
+
+    /// Bytes that collecting sets free: those not in use, of LEBs with at least `least` of them.
+    pub(super) fn loose_bytes(&self, least: u32) -> u64 {
+        self.loose(least).map(|(_, leb)| u64::from(self.leb_size - leb.used)).sum()
+    }
+
+    /// The LEB to collect: the one with the least in it, if at least `least` bytes of it are not in
+    /// use.
+    pub(super) fn victim(&self, least: u32) -> Option<u32> {
+        self.loose(least).min_by_key(|(_, leb)| leb.used).map(|(lnum, _)| lnum)
+    }
+
+    /// Without any empty LEB: the one whose contents fit into the free end of another, and that
+    /// other with where its end begins.
+    pub(super) fn squeeze(&self) -> Option<(u32, (u32, u32))> {
+        let (lnum, roomy) = self.data_lebs(|leb| !leb.taken).max_by_key(|it| it.1.free)?;
+        let others = self.data_lebs(|leb| !leb.taken).filter(|(other, _)| *other != lnum);
+        let (victim, leb) = others.min_by_key(|(_, leb)| leb.used)?;
+        (leb.used <= roomy.free).then_some((victim, (lnum, self.leb_size - roomy.free)))
+    }
+
+    /// The LEB reserved for garbage collection.
+    pub(super) fn gc_leb(&self) -> Option<u32> {
+        self.lebs().find(|(_, leb)| leb.reserved).map(|(lnum, _)| lnum)
+    }
+
+    /// Reserves a LEB for garbage collection: the one the master node knows, if that can be.
+    pub(super) fn take_gc_leb(&mut self, known: u32) {
+        let lnum = match self.leb(known).is_available() {
+            true => Some(known),
+            false => self.empty_leb(),
+        };
+        let leb_size = self.leb_size;
+        if let Some(lnum) = lnum {
+            self.change(lnum, |leb| {
+                leb.free = leb_size;
+                leb.reserved = true;
+            });
+        }
+    }
+
+    /// Data LEBs that hold nothing in use and are not erased.
+    pub(super) fn idle(&self) -> Vec<u32> {
+        let idle = |leb: &Leb| leb.is_available() && leb.free < self.leb_size;
+        self.data_lebs(idle).map(|(lnum, _)| lnum).collect()
+    }
+
+    /// LEBs that count as erased and that nobody writes to; `head` is the index's.
+    pub(super) fn erased_lebs(&self, head: u32) -> Vec<u32> {
+        let is_erased = |leb: &Leb| leb.free == self.leb_size && !leb.taken;
+        let lebs = self.lebs().filter(|(lnum, leb)| is_erased(leb) && *lnum != head);
+        lebs.map(|(lnum, _)| lnum).collect()
+    }
+
+    /// A LEB is erased.
+    pub(super) fn erased(&mut self, lnum: u32) {
+        let leb_size = self.leb_size;
+        self.change(lnum, |leb| leb.free = leb_size);
+    }
+
+    /// Index LEBs that only the old index uses are empty from the new one on; `head` is being
+    /// written.
+    pub(super) fn leave_index_lebs(&mut self, head: u32) {
+        let idle = |(lnum, leb): &(u32, &Leb)| leb.index && leb.used == 0 && *lnum != head;
+        let idle: Vec<u32> = self.lebs().filter(idle).map(|(lnum, _)| lnum).collect();
+        let leb_size = self.leb_size;
+        for lnum in idle {
+            self.change(lnum, |leb| {
+                leb.index = false;
+                leb.free = leb_size;
+            });
+            self.leaving.insert(lnum);
+        }
+    }
+
+    /// The LEBs that the commit gave up: it is over.
+    pub(super) fn left(&mut self) -> BTreeSet<u32> {
+        core::mem::take(&mut self.leaving)
+    }
+
+    /// The first LEBs with room for data, `most` of them: what a tree of LEB properties is asked
+    /// for first (`lsave`).
+    pub(super) fn interesting(&self, most: usize) -> Vec<u32> {
+        let lebs = self.data_lebs(|leb| leb.used < self.leb_size);
+        lebs.map(|(lnum, _)| lnum).take(most).collect()
+    }
+
     /// As the tree of LEB properties has it.
     pub(super) fn properties(&self) -> Vec<LebProperties> {
         let properties = |leb: &Leb| LebProperties {
@@ -188,3 +310,6 @@ impl Space {
         master.idx_lebs = self.sums.idx_lebs as u32;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,26 +4,40 @@ use alloc::vec::Vec;
 use core::ops::ControlFlow;
 
 use flysch_api::vfs::Error;
-use flysch_api::volume::VolumeMut;
-use flysch_wire::ubifs::{EntryKind, Key, align8};
+use flysch_api::volume::{Volume, VolumeMut};
+use flysch_wire::ubifs::{EntryKind, Key, Superblock, align8};
 
-use super::UbifsMut;
+use super::buffered::Buffered;
+use super::space::Space;
 use crate::access::Location;
+use crate::store::Store;
 
-impl<V: VolumeMut> UbifsMut<V> {
-    /// Worst case of what one more leaf adds to the index: a node of its own.
-    pub(super) fn leaf_cost(&self) -> u64 {
-        u64::from(align8(self.fs.store.superblock.index_node_max() as u32))
+/// Worst case of what one more leaf adds to the index: a node of its own.
+pub(super) fn leaf_cost(superblock: &Superblock) -> u64 {
+    u64::from(align8(superblock.index_node_max() as u32))
+}
+
+/// The overlay, the LEBs that changes of it count on, and the bytes they may add to the index.
+#[derive(Debug)]
+pub(super) struct Tnc<'s, V> {
+    pub(super) store: &'s mut Store<Buffered<V>>,
+    pub(super) space: &'s mut Space,
+    pub(super) growth: &'s mut u64,
+}
+
+impl<V: VolumeMut> Tnc<'_, V> {
+    fn grow(&mut self) {
+        *self.growth += leaf_cost(&self.store.superblock);
     }
 
     /// The node of an inode or data key lies at `at` now.
     pub(super) fn set(&mut self, key: Key, at: Location) -> Result<(), Error> {
-        match self.fs.store.find(key)? {
+        match self.store.find(key)? {
             Some(old) => self.space.release(old),
-            None => self.index_growth += self.leaf_cost(),
+            None => self.grow(),
         }
         self.space.acquire(at);
-        self.fs.store.overlay.set(key, at);
+        self.store.overlay.set(key, at);
         Ok(())
     }
 
@@ -35,27 +49,27 @@ impl<V: VolumeMut> UbifsMut<V> {
         name: &[u8],
         at: Option<Location>,
     ) -> Result<(), Error> {
-        let old = self.fs.store.find_name(kind, parent, name)?.map(|found| found.0);
+        let old = self.store.find_name(kind, parent, name)?.map(|found| found.0);
         match old {
             Some(old) => self.space.release(old),
-            None => self.index_growth += self.leaf_cost(),
+            None => self.grow(),
         }
         if let Some(at) = at {
             self.space.acquire(at);
         }
-        let key = Key::any_entry(kind, parent, self.fs.store.hash().hash(name));
-        self.fs.store.overlay.move_name(key, name, old, at);
+        let key = Key::any_entry(kind, parent, self.store.hash().hash(name));
+        self.store.overlay.move_name(key, name, old, at);
         Ok(())
     }
 
     /// Nothing from `first` to `last` is there any more.
     pub(super) fn remove_range(&mut self, first: Key, last: Key) -> Result<(), Error> {
         let mut found = Vec::new();
-        self.fs.store.nodes(first, last, &mut |_, at| {
+        self.store.nodes(first, last, &mut |_, at| {
             found.push(at);
             ControlFlow::Continue(())
         })?;
-        self.fs.store.names_between(first, last, &mut |name| {
+        self.store.names_between(first, last, &mut |name| {
             found.push(name.at);
             ControlFlow::Continue(())
         })?;
@@ -63,7 +77,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             self.space.release(at);
         }
         let committed = self.has_committed(first, last);
-        let overlay = &mut self.fs.store.overlay;
+        let overlay = &mut self.store.overlay;
         overlay.drop_changes(first, last);
         if committed {
             overlay.mask(first, last);
@@ -74,7 +88,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// Whether the committed index still speaks for a key from `first` to `last`.
     fn has_committed(&self, first: Key, last: Key) -> bool {
         let mut any = false;
-        let store = &self.fs.store;
+        let store = &*self.store;
         let walked = store.committed((first, last), &mut |_, _| {
             any = true;
             ControlFlow::Break(())
@@ -84,16 +98,18 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     /// Deletes an inode with everything that hangs on it.
     pub(super) fn remove_inode(&mut self, inode: u32) -> Result<(), Error> {
-        for value in self.xattr_inodes(inode)? {
+        for value in self.store.xattr_inodes(inode)? {
             self.remove_range(Key::inode_node(value), Key::last_of(value))?;
         }
         self.remove_range(Key::inode_node(inode), Key::last_of(inode))
     }
+}
 
+impl<V: Volume> Store<V> {
     /// The inodes that hold the values of a file's extended attributes.
     pub(super) fn xattr_inodes(&self, inode: u32) -> Result<Vec<u32>, Error> {
         let mut values = Vec::new();
-        self.fs.store.names(EntryKind::Xattr, inode, 0, &mut |name| {
+        self.names(EntryKind::Xattr, inode, 0, &mut |name| {
             values.extend(name.entry.ok().and_then(|entry| u32::try_from(entry.inode).ok()));
             ControlFlow::Continue(())
         })?;

@@ -4,14 +4,14 @@ use flysch_api::vfs::{Error, Timestamp, XattrChange};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{
     Compression, EntryKind, INLINE_DATA_MAX, INODE_NODE_SIZE, InodeFlags, InodeNode, Key, NAME_MAX,
-    Node,
 };
 
+use super::UbifsMut;
 use super::budget::{INODE_COST, Need};
 use super::cache::Record;
 use super::inode::stamp;
 use super::names::entry_cost;
-use super::{BASE, UbifsMut};
+use super::operation::Operation;
 use crate::file::entry_size;
 
 /// Longest list of names a file may have (`XATTR_LIST_MAX`).
@@ -42,12 +42,12 @@ impl<V: VolumeMut> UbifsMut<V> {
         change: XattrChange<'_>,
         now: Timestamp,
     ) -> Result<(), Error> {
-        self.writable()?;
-        let mut host = self.load(number)?;
+        self.files.disk.writable()?;
+        let mut host = self.files.load(number)?;
         check_attribute(name)?;
-        let found = self.fs.store.find_name(EntryKind::Xattr, host.number(), name)?;
+        let found = self.files.disk.fs.store.find_name(EntryKind::Xattr, host.number(), name)?;
         let old = match found {
-            Some((_, inode, _)) => Some(self.load_any(crate::store::number(inode)?)?),
+            Some((_, inode, _)) => Some(self.files.load_any(crate::store::number(inode)?)?),
             None => None,
         };
         host.node.changed = stamp(now);
@@ -79,8 +79,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         now: Timestamp,
     ) -> Result<(), Error> {
         Self::check_value(value)?;
-        let most =
-            (self.fs.store.leb_size() as usize / 2 / INODE_NODE_SIZE).min(usize::from(u16::MAX));
+        let most = (self.files.disk.store().leb_size() as usize / 2 / INODE_NODE_SIZE)
+            .min(usize::from(u16::MAX));
         let node = &mut host.node;
         let names = u64::from(node.xattr_names) + u64::from(node.xattr_count) + name.len() as u64;
         if node.xattr_count as usize >= most || names + 1 > LIST_MAX {
@@ -90,12 +90,12 @@ impl<V: VolumeMut> UbifsMut<V> {
         node.xattr_size += entry_size(name) as u32 + value_size(value.len());
         node.xattr_names += name.len() as u32;
         let bytes = entry_cost(name) + INODE_COST + value.len() as u64 + 8 + host.cost();
-        self.claim(Need { bytes, leaves: 2 })?;
-        let number = self.new_number()?;
+        self.files.claim(Need { bytes, leaves: 2 })?;
+        let number = self.files.disk.numbers.inode()?;
         let sync = host.node.flags.0 & InodeFlags::SYNC.0;
         let inode = Record::new(&InodeNode {
             key: Key::inode_node(number),
-            creation_sequence: self.fs.store.access.volume.sequence + 1,
+            creation_sequence: self.files.disk.fs.store.access.volume.sequence + 1,
             size: value.len() as u64,
             accessed: stamp(now),
             changed: stamp(now),
@@ -112,12 +112,9 @@ impl<V: VolumeMut> UbifsMut<V> {
             data: value,
         });
         let entry = self.entry(EntryKind::Xattr, host.number(), name, (number, 0));
-        let nodes = [entry, Node::Inode(inode.node()), Node::Inode(host.node())];
-        let places = self.journal(BASE, &nodes)?;
-        self.set_name(EntryKind::Xattr, host.number(), name, Some(places[0]))?;
-        self.written(&inode, places[1])?;
-        self.written(&host, places[2])?;
-        self.commit_if_due()
+        let mut operation = Operation::new();
+        operation.entry(entry).inode(&inode).inode(&host);
+        self.perform(operation)
     }
 
     fn replace_xattr(
@@ -133,12 +130,10 @@ impl<V: VolumeMut> UbifsMut<V> {
         inode.data = value.into();
         inode.node.size = value.len() as u64;
         (inode.node.modified, inode.node.changed) = (stamp(now), stamp(now));
-        self.claim(Need { bytes: host.cost() + inode.cost(), leaves: 0 })?;
-        let nodes = [Node::Inode(host.node()), Node::Inode(inode.node())];
-        let places = self.journal(BASE, &nodes)?;
-        self.written(&host, places[0])?;
-        self.written(&inode, places[1])?;
-        self.commit_if_due()
+        self.files.claim(Need { bytes: host.cost() + inode.cost(), leaves: 0 })?;
+        let mut operation = Operation::new();
+        operation.inode(&host).inode(&inode);
+        self.perform(operation)
     }
 
     fn remove_xattr(
@@ -157,13 +152,10 @@ impl<V: VolumeMut> UbifsMut<V> {
         inode.data.clear();
         inode.node.size = 0;
         let bytes = entry_cost(name) + INODE_COST + host.cost();
-        self.claim_for_removal(Need { bytes, leaves: 0 })?;
+        self.files.claim_for_removal(Need { bytes, leaves: 0 })?;
         let entry = self.entry(EntryKind::Xattr, host.number(), name, (0, 0));
-        let nodes = [entry, Node::Inode(inode.node()), Node::Inode(host.node())];
-        let places = self.journal(BASE, &nodes)?;
-        self.set_name(EntryKind::Xattr, host.number(), name, None)?;
-        self.remove_inode(inode.number())?;
-        self.written(&host, places[2])?;
-        self.commit_if_due()
+        let mut operation = Operation::new();
+        operation.entry(entry).deleted(&inode).inode(&host);
+        self.perform(operation)
     }
 }

@@ -222,6 +222,8 @@ pub mod sanitize {
     pub const BLOCK_ERASE_LBA: u64 = 0x426B_4572;
     /// LBA 47:32 of overwrite: "OW"; the pattern is in LBA 31:0, the passes in COUNT 3:0.
     pub const OVERWRITE_LBA: u64 = 0x4F57 << 32;
+    /// COUNT of overwrite: each pass writes the inverted pattern of the one before.
+    pub const INVERT: u16 = 1 << 7;
     /// LBA of freeze lock: "FrLk".
     pub const FREEZE_LOCK_LBA: u64 = 0x4672_4C6B;
     /// COUNT of the answer: done without an error.

@@ -229,6 +229,8 @@ pub mod security {
     pub const FROZEN: u16 = 1 << 3;
     /// Too many attempts.
     pub const COUNT_EXPIRED: u16 = 1 << 4;
+    /// The level is Maximum: the master's password does not unlock.
+    pub const MAXIMUM: u16 = 1 << 8;
 }
 
 /// Low byte of word 255 that says that the high byte is a checksum.

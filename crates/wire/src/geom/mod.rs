@@ -8,6 +8,7 @@ pub mod cache;
 pub mod concat;
 pub mod ddf;
 pub mod disklabel;
+pub mod disklabel64;
 pub mod gpt;
 pub mod imsm;
 pub mod jmicron;

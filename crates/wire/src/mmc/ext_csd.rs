@@ -25,6 +25,8 @@ pub const FLUSH_CACHE: u8 = 32;
 pub const CACHE_CTRL: u8 = 33;
 /// POWER_OFF_NOTIFICATION.
 pub const POWER_OFF_NOTIFICATION: u8 = 34;
+/// EXT_PARTITIONS_ATTRIBUTE, two bytes: four bits for each general purpose partition.
+pub const EXT_PARTITIONS_ATTRIBUTE: u8 = 52;
 /// EXCEPTION_EVENTS_STATUS, two bytes.
 pub const EXCEPTION_STATUS: u8 = 54;
 /// EXCEPTION_EVENTS_CTRL, two bytes.
@@ -43,6 +45,8 @@ pub const GP_SIZE: u8 = 143;
 pub const PARTITION_SETTING_COMPLETED: u8 = 155;
 /// PARTITIONS_ATTRIBUTE.
 pub const PARTITIONS_ATTRIBUTE: u8 = 156;
+/// MAX_ENH_SIZE_MULT, three bytes: most that can be enhanced, in write protect groups.
+pub const MAX_ENHANCED_SIZE: u8 = 157;
 /// PARTITIONING_SUPPORT.
 pub const PARTITIONING_SUPPORT: u8 = 160;
 /// HPI_MGMT.
@@ -348,6 +352,12 @@ impl ExtCsd {
     /// Sectors of general purpose partition `n`, 0 to 3.
     pub fn gp_sectors(&self, n: usize) -> u64 {
         let mult = self.le24(usize::from(GP_SIZE) + 3 * (n & 3));
+        u64::from(mult) * u64::from(self.write_protect_group_sectors())
+    }
+
+    /// MAX_ENH_SIZE_MULT: sectors that can be enhanced, the user area and all partitions together.
+    pub fn enhanced_max_sectors(&self) -> u64 {
+        let mult = self.le24(MAX_ENHANCED_SIZE.into());
         u64::from(mult) * u64::from(self.write_protect_group_sectors())
     }
 

@@ -67,6 +67,9 @@ enum What {
     /// General purpose partitions: once and for ever.
     #[command(subcommand)]
     Gp(settings::General),
+    /// The enhanced part of the user area: once and for ever.
+    #[command(name = "enh_area", subcommand)]
+    EnhArea(settings::EnhancedArea),
     /// The replay protected memory.
     #[command(subcommand)]
     Rpmb(rpmb::Verb),
@@ -130,6 +133,7 @@ impl Session<'_> {
             What::Hwreset(verb) => self.hardware_reset(verb),
             What::Cache(verb) => self.cache(*verb),
             What::Gp(verb) => self.general(verb),
+            What::EnhArea(verb) => self.enhanced_area(verb),
             What::Rpmb(verb) => self.rpmb(verb),
             What::Sanitize(arguments) => self.sanitize(arguments),
             What::Erase(arguments) => self.erase(arguments),

@@ -1,8 +1,8 @@
-//! `flysch emmc bootpart`, `bootbus`, `bkops_en`, `bkops`, `hwreset`, `cache` and `gp`.
+//! `flysch emmc bootpart`, `bootbus`, `bkops_en`, `bkops`, `hwreset`, `cache`, `gp` and `enh_area`.
 
 use clap::{Subcommand, ValueEnum};
 use flysch_emmc::Operation;
-use flysch_wire::mmc::ext_csd;
+use flysch_wire::mmc::{ExtCsd, ext_csd};
 use serde_json::json;
 
 use super::Session;
@@ -120,8 +120,23 @@ pub(super) enum General {
     },
 }
 
-/// EXT_PARTITIONS_ATTRIBUTE, two bytes of two partitions each.
-const EXTENDED_ATTRIBUTE: u8 = 52;
+#[derive(Clone, Copy, Debug, Subcommand)]
+pub(super) enum EnhancedArea {
+    /// Make it, in force after the next power cycle.
+    Set {
+        /// Where it begins, KiB: a whole write protect group.
+        #[arg(value_name = "START-KIB")]
+        start: u64,
+        /// Its size, KiB: whole write protect groups.
+        #[arg(value_name = "LENGTH-KIB")]
+        length: u64,
+        /// More settings follow: partitioning is not completed yet.
+        #[arg(long = "continue", short = 'c')]
+        more: bool,
+        #[command(flatten)]
+        consent: Consent,
+    },
+}
 
 impl Session<'_> {
     pub(super) fn boot_part(&mut self, verb: &BootPart) -> Result<(), Failure> {
@@ -201,45 +216,99 @@ impl Session<'_> {
             let why = "a partition is enhanced or has an extended attribute, not both";
             return Err(Failure::usage(why));
         }
-        let csd = self.ext_csd()?;
-        if csd.0[usize::from(ext_csd::PARTITIONING_SUPPORT)] & 1 == 0 {
-            return Err(Failure::failed("the card cannot be partitioned"));
-        }
-        if csd.byte(ext_csd::PARTITION_SETTING_COMPLETED) != 0 {
-            return Err(Failure::failed("the card is partitioned already, for ever"));
-        }
-        let group = u64::from(csd.write_protect_group_sectors()) / 2;
-        if length == 0 || group == 0 || !length.is_multiple_of(group) {
-            let why = format!("{length} KiB are no whole write protect groups of {group} KiB");
-            return Err(Failure::usage(why));
-        }
-        let count = length / group;
-        if count > 0xFF_FFFF || length * 2 > csd.sectors() {
+        let csd = self.to_be_partitioned(1, "partitions")?;
+        let count = groups(&csd, length)?;
+        let most = if enhanced != 0 { csd.enhanced_max_sectors() } else { csd.sectors() };
+        if count > 0xFF_FFFF || length * 2 > most {
             return Err(Failure::usage(format!("{length} KiB are more than the card has")));
         }
         consent.ask("A partition is for ever, and all data of the card is lost.")?;
         let number = partition - 1;
-        for byte in 0..3 {
-            let index = ext_csd::GP_SIZE + 3 * number + byte;
-            self.switch(index, (count >> (8 * byte)) as u8)?;
-        }
-        let attributes = csd.byte(ext_csd::PARTITIONS_ATTRIBUTE);
-        let bit = 1 << partition;
-        let attributes = if enhanced != 0 { attributes | bit } else { attributes & !bit };
-        self.switch(ext_csd::PARTITIONS_ATTRIBUTE, attributes)?;
+        self.settings(ext_csd::GP_SIZE + 3 * number, &count.to_le_bytes()[..3])?;
+        self.attribute(&csd, 1 << partition, enhanced != 0)?;
         if extended != 0 {
-            let (index, shift) = (EXTENDED_ATTRIBUTE + number / 2, number % 2 * 4);
+            let (index, shift) = (ext_csd::EXT_PARTITIONS_ATTRIBUTE + number / 2, number % 2 * 4);
             let value = csd.byte(index) & !(0xF << shift) | extended << shift;
             self.switch(index, value)?;
         }
-        if !more {
-            self.switch(ext_csd::PARTITION_SETTING_COMPLETED, 1)?;
-        }
+        let then = self.complete(more)?;
         let told = json!({ "partition": partition, "kib": length, "completed": !more });
-        let then = match more {
-            true => "not in force until a last setting comes without --continue",
-            false => "in force after the next power cycle",
-        };
         self.done(&told, &format!("general purpose partition {partition}, {length} KiB: {then}"))
     }
+
+    pub(super) fn enhanced_area(&mut self, verb: &EnhancedArea) -> Result<(), Failure> {
+        let EnhancedArea::Set { start, length, more, consent } = *verb;
+        let csd = self.to_be_partitioned(2, "enhanced areas")?;
+        let count = groups(&csd, length)?;
+        if start != 0 {
+            groups(&csd, start)?;
+        }
+        let most = csd.enhanced_max_sectors() / 2;
+        if length > most {
+            let why = format!("{length} KiB are more than the {most} that can be enhanced");
+            return Err(Failure::usage(why));
+        }
+        // Sectors, or bytes where bytes are addressed.
+        let sectors = start.saturating_mul(2);
+        if sectors >= csd.sectors() {
+            return Err(Failure::usage(format!("the card ends before {start} KiB")));
+        }
+        let place = match self.control.device().sector_addressed {
+            true => sectors,
+            false => sectors * 512,
+        };
+        consent.ask("An enhanced area is for ever, and all data of the card is lost.")?;
+        self.settings(ext_csd::ENHANCED_START, &place.to_le_bytes()[..4])?;
+        self.settings(ext_csd::ENHANCED_SIZE, &count.to_le_bytes()[..3])?;
+        self.attribute(&csd, 1, true)?;
+        let then = self.complete(more)?;
+        let told = json!({ "start_kib": start, "kib": length, "completed": !more });
+        self.done(&told, &format!("enhanced area of {length} KiB from {start} KiB on: {then}"))
+    }
+
+    /// EXT_CSD of a card that can be partitioned, as this bit of PARTITIONING_SUPPORT says.
+    fn to_be_partitioned(&mut self, bit: u8, what: &str) -> Result<ExtCsd, Failure> {
+        let csd = self.ext_csd()?;
+        let support = csd.byte(ext_csd::PARTITIONING_SUPPORT);
+        if support & 1 == 0 || support & bit == 0 {
+            return Err(Failure::failed(format!("the card has no {what}")));
+        }
+        if csd.byte(ext_csd::PARTITION_SETTING_COMPLETED) != 0 {
+            return Err(Failure::failed("the card is partitioned already, for ever"));
+        }
+        Ok(csd)
+    }
+
+    /// Bytes of EXT_CSD from `index` on.
+    fn settings(&mut self, index: u8, bytes: &[u8]) -> Result<(), Failure> {
+        for (n, &byte) in bytes.iter().enumerate() {
+            self.switch(index + n as u8, byte)?;
+        }
+        Ok(())
+    }
+
+    /// A bit of PARTITIONS_ATTRIBUTE.
+    fn attribute(&mut self, csd: &ExtCsd, bit: u8, on: bool) -> Result<(), Failure> {
+        let old = csd.byte(ext_csd::PARTITIONS_ATTRIBUTE);
+        self.switch(ext_csd::PARTITIONS_ATTRIBUTE, if on { old | bit } else { old & !bit })
+    }
+
+    /// Completes partitioning, unless more settings follow; tells when it is in force.
+    fn complete(&mut self, more: bool) -> Result<&'static str, Failure> {
+        if more {
+            return Ok("not in force until a last setting comes without --continue");
+        }
+        self.switch(ext_csd::PARTITION_SETTING_COMPLETED, 1)?;
+        Ok("in force after the next power cycle")
+    }
+}
+
+/// So many KiB as write protect groups.
+fn groups(csd: &ExtCsd, kib: u64) -> Result<u64, Failure> {
+    let group = u64::from(csd.write_protect_group_sectors()) / 2;
+    if kib == 0 || group == 0 || !kib.is_multiple_of(group) {
+        let why = format!("{kib} KiB are no whole write protect groups of {group} KiB");
+        return Err(Failure::usage(why));
+    }
+    Ok(kib / group)
 }

@@ -16,20 +16,19 @@ use crate::image::Image;
 use crate::target::EmmcTarget;
 use crate::{emmc, incidents};
 
-/// Intel's Elkhart Lake controller: Linux's sdhci-pci looks for a queueing engine behind some ids
-/// of Intel's alone, and drives everything else of class 0805 without one.
-const IDENTITY: Identity = Identity {
-    vendor: 0x8086,
-    device: 0x4B47,
-    subsystem_vendor: 0x1AF4,
-    subsystem: 0x1100,
-    class: 0x08_0501,
-    revision: 0,
-};
+/// Intel's Elkhart Lake controller, which has a queueing engine: Linux's sdhci-pci takes that from
+/// the id alone, and uses the engine without looking whether it is there.
+const QUEUEING: u16 = 0x4B47;
+/// Intel's Apollo Lake controller, which has none, and no enhanced strobe.
+const PLAIN: u16 = 0x5ACC;
 
 /// The eMMC model behind PCI. Its registers are 8, 16, 32 and 64 bits wide.
 #[derive(Debug)]
-pub(super) struct EmmcFunction(Emmc);
+pub(super) struct EmmcFunction {
+    model: Emmc,
+    /// PCI device id.
+    device: u16,
+}
 
 /// A device that knows no faster timing.
 fn limited(profile: Profile, timing: Timing) -> Profile {
@@ -58,12 +57,12 @@ pub(super) fn open(target: &EmmcTarget) -> Result<EmmcFunction, Error> {
     if let Some(made) = image.and_then(|image| image.made) {
         made.keep();
     }
-    Ok(EmmcFunction(model))
+    Ok(EmmcFunction { model, device: if target.queue { QUEUEING } else { PLAIN } })
 }
 
 impl Interrupts for EmmcFunction {
     fn line(&self) -> bool {
-        self.0.line()
+        self.model.line()
     }
 }
 
@@ -71,13 +70,21 @@ impl Function for EmmcFunction {
     fn layout(&self) -> Layout {
         let mut bars = [0; BARS];
         bars[0] = WINDOW;
-        Layout { identity: IDENTITY, bars, vectors: 0, vector_bar: 0 }
+        let identity = Identity {
+            vendor: 0x8086,
+            device: self.device,
+            subsystem_vendor: 0x1AF4,
+            subsystem: 0x1100,
+            class: 0x08_0501,
+            revision: 0,
+        };
+        Layout { identity, bars, vectors: 0, vector_bar: 0 }
     }
 
     fn read(&mut self, _bar: u8, offset: u32, to: &mut [u8], now: Instant) {
         let value = match to.len() {
-            4 => self.0.read32(offset, now).into(),
-            width => self.0.read_mixed(offset, width as u8, now),
+            4 => self.model.read32(offset, now).into(),
+            width => self.model.read_mixed(offset, width as u8, now),
         };
         to.copy_from_slice(&value.to_le_bytes()[..to.len()]);
     }
@@ -87,25 +94,25 @@ impl Function for EmmcFunction {
         value[..from.len()].copy_from_slice(from);
         let value = u64::from_le_bytes(value);
         match from.len() {
-            4 => self.0.write32(offset, value as u32, now),
-            width => self.0.write_mixed(offset, width as u8, value, now),
+            4 => self.model.write32(offset, value as u32, now),
+            width => self.model.write_mixed(offset, width as u8, value, now),
         }
     }
 
     fn advance(&mut self, now: Instant) {
-        self.0.advance(now);
+        self.model.advance(now);
     }
 
     fn next_event(&self) -> Option<Instant> {
-        self.0.next_event()
+        self.model.next_event()
     }
 
     fn reset(&mut self, now: Instant) {
-        self.0.reset(now);
+        self.model.reset(now);
     }
 
     fn memory(&mut self) -> &mut GuestMemory {
-        self.0.memory_mut()
+        self.model.memory_mut()
     }
 }
 
@@ -115,15 +122,15 @@ impl Served for EmmcFunction {
     }
 
     fn arm(&mut self, plan: Plan) {
-        self.0.arm_faults(plan);
+        self.model.arm_faults(plan);
     }
 
     fn cut_power(&mut self) -> Result<Loss, StoreError> {
-        self.0.cut_power()
+        self.model.cut_power()
     }
 
     fn restore_power(&mut self) {
-        self.0.restore_power();
+        self.model.restore_power();
     }
 
     fn reset_device(&mut self) -> bool {
@@ -131,10 +138,25 @@ impl Served for EmmcFunction {
     }
 
     fn incidents(&self) -> Vec<Incident> {
-        incidents::of_emmc(&self.0)
+        incidents::of_emmc(&self.model)
     }
 
     fn failure(&self) -> Option<String> {
-        self.0.store_failure()
+        self.model.store_failure()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Linux begins to queue behind Elkhart Lake's id whatever the engine's registers say, and every
+    /// request ends in a time-out where there is none.
+    #[test]
+    fn a_controller_without_an_engine_is_another_one() {
+        for (queue, device) in [(true, 0x4B47), (false, 0x5ACC)] {
+            let target = EmmcTarget { queue, size: Some(16 << 20), ..EmmcTarget::default() };
+            assert_eq!(open(&target).unwrap().layout().identity.device, device);
+        }
     }
 }

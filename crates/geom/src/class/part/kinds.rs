@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use flysch_wire::geom::gpt::Guid;
-use flysch_wire::geom::{disklabel, mbr};
+use flysch_wire::geom::{disklabel, disklabel64, mbr};
 
 use super::Scheme;
 
@@ -44,7 +44,13 @@ pub enum Type {
     Mbr(mbr::Kind),
     /// In a disklabel.
     Bsd(disklabel::Kind),
+    /// In a 64-bit disklabel; what is `Other` there may have a GUID.
+    Bsd64(disklabel64::Kind, Guid),
 }
+
+/// Types of FreeBSD that a 64-bit disklabel has GUIDs for.
+const FREEBSD: [&str; 5] =
+    ["freebsd-boot", "freebsd-swap", "freebsd-ufs", "freebsd-zfs", "freebsd-vinum"];
 
 impl Type {
     /// Reads a name of `gpart`, or the scheme's own writing behind an exclamation mark.
@@ -72,7 +78,26 @@ impl Type {
                     .filter(|kind| *kind != disklabel::Kind::Unused)
                     .map(Self::Bsd)
             }
+            Scheme::Bsd64 => Self::of_bsd64(raw, text),
         }
+    }
+
+    /// The same of a 64-bit disklabel: a GUID is its own writing, too.
+    fn of_bsd64(raw: Option<&str>, text: &str) -> Option<Self> {
+        use disklabel64::Kind;
+        let guid = |guid: Guid| Self::Bsd64(Kind::Other, guid);
+        if let Some(known) = raw.and_then(|raw| raw.parse().ok()) {
+            return (known != Guid::ZERO).then(|| guid(known));
+        }
+        let is_it = |(name, _): &&(&str, Guid)| name.eq_ignore_ascii_case(text);
+        let found = GUIDS.iter().find(is_it).filter(|(name, _)| FREEBSD.contains(name));
+        if let Some((_, known)) = found {
+            return Some(guid(*known));
+        }
+        let kinds = Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Other);
+        named(raw, text, kinds.map(|kind| (kind.name(), kind)), Kind::from_bits)
+            .filter(|kind| *kind != Kind::Unused)
+            .map(|kind| Self::Bsd64(kind, Guid::ZERO))
     }
 
     /// The name of `gpart`, or an exclamation mark and the scheme's own writing.
@@ -87,6 +112,15 @@ impl Type {
             Self::Mbr(kind) => kind.name().into(),
             Self::Bsd(disklabel::Kind::Unknown(bits)) => format!("!{bits}"),
             Self::Bsd(kind) => kind.name().into(),
+            Self::Bsd64(disklabel64::Kind::Other, guid) if guid != Guid::ZERO => {
+                let mut known = GUIDS.iter().filter(|(name, _)| FREEBSD.contains(name));
+                let known = known.find(|(_, known)| *known == guid);
+                known.map_or_else(|| format!("!{guid}"), |(name, _)| (*name).into())
+            }
+            Self::Bsd64(disklabel64::Kind::Unknown(_) | disklabel64::Kind::Other, _) => {
+                format!("!{}", self.raw())
+            }
+            Self::Bsd64(kind, _) => kind.name().into(),
         }
     }
 
@@ -97,6 +131,7 @@ impl Type {
             Self::Guid(guid) => guid.to_string(),
             Self::Mbr(kind) => kind.into_bits().to_string(),
             Self::Bsd(kind) => kind.into_bits().to_string(),
+            Self::Bsd64(kind, _) => kind.into_bits().to_string(),
         }
     }
 

@@ -1,4 +1,5 @@
-//! PART: partition tables. GPT, MBR, the chain of an extended partition, BSD disklabels.
+//! PART: partition tables. GPT, MBR, the chain of an extended partition, BSD disklabels of both
+//! widths.
 //!
 //! A table is read into values, changed there, and written by a list of [`Step`]s whose order is
 //! such that after any of them the old table or the new one can be read.
@@ -23,6 +24,7 @@ use crate::record::Taste;
 use crate::route::Route;
 
 mod bsd;
+mod bsd64;
 mod ebr;
 mod geometry;
 mod gpt;
@@ -56,11 +58,13 @@ pub enum Scheme {
     Ebr,
     /// BSD disklabel.
     Bsd,
+    /// DragonFly BSD's disklabel, with 64-bit offsets.
+    Bsd64,
 }
 
 impl Scheme {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Gpt, Self::Mbr, Self::Ebr, Self::Bsd];
+    pub const ALL: [Self; 5] = [Self::Gpt, Self::Mbr, Self::Ebr, Self::Bsd, Self::Bsd64];
 
     /// Its name, as `gpart show` prints it.
     #[must_use]
@@ -70,7 +74,13 @@ impl Scheme {
             Self::Mbr => "MBR",
             Self::Ebr => "EBR",
             Self::Bsd => "BSD",
+            Self::Bsd64 => "BSD64",
         }
+    }
+
+    /// Whether the third partition, `c`, is the whole.
+    const fn has_raw(self) -> bool {
+        matches!(self, Self::Bsd | Self::Bsd64)
     }
 
     /// The scheme of this name, in any case.
@@ -114,7 +124,7 @@ impl Partition {
         let all = match self.kind {
             Type::Guid(_) => &GPT_ATTRIBUTES[..],
             Type::Mbr(_) => &MBR_ATTRIBUTES[..],
-            Type::Bsd(_) => &[],
+            Type::Bsd(_) | Type::Bsd64(..) => &[],
         };
         let set = all.iter().filter(|(_, bit)| self.attributes & bit != 0);
         set.map(|(name, _)| *name).collect()
@@ -161,6 +171,7 @@ enum Detail {
     Mbr(Vec<u8>),
     Ebr(Vec<u64>),
     Bsd { sector: Vec<u8>, base: u64 },
+    Bsd64(Vec<u8>),
 }
 
 /// One thing to do to write a table.
@@ -223,7 +234,7 @@ impl Table {
             Scheme::Gpt => format!("p{index}"),
             Scheme::Mbr => format!("s{index}"),
             Scheme::Ebr => format!("+{index:08}"),
-            Scheme::Bsd => {
+            Scheme::Bsd | Scheme::Bsd64 => {
                 let letter = u8::try_from(index.saturating_sub(1)).unwrap_or(25);
                 String::from(char::from(b'a' + letter.min(25)))
             }
@@ -238,6 +249,7 @@ impl Table {
             Detail::Mbr(old) => mbr_scheme::steps(self, old),
             Detail::Ebr(old) => ebr::steps(self, old, sector),
             Detail::Bsd { sector, base } => bsd::steps(self, sector, *base),
+            Detail::Bsd64(old) => bsd64::steps(self, old, sector),
         }
     }
 }
@@ -249,6 +261,7 @@ fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     let mut weak = None;
     for (result, is_weak) in [
         gpt::probe(graph, provider),
+        (bsd64::probe(graph, provider), false),
         (bsd::probe(graph, provider), false),
         (ebr::probe(graph, provider), false),
         (mbr_scheme::probe(graph, provider), false),
@@ -454,7 +467,7 @@ impl Requests for Part {
 
 fn geom_config(table: &Table) -> Config {
     let state = if table.corrupt.is_some() { "CORRUPT" } else { "OK" };
-    vec![
+    let mut config = vec![
         ("scheme", table.scheme.name().into()),
         ("entries", table.entries.to_string()),
         ("first", table.first.to_string()),
@@ -463,7 +476,11 @@ fn geom_config(table: &Table) -> Config {
         ("fwheads", table.heads.to_string()),
         ("state", state.into()),
         ("modified", if table.modified { "true" } else { "false" }.into()),
-    ]
+    ];
+    if let Detail::Bsd64(bytes) = &table.detail {
+        config.extend(bsd64::config(table, bytes));
+    }
+    config
 }
 
 fn provider_config(part: &Partition, sector: u64) -> Config {
@@ -483,6 +500,11 @@ fn provider_config(part: &Partition, sector: u64) -> Config {
         config.push(("rawuuid", part.unique.to_string()));
         let path = format!("HD({index},GPT,{},{start:#x},{count:#x})", part.unique);
         config.push(("efimedia", path));
+    }
+    if let Type::Bsd64(_, type_id) = part.kind {
+        let is_known = type_id != Guid::ZERO;
+        config.extend(is_known.then(|| ("type_uuid", type_id.to_string())));
+        config.push(("stor_uuid", part.unique.to_string()));
     }
     config
 }

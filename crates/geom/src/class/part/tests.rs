@@ -96,6 +96,111 @@ fn nested_tables_and_physical_paths() {
     assert_eq!(graph[ebr].providers.len(), 2);
 }
 
+/// As FreeBSD lays a label out on a slice that begins at sector 63 of a disk with tracks.
+#[test]
+fn a_64_bit_disklabel_has_everything_a_table_has() {
+    let mut graph = Graph::new(&all(), 1);
+    let disk = MD.insert(&mut graph, "md0", Box::new(Memory::new(64 * MIB))).unwrap();
+    graph.settle();
+    let bsd = create(&mut graph, disk, (Scheme::Bsd64, None), Flags::default()).unwrap();
+    let place = |graph: &Graph| {
+        let table = table(graph, bsd).unwrap();
+        (table.first, table.last, table.entries)
+    };
+    assert_eq!(place(&graph), (2112, 131_063, 16));
+    for kind in
+        ["freebsd-ufs", "dragonfly-hammer2", "!165", "!0fc63daf-8483-4772-8e79-3d69d8477de4"]
+    {
+        add(&mut graph, bsd, &wanted(kind, Some(4096)), Flags::default()).unwrap();
+    }
+    let whole = Add { index: Some(3), ..wanted("freebsd-ufs", Some(8)) };
+    assert_eq!(add(&mut graph, bsd, &whole, Flags::default()).unwrap_err().kind, Kind::Invalid);
+    for kind in ["linux-data", "dragonfly-legacy", "!0", "other"] {
+        let refused = add(&mut graph, bsd, &wanted(kind, Some(8)), Flags::default()).unwrap_err();
+        assert_eq!(refused.kind, Kind::Invalid, "{kind}");
+    }
+    add(&mut graph, bsd, &wanted("dragonfly-swap", None), Flags::default()).unwrap();
+    let change = Change { kind: Some("freebsd-zfs".into()), label: None };
+    assert_eq!(modify(&mut graph, bsd, (1, &change), Flags::default()).unwrap(), "md0a");
+    let name = Change { kind: None, label: Some("root".into()) };
+    modify(&mut graph, bsd, (1, &name), Flags::default()).unwrap_err();
+    assert_eq!(delete(&mut graph, bsd, 2, Flags::default()).unwrap(), "md0b");
+    resize(&mut graph, bsd, (1, Some(8192), None), Flags::default()).unwrap();
+    let text = "\
+BSD64 16
+1                           freebsd-zfs       2112       8192
+4                                  !165      10304       4096
+5   !0fc63daf-8483-4772-8e79-3d69d8477de4      14400       4096
+6                        dragonfly-swap      18496     112568
+";
+    let saved = backup(&graph, bsd).unwrap();
+    let squeezed = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(squeezed(&saved.to_string()), squeezed(text));
+    assert_eq!(saved.to_string().parse(), Ok(saved.clone()));
+    // Who sees it next sees the same.
+    let old = table(&graph, bsd).unwrap().clone();
+    let inner = graph.provider("md0f").unwrap();
+    assert_eq!(graph[inner].media_size, 112_568 * 512);
+    let seen = probe(&mut graph, disk);
+    assert!(matches!(seen, Probe::Found(found, 512, 1224) if *found == old));
+    restore(&mut graph, disk, (&saved, false), Flags { commit: true, force: true }).unwrap();
+    let geom = graph.geom("PART", "md0").unwrap();
+    assert_eq!(backup(&graph, geom).unwrap(), saved);
+    // A label on a partition of a label.
+    let inner = graph.provider("md0f").unwrap();
+    let nested = create(&mut graph, inner, (Scheme::Bsd64, None), Flags::default()).unwrap();
+    add(&mut graph, nested, &wanted("freebsd-ufs", None), Flags::default()).unwrap();
+    assert!(graph.provider("md0fa").is_ok());
+    destroy(&mut graph, nested, Flags { commit: true, force: true }).unwrap();
+    destroy(&mut graph, geom, Flags { commit: true, force: true }).unwrap();
+    assert!(graph.geoms_of("PART").next().is_none());
+    let small = MD.insert(&mut graph, "md1", Box::new(Memory::new(MIB))).unwrap();
+    graph.settle();
+    let small = create(&mut graph, small, (Scheme::Bsd64, None), Flags::default()).unwrap_err();
+    assert_eq!(small.kind, Kind::NoSpace);
+}
+
+/// What FreeBSD would not follow is not followed.
+#[test]
+fn hostile_64_bit_disklabels_are_refused_by_name() {
+    use flysch_wire::geom::disklabel64::{Disklabel64, Partition};
+
+    let mut graph = Graph::new(&all(), 1);
+    let medium = Memory::new(4 * MIB);
+    let disk = MD.insert(&mut graph, "md0", Box::new(medium)).unwrap();
+    graph.settle();
+    let bsd = create(&mut graph, disk, (Scheme::Bsd64, None), Flags::default()).unwrap();
+    add(&mut graph, bsd, &wanted("freebsd-ufs", Some(8)), Flags::default()).unwrap();
+    let mut bytes = vec![0; 2048];
+    graph.peek(disk, 0, &mut bytes).unwrap();
+    let good = Disklabel64::parse(&bytes).unwrap();
+    type Spoil = fn(&mut Disklabel64);
+    let cases: [(&str, Spoil); 9] = [
+        ("other sectors", |label| label.alignment = 256),
+        ("other sectors", |label| label.alignment = 0),
+        ("for 4194816 bytes", |label| label.total += 512),
+        ("cannot be where it says", |label| label.first = 512),
+        ("cannot be where it says", |label| label.stop = u64::MAX << 9),
+        ("partition 1 is no range", |label| label.partitions[0].size = 0),
+        ("partition 1 is no range", |label| label.partitions[0].size = u64::MAX << 9),
+        ("is outside of", |label| label.partitions[0].offset = 1 << 20),
+        ("overlap", |label| label.partitions[4] = Partition { size: 512, ..label.partitions[0] }),
+    ];
+    for (why, spoil) in cases {
+        let (mut label, mut bytes) = (good, bytes.clone());
+        spoil(&mut label);
+        label.emit(&mut bytes);
+        let open = graph.open(disk, Access::new(1, 1, 0)).unwrap();
+        graph.io(open, Io::Write { offset: 0, from: &bytes }).unwrap();
+        graph.shut(open);
+        graph.settle();
+        assert!(graph.geoms_of("PART").next().is_none(), "{why}");
+        let last = graph.verdicts().find(|it| it.class == "PART" && it.provider == "md0").unwrap();
+        let text = &last.taste.reason().text;
+        assert!(text.contains(why), "{why}: {text}");
+    }
+}
+
 /// A medium whose power can go after so many writes.
 #[derive(Clone, Debug)]
 struct Cut {
@@ -234,10 +339,32 @@ fn cut(bytes: &[u8], writes: usize, seed: u64, verb: Verb) -> (Vec<u8>, bool) {
     (bytes, done)
 }
 
+/// The same of a label that takes several sectors.
+#[test]
+fn power_lost_between_any_two_sectors_leaves_the_old_64_bit_disklabel_or_the_new() {
+    const ADD: Verb = |g| {
+        add(g, geom_of(g, "md0"), &wanted("freebsd-ufs", Some(100)), Flags::default()).map(drop)
+    };
+    let mut verbs: Vec<(&str, Verb)> = vec![("create", |g| {
+        let disk = g.provider("md0")?;
+        create(g, disk, (Scheme::Bsd64, None), Flags::default()).map(drop)
+    })];
+    verbs.extend([("add", ADD); 7]);
+    verbs.push(("modify", |g| {
+        let change = Change { kind: Some("dragonfly-swap".into()), label: None };
+        modify(g, geom_of(g, "md0"), (7, &change), Flags::default()).map(drop)
+    }));
+    verbs.push(("destroy", |g| destroy(g, geom_of(g, "md0"), Flags { commit: true, force: true })));
+    cut_all(vec![0; 2 * MIB], verbs);
+}
+
 #[test]
 fn power_lost_between_any_two_sectors_leaves_the_old_table_or_the_new() {
-    let mut bytes = vec![0; MIB];
-    for (name, verb) in verbs() {
+    cut_all(vec![0; MIB], verbs());
+}
+
+fn cut_all(mut bytes: Vec<u8>, verbs: Vec<(&str, Verb)>) {
+    for (name, verb) in verbs {
         let old = seen(&bytes);
         let (new_bytes, done) = cut(&bytes, usize::MAX, 3, verb);
         assert!(done, "{name}");

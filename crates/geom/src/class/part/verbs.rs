@@ -11,7 +11,7 @@ use flysch_wire::geom::mbr;
 
 use super::{
     Detail, GPT_ATTRIBUTES, MBR_ATTRIBUTES, PART, Partition, Probe, Scheme, Step, Table, Type, bsd,
-    ebr, gpt, mbr_scheme, offer, probe, provider_of,
+    bsd64, ebr, gpt, mbr_scheme, offer, probe, provider_of,
 };
 use crate::access::Access;
 use crate::class::guard;
@@ -114,6 +114,7 @@ pub fn create(
         Scheme::Mbr => mbr_scheme::create(graph, provider)?,
         Scheme::Ebr => ebr::create(graph, provider)?,
         Scheme::Bsd => bsd::create(graph, provider, entries)?,
+        Scheme::Bsd64 => bsd64::create(graph, provider, entries)?,
     };
     table.modified = true;
     let geom = graph.new_geom(&PART, name);
@@ -227,7 +228,7 @@ pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u
         Some(index) => index,
         None => {
             let taken = |index: &u32| table.partition(*index).is_some();
-            let is_raw = |index: &u32| table.scheme == Scheme::Bsd && *index == 3;
+            let is_raw = |index: &u32| table.scheme.has_raw() && *index == 3;
             (1..).find(|index| !taken(index) && !is_raw(index)).unwrap_or(1)
         }
     };
@@ -235,7 +236,7 @@ pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u
         let cause = format!("there is room for {} partitions, not for one {index}", table.entries);
         return refuse(Kind::NoSpace, &name, cause);
     }
-    if table.scheme == Scheme::Bsd && index == 3 {
+    if table.scheme.has_raw() && index == 3 {
         return refuse(Kind::Invalid, &name, "partition 3 of a disklabel is the whole disk");
     }
     let label = add.label.clone().unwrap_or_default();
@@ -244,7 +245,8 @@ pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u
     let Some(end) = end else {
         return refuse(Kind::NoSpace, &name, "the partition would be empty");
     };
-    let unique = if table.scheme == Scheme::Gpt { unique } else { Guid::ZERO };
+    let has_guid = matches!(table.scheme, Scheme::Gpt | Scheme::Bsd64);
+    let unique = if has_guid { unique } else { Guid::ZERO };
     let partition = Partition { index, start, end, data, kind, label, attributes: 0, unique };
     let mut changed = table.clone();
     changed.partitions.push(partition);
@@ -470,7 +472,7 @@ pub fn set_attribute(
     let known: &[(&str, u64)] = match table.scheme {
         Scheme::Gpt => &GPT_ATTRIBUTES,
         Scheme::Mbr => &MBR_ATTRIBUTES,
-        Scheme::Ebr | Scheme::Bsd => &[],
+        Scheme::Ebr | Scheme::Bsd | Scheme::Bsd64 => &[],
     };
     let Some((_, bit)) = known.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
@@ -502,7 +504,7 @@ pub fn boot_code(graph: &mut Graph, geom: GeomId, code: &[u8], flags: Flags) -> 
     let front = match &mut table.detail {
         Detail::Gpt(detail) => &mut detail.front,
         Detail::Mbr(front) => front,
-        Detail::Ebr(_) | Detail::Bsd { .. } => {
+        Detail::Ebr(_) | Detail::Bsd { .. } | Detail::Bsd64(_) => {
             return refuse(Kind::Invalid, &name, "this kind of table has no place for boot code");
         }
     };
@@ -566,6 +568,7 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Erro
         Detail::Gpt(detail) => gpt::erase(detail, sector),
         Detail::Mbr(_) | Detail::Ebr(_) => vec![Step::Write(0, zeros()), Step::Flush],
         Detail::Bsd { .. } => vec![Step::Write(u64::from(sector), zeros()), Step::Flush],
+        Detail::Bsd64(old) => bsd64::erase(old, sector),
     };
     // Nobody sees the partitions of a table that is half gone.
     for provider in graph[geom].providers.clone() {
@@ -578,7 +581,8 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Erro
     written
 }
 
-/// Mends a GPT of which one copy is damaged or not where it belongs; tells whether it was needed.
+/// Mends a GPT of which one copy is damaged or not where it belongs, or a disklabel that was cut
+/// while it was written; tells whether it was needed.
 ///
 /// # Errors
 /// Why it cannot be written.
@@ -589,7 +593,9 @@ pub fn recover(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<bool, Er
     if table.corrupt.is_none() {
         return Ok(false);
     }
-    gpt::place_anew(table, sector, sectors);
+    if table.scheme == Scheme::Gpt {
+        gpt::place_anew(table, sector, sectors);
+    }
     finish(graph, geom, flags)?;
     Ok(true)
 }

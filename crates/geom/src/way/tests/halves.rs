@@ -90,3 +90,33 @@ fn a_disk_that_failed_is_current_in_no_volume_with_another_copy() {
     };
     assert_eq!(["raid/r0", "raid/r2"].map(state), ["DEGRADED", "DEGRADED"]);
 }
+
+/// Whatever a write becomes on its way, and whenever it has room: all of it is forced.
+#[test]
+fn forced_writes_are_forced_on_every_disk() {
+    for (layout, count, top) in LAYOUTS {
+        for depth in [1, 8] {
+            let mut bench = bench_of(layout, count, (depth, 5));
+            build(&mut bench, layout);
+            let (_, mut way) = bench.way(top);
+            (0..count).for_each(|disk| bench.disk(disk).counts.clear());
+            let (mut token, mut ended) = (0, 0);
+            while ended < 40 {
+                let length = if token % 2 == 0 { 512 } else { 16384 };
+                let mut write = request(Operation::Write, token % 8 * 16384, length, token);
+                write.force_unit_access = true;
+                if token < 40 && way.submit(&write, NOW).is_ok() {
+                    token += 1;
+                    continue;
+                }
+                way.ring(NOW);
+                ended += way.poll(NOW).iter().count();
+            }
+            let sum = |name| -> u32 {
+                (0..count).filter_map(|disk| bench.disk(disk).counts.get(name).copied()).sum()
+            };
+            assert!(sum("write") >= 40, "{layout}");
+            assert_eq!(sum("forced"), sum("write"), "{layout}, depth {depth}");
+        }
+    }
+}

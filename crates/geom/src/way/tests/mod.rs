@@ -229,6 +229,7 @@ impl Queue {
         }
         if operation == Operation::Write && request.force_unit_access {
             content.force(offset as usize, length as usize);
+            *content.counts.entry("forced").or_default() += 1;
         }
         Ok(())
     }

@@ -83,7 +83,7 @@ fn names_that_change_are_read_once() {
 fn what_is_written_back_is_there_without_a_commit() {
     let mut fs = UbifsMut::open(empty(CHIP, Compression::None)).unwrap();
     let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), at(1)).unwrap();
-    let commit = fs.master.commit;
+    let commit = fs.files.disk.master.node.commit;
     for round in 0..40_u8 {
         let _ = fs.write(file, u64::from(round) * 100, &[round; 100], at(2)).unwrap();
         let before = fs.volume().written;
@@ -92,7 +92,7 @@ fn what_is_written_back_is_there_without_a_commit() {
         let written = fs.volume().written - before;
         assert!(written <= 4 * 2048, "{written} bytes in round {round}");
     }
-    assert_eq!(fs.master.commit, commit);
+    assert_eq!(fs.files.disk.master.node.commit, commit);
     let fs = UbifsMut::open(fs.volume().clone()).unwrap();
     let mut found = [0; 4000];
     assert_eq!(fs.read(fs.lookup(ROOT, b"file").unwrap(), 0, &mut found), Ok(4000));

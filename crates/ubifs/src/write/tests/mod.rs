@@ -375,10 +375,10 @@ fn what_contradicts_itself_is_refused() {
     let at = |lnum, length| crate::access::Location { lnum, offset: 0, length };
     for at in [at(main.end, 8), at(0, 8), at(main.start, 1 << 20)] {
         let mut fs = UbifsMut::open(good.clone()).unwrap();
-        fs.space.acquire(at);
+        fs.files.disk.space.acquire(at);
         let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), super::tests::at(2));
         assert!(matches!(file, Err(Error::Damaged { .. })), "{file:?}");
-        assert!(matches!(fs.commit(), Err(Error::Damaged { .. })));
+        assert!(matches!(fs.files.disk.commit(), Err(Error::Damaged { .. })));
     }
 }
 
@@ -405,14 +405,14 @@ fn attributes_of_deleted_files_do_not_outlive_them() {
             }
             fs.forget(*file).unwrap();
         }
-        fs.sync_heads().unwrap();
+        fs.files.disk.sync_heads().unwrap();
         let idle = |(lnum, leb): (u32, &super::space::Leb)| {
             (leb.is_available() && leb.free < SMALL.0).then_some(lnum)
         };
-        let idle: Vec<u32> = fs.space.lebs().filter_map(idle).collect();
+        let idle: Vec<u32> = fs.files.disk.space.lebs().filter_map(idle).collect();
         assert!(is_late || idle.len() > 1, "{idle:?}");
         for lnum in idle {
-            fs.fs.store.access.unmap_leb(lnum).unwrap();
+            fs.files.disk.fs.store.access.unmap_leb(lnum).unwrap();
         }
         assert_sound(fs.volume(), "attributes of deleted files");
         let ram = UbifsMut::open(fs.volume().clone()).unwrap().close().unwrap();
@@ -424,7 +424,7 @@ fn attributes_of_deleted_files_do_not_outlive_them() {
 #[test]
 fn a_compressor_that_nobody_knows_is_not_passed_on() {
     let mut fs = UbifsMut::open(empty((16 << 10, 40, 512), Compression::Zstd)).unwrap();
-    fs.fs.store.superblock.default_compression = 1024;
+    fs.files.disk.fs.store.superblock.default_compression = 1024;
     let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), at(2)).unwrap();
     assert_eq!(fs.write(file, 0, &[7; 9000], at(3)), Ok(9000));
     let ram = fs.close().unwrap();

@@ -713,7 +713,7 @@ fn go(mut run: Run, cuts: bool, steps: u64) -> Run {
     let seed = run.seed;
     for step in 0..steps {
         // Every other file system has no empty LEB for its index.
-        run.fs().only_gaps = seed % 2 == 1;
+        run.fs().files.disk.only_gaps = seed % 2 == 1;
         if cuts && step % 40 == 0 {
             let cut = run.next(30);
             run.fs.as_mut().unwrap().volume_mut().cut_in = Some(cut);
@@ -747,7 +747,7 @@ fn random_operations_leave_what_they_should() {
 #[test]
 fn a_tree_of_leb_properties_over_many_lebs() {
     let mut run = run((15_360, 4000, 512), Compression::None, 5, false, 3000);
-    assert!(run.fs().lpt.is_big());
+    assert!(run.fs().files.disk.lpt.is_big());
     run.compare();
     run.remount();
     for seed in 0..seeds() / 4 + 1 {

@@ -165,8 +165,8 @@ fn a_lost_context_is_told() {
     let mut fs = UbifsMut::open_with(ram, &options).unwrap();
     let file = fs.lookup(ROOT, b"other name").unwrap();
     let number = file.0 as u32;
-    fs.set_name(flysch_wire::ubifs::EntryKind::Xattr, number, b"c", None).unwrap();
-    fs.changed = true;
+    fs.files.disk.set_name(flysch_wire::ubifs::EntryKind::Xattr, (number, b"c"), None).unwrap();
+    fs.files.disk.changed = true;
     let ram = fs.close().unwrap();
     let fs = Ubifs::open(&ram, &options).unwrap();
     assert!(matches!(fs.read(file, 0, &mut [0; 8]), Err(Error::Damaged { .. })));
