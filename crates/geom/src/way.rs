@@ -252,9 +252,11 @@ impl<D: Device> Way<D> {
         (self.plan, lanes.map(|lane| (lane.disk, lane.device)).collect())
     }
 
-    /// A request that is not simple, or while not all are taken.
+    /// A request that is not simple, or while not all are taken. Its offset is so many bytes further
+    /// on already as the way says.
     #[cold]
     fn submit_closely(&mut self, mut request: Request, now: Instant) -> Result<(), Refused> {
+        request.offset = request.offset.wrapping_sub(self.plan.base);
         if self.is_paused {
             return Err(Refused::Full);
         }
@@ -277,18 +279,15 @@ impl<D: Device> Way<D> {
         Ok(())
     }
 
-    /// A simple request to where the way divides, and is not short.
+    /// A simple request to where the way divides, and is not short. Its offset is already there.
     #[inline(never)]
-    fn submit_divided(
-        &mut self,
-        request: Request,
-        offset: u64,
-        now: Instant,
-    ) -> Result<(), Refused> {
-        if request.token & OWN != 0 || request.crypto.is_some() {
+    fn submit_divided(&mut self, mut request: Request, now: Instant) -> Result<(), Refused> {
+        if request.token & OWN != 0 {
             return self.submit_closely(request, now);
         }
-        self.divide(0, (&request, offset), (TOP, 0), now)?;
+        let there = request.offset;
+        request.offset = there.wrapping_sub(self.plan.base);
+        self.divide(0, (&request, there), (TOP, 0), now)?;
         self.busy.started += 1;
         Ok(())
     }
@@ -420,8 +419,10 @@ impl<D: Device> Device for Way<D> {
         let Request { operation, offset, length, .. } = *request;
         let last = offset.wrapping_add(length).wrapping_sub(1);
         if last < offset || last >= self.simple[operation as usize] {
-            // A copy: what nobody else has the address of need not be in memory.
-            return self.submit_closely(*request, now);
+            // Another request: what nobody else has the address of need not be in memory. A copy of
+            // the same may be passed as the address of this one.
+            let offset = offset.wrapping_add(self.plan.base);
+            return self.submit_closely(Request { offset, ..*request }, now);
         }
         let there = offset.wrapping_add(self.plan.base);
         if let Some(lane) = &mut self.one {
@@ -430,12 +431,12 @@ impl<D: Device> Device for Way<D> {
             return Ok(());
         }
         if request.crypto.is_some() {
-            return self.submit_closely(*request, now);
+            return self.submit_closely(Request { offset: there, ..*request }, now);
         }
         match self.short {
             Short::Turns(turns) => self.submit_to_turn(turns, (request, there), now),
             Short::Pair => self.submit_to_pair((request, there), now),
-            Short::No => self.submit_divided(*request, there, now),
+            Short::No => self.submit_divided(Request { offset: there, ..*request }, now),
         }
     }
 

@@ -7,7 +7,9 @@
 //! ended, the short way is taken again ([`Way::shorten`]).
 //!
 //! Nothing here may have the request's address given to a function that is not put in line: then
-//! the compiler keeps all of it in memory, for every request.
+//! the compiler keeps all of it in memory, for every request. Neither may a mere copy of it be
+//! passed on, which the compiler takes for the same: what is passed is a request with another
+//! offset.
 
 use core::num::NonZeroU32;
 
@@ -118,7 +120,9 @@ impl<D: Device> Way<D> {
         now: Instant,
     ) -> Result<(), Refused> {
         let place = turns.place(offset, request.length).filter(|_| request.token & OWN == 0);
-        let Some((member, there)) = place else { return self.submit_closely(*request, now) };
+        let Some((member, there)) = place else {
+            return self.submit_closely(Request { offset, ..*request }, now);
+        };
         let Some(lane) = self.lanes.get_mut(member as usize) else { return Err(Refused::Full) };
         let there = there.wrapping_add(lane.branch.base);
         lane.submit(&Request { offset: there, ..*request }, now)?;
@@ -147,14 +151,14 @@ impl<D: Device> Way<D> {
             let is_other = other.is_before(there.1, one, there.0);
             let (lane, there) = if is_other { (other, there.1) } else { (one, there.0) };
             if lane.submit(&to(lane, there), now).is_err() {
-                return self.submit_closely(*request, now);
+                return self.submit_closely(Request { offset, ..*request }, now);
             }
             lane.head = there.wrapping_add(request.length);
             lane.branch.traffic.count(request);
             slot.begin((request, offset), (Stage::First, 1));
         } else {
             if one.submit(&to(one, there.0), now).is_err() {
-                return self.submit_closely(*request, now);
+                return self.submit_closely(Request { offset, ..*request }, now);
             }
             let is_whole = other.submit(&to(other, there.1), now).is_ok();
             self.both.count(request);
