@@ -71,7 +71,9 @@ impl<V: VolumeMut> StoreMut<V> {
         #[cfg_attr(not(test), expect(unused_mut))]
         let mut writer = IndexWriter::new(store, space, &mut self.index);
         #[cfg(test)]
-        writer.only_gaps(self.only_gaps);
+        {
+            writer.only_gaps = self.only_gaps;
+        }
         writer.write()
     }
 

@@ -25,7 +25,7 @@
 //! | nodes are appended to the journal | [`heads::Heads`] |
 //! | a key's node lies elsewhere now | [`tnc::Tnc`] |
 //! | room for a journal head is found, or collected | [`collect::Collector`] |
-//! | the next index is written | [`merge::IndexWriter`], [`gaps`] |
+//! | the next index is written | [`merge::IndexWriter`]: [`merge`], [`index`], [`gaps`] |
 //! | room is promised | [`budget::Budget`], which changes nothing |
 //!
 //! And these own all of it, from below:
@@ -48,6 +48,7 @@ mod content;
 mod files;
 mod gaps;
 mod heads;
+mod index;
 mod inode;
 mod journal;
 mod master;
