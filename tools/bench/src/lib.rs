@@ -11,6 +11,7 @@
 //! | [`published`] | the figures others published, to stand beside ours |
 //! | [`report`] | the HTML page |
 //! | [`trace`] | every request of a run, for blktrace's and Perfetto's tools |
+//! | [`import`] | traces of Linux's own stack, with the four areas |
 //! | [`flash`] | raw flash and its file systems |
 //! | [`dispatch`] | requests by calls, against queues and threads |
 //! | [`null`], [`clock`] | a device that does nothing, and the real clock |
@@ -25,6 +26,7 @@ pub mod file;
 pub mod fio_json;
 pub mod flash;
 pub mod histogram;
+pub mod import;
 pub mod jobfile;
 pub mod null;
 pub mod pattern;

@@ -1,7 +1,7 @@
 //! Results for people: the queue-depth table, one block per job, targets side by side.
 
 mod depth_table;
-mod format;
+pub(crate) mod format;
 
 use std::fmt::Write as _;
 

@@ -6,6 +6,7 @@ mod iosched;
 mod options;
 mod profiles;
 mod study;
+mod trace;
 
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -87,6 +88,8 @@ enum Other {
     Profiles(profiles::Arguments),
     /// Compare UFS, NVMe, eMMC and SATA: areas, energy, an equal device, a phone's day.
     Study(study::Arguments),
+    /// Traces of Linux's own stack: their I/Os with the four areas.
+    Trace(trace::Arguments),
 }
 
 fn parse_clock(text: &str) -> Result<ClockKind, String> {
@@ -104,6 +107,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         Some(Other::Flash(arguments)) => return flash::run(arguments, output),
         Some(Other::Profiles(arguments)) => return profiles::run(arguments, output),
         Some(Other::Study(arguments)) => return study::run(arguments, output),
+        Some(Other::Trace(arguments)) => return trace::run(arguments, output),
 
         None => {}
     }

@@ -42,7 +42,8 @@ pub struct Settings {
     pub engine: Engine,
     /// Past the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// Bytes of a block; `None` is the least that the object takes, and 4096 for files that have it.
+    /// Bytes of a block; `None` is the least that the object takes, and 4096 for files that have
+    /// it.
     pub block: Option<u32>,
     /// For writing?
     pub access: Access,

@@ -1,7 +1,7 @@
 //! Numbers as people read them: three or four digits and a unit.
 
 /// A time: `350 ns`, `35.1 us`, `12.4 ms`, `3.20 s`.
-pub(super) fn time(nanos: f64) -> String {
+pub(crate) fn time(nanos: f64) -> String {
     let (value, unit) = match nanos {
         n if n < 1e3 => return format!("{n:.0} ns"),
         n if n < 1e6 => (n / 1e3, "us"),
@@ -12,7 +12,7 @@ pub(super) fn time(nanos: f64) -> String {
 }
 
 /// A rate per second: `950`, `114.2k`, `1.52M`.
-pub(super) fn rate(per_second: f64) -> String {
+pub(crate) fn rate(per_second: f64) -> String {
     match per_second {
         r if r < 1e3 => format!("{r:.1}"),
         r if r < 1e6 => format!("{}k", four_digits(r / 1e3)),
@@ -21,7 +21,7 @@ pub(super) fn rate(per_second: f64) -> String {
 }
 
 /// A size in binary units: `4 KiB`, `1.50 GiB`.
-pub(super) fn binary_size(bytes: u64) -> String {
+pub(crate) fn binary_size(bytes: u64) -> String {
     const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     if bytes < 1024 {
         return format!("{bytes} bytes");
@@ -33,7 +33,7 @@ pub(super) fn binary_size(bytes: u64) -> String {
 }
 
 /// A share in percent.
-pub(super) fn share(percent: f64) -> String {
+pub(crate) fn share(percent: f64) -> String {
     if percent < 10.0 { format!("{percent:.2} %") } else { format!("{percent:.1} %") }
 }
 

@@ -52,30 +52,76 @@ const INCREMENTAL_STATE_CLEARED: u64 = 1;
 /// One writer, one sequence.
 const SEQUENCE: u64 = 1;
 
+/// A request as slices: one around those of its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Place in the names of the lanes.
+    pub(crate) lane: usize,
+    /// Its place in the lane: no two have one at the same time.
+    pub(crate) slot: usize,
+    pub(crate) name: String,
+    /// Bytes.
+    pub(crate) offset: u64,
+    /// Bytes.
+    pub(crate) length: u64,
+    pub(crate) failed: bool,
+    /// One after the other: name, begin, end; nanoseconds. There is at least one.
+    pub(crate) parts: Vec<(&'static str, u64, u64)>,
+}
+
+impl Span {
+    fn of(record: &Record) -> Self {
+        let stamps = &record.stamps;
+        let device_end = stamps.issued.after_nanos(stamps.device_nanos()).nanos();
+        let (accepted, issued) = (stamps.accepted.nanos(), stamps.issued.nanos());
+        Self {
+            lane: record.lane.into(),
+            slot: record.slot.into(),
+            name: record.operation.to_string(),
+            offset: record.offset,
+            length: record.length.into(),
+            failed: record.failed,
+            parts: vec![
+                ("submission", accepted, issued),
+                ("device", issued, device_end),
+                ("completion", device_end, stamps.delivered.nanos()),
+            ],
+        }
+    }
+}
+
 /// Writes the trace of all lanes; `records` in the order they completed per lane.
 ///
 /// # Errors
 /// What `out` says.
 pub fn write(out: &mut impl Write, target: &str, records: &[Record]) -> io::Result<()> {
-    let mut writer = Writer { out, packet: Vec::new(), inner: Vec::new(), is_first: true };
-    let slots: BTreeSet<(u8, u16)> = records.iter().map(|r| (r.lane, r.slot)).collect();
-    let lanes: BTreeSet<u8> = slots.iter().map(|&(lane, _)| lane).collect();
-    for lane in lanes {
-        writer.describe(lane_track(lane), None, &format!("{target} lane {lane}"))?;
-    }
-    for (lane, slot) in slots {
-        let name = format!("slot {slot}");
-        writer.describe(slot_track(lane, slot), Some(lane_track(lane)), &name)?;
-    }
-    records.iter().try_for_each(|record| writer.request(record))
+    let lanes = records.iter().map(|record| usize::from(record.lane) + 1).max().unwrap_or(0);
+    let names: Vec<String> = (0..lanes).map(|lane| format!("{target} lane {lane}")).collect();
+    let mut writer = Writer::new(out);
+    writer.describe_all(&names, records.iter().map(|it| (it.lane.into(), it.slot.into())))?;
+    records.iter().try_for_each(|record| writer.span(&Span::of(record)))
 }
 
-fn lane_track(lane: u8) -> u64 {
-    1 + u64::from(lane)
+/// Writes spans on lanes of these names.
+///
+/// # Errors
+/// What `out` says.
+pub(crate) fn write_spans(
+    out: &mut impl Write,
+    names: &[String],
+    spans: &[Span],
+) -> io::Result<()> {
+    let mut writer = Writer::new(out);
+    writer.describe_all(names, spans.iter().map(|span| (span.lane, span.slot)))?;
+    spans.iter().try_for_each(|span| writer.span(span))
 }
 
-fn slot_track(lane: u8, slot: u16) -> u64 {
-    (1 + u64::from(lane)) << 32 | (1 + u64::from(slot))
+fn lane_track(lane: usize) -> u64 {
+    1 + lane as u64
+}
+
+fn slot_track(lane: usize, slot: usize) -> u64 {
+    (1 + lane as u64) << 32 | (1 + slot as u64)
 }
 
 struct Writer<'a, W> {
@@ -85,7 +131,29 @@ struct Writer<'a, W> {
     is_first: bool,
 }
 
-impl<W: Write> Writer<'_, W> {
+impl<'a, W: Write> Writer<'a, W> {
+    fn new(out: &'a mut W) -> Self {
+        Self { out, packet: Vec::new(), inner: Vec::new(), is_first: true }
+    }
+
+    /// Declares the tracks of lanes, and those of the slots that are used.
+    fn describe_all(
+        &mut self,
+        names: &[String],
+        used: impl Iterator<Item = (usize, usize)>,
+    ) -> io::Result<()> {
+        let slots: BTreeSet<(usize, usize)> = used.collect();
+        let lanes: BTreeSet<usize> = slots.iter().map(|&(lane, _)| lane).collect();
+        for lane in lanes {
+            self.describe(lane_track(lane), None, &names[lane])?;
+        }
+        for (lane, slot) in slots {
+            let name = format!("slot {slot}");
+            self.describe(slot_track(lane, slot), Some(lane_track(lane)), &name)?;
+        }
+        Ok(())
+    }
+
     fn describe(&mut self, track: u64, parent: Option<u64>, name: &str) -> io::Result<()> {
         self.inner.clear();
         number(&mut self.inner, descriptor::UUID, track);
@@ -98,22 +166,18 @@ impl<W: Write> Writer<'_, W> {
         self.end_packet()
     }
 
-    /// The slice of a request with those of its areas inside.
-    fn request(&mut self, record: &Record) -> io::Result<()> {
-        let stamps = &record.stamps;
-        let device_end = stamps.issued.after_nanos(stamps.device_nanos());
-        let track = slot_track(record.lane, record.slot);
-        let name = record.operation.to_string();
-        self.begin(stamps.accepted, track, &name, Some(record))?;
-        for (name, from, to) in [
-            ("submission", stamps.accepted, stamps.issued),
-            ("device", stamps.issued, device_end),
-            ("completion", device_end, stamps.delivered),
-        ] {
-            self.begin(from, track, name, None)?;
-            self.end(to, track)?;
+    /// The slice of a request with those of its parts inside.
+    fn span(&mut self, span: &Span) -> io::Result<()> {
+        let (Some(first), Some(last)) = (span.parts.first(), span.parts.last()) else {
+            return Ok(());
+        };
+        let track = slot_track(span.lane, span.slot);
+        self.begin(Instant::from_nanos(first.1), track, &span.name, Some(span))?;
+        for (name, from, to) in &span.parts {
+            self.begin(Instant::from_nanos(*from), track, name, None)?;
+            self.end(Instant::from_nanos(*to), track)?;
         }
-        self.end(stamps.delivered, track)
+        self.end(Instant::from_nanos(last.2), track)
     }
 
     fn begin(
@@ -121,18 +185,18 @@ impl<W: Write> Writer<'_, W> {
         at: Instant,
         track: u64,
         name: &str,
-        about: Option<&Record>,
+        about: Option<&Span>,
     ) -> io::Result<()> {
         self.inner.clear();
         number(&mut self.inner, event::TYPE, SLICE_BEGIN);
         number(&mut self.inner, event::TRACK_UUID, track);
         bytes(&mut self.inner, event::NAME, name.as_bytes());
-        if let Some(record) = about {
-            let numbers = [("offset", record.offset), ("length", u64::from(record.length))];
+        if let Some(span) = about {
+            let numbers = [("offset", span.offset), ("length", span.length)];
             for (name, value) in numbers {
                 annotate(&mut self.inner, name, event::ANNOTATION_UINT, value);
             }
-            if record.failed {
+            if span.failed {
                 annotate(&mut self.inner, "failed", event::ANNOTATION_BOOL, 1);
             }
         }

@@ -3,4 +3,5 @@
 mod against_fio;
 mod fio_distributions;
 mod fio_verify;
+mod linux_against_fio;
 mod trace;

@@ -1,5 +1,6 @@
 //! What needs the Linux guest, one file a subject, in one program.
 
+mod areas;
 mod chip_work;
 mod churn;
 mod common;

@@ -59,8 +59,8 @@ impl NullTarget {
     }
 }
 
-/// Where the path of a `file:` or `linux:` target ends: at a comma that begins a known key, so that paths may
-/// hold commas.
+/// Where the path of a `file:` or `linux:` target ends: at a comma that begins a known key, so that
+/// paths may hold commas.
 pub(super) fn end_of_path(text: &str) -> usize {
     let begins_key = |at: &usize| {
         let after = &text[at + 1..];

@@ -181,11 +181,12 @@ pub(crate) fn command() -> PathBuf {
 }
 
 /// Runs a program in `folder`.
-pub(crate) fn call(program: &Path, words: &str, folder: &Path) {
+pub(crate) fn call(program: &Path, words: &str, folder: &Path) -> String {
     let done = Command::new(program).args(words.split_whitespace()).current_dir(folder).output();
     let done = done.unwrap_or_else(|error| panic!("{}: {error}", program.display()));
     let said = String::from_utf8_lossy(&done.stderr);
     assert!(done.status.success(), "{} {words}: {said}", program.display());
+    String::from_utf8(done.stdout).unwrap()
 }
 
 /// Builds something of the workspace and gives the path of the program.

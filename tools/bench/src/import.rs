@@ -1,0 +1,147 @@
+//! Traces of Linux's own storage stack, made into I/Os with their four areas.
+//!
+//! | area | from | to |
+//! |---|---|---|
+//! | 1 file system | the system call's entry | its first `block_bio_queue` |
+//! | 2 block layer and driver | there | the last event before the doorbell: `ufshcd_command` send, `mmc_request_start`, `scsi_dispatch_cmd_start`, else `block_rq_issue` |
+//! | 3 device | there | the interrupt that brought the completion; without one of its own, the driver's completion |
+//! | 4 completion | there | the system call's exit; without a call `block_rq_complete` |
+//!
+//! `text` reads what ftrace, `trace-cmd report` and `perf script` print, `binary` blktrace's files;
+//! both give events. `join` makes I/Os of them, `summary` figures of those.
+//! What is read comes from anywhere: lines, numbers of events and of what is open are bounded, and
+//! what is not understood is counted and told.
+
+mod binary;
+mod event;
+mod join;
+mod page;
+mod spans;
+mod summary;
+mod text;
+mod words;
+
+use std::io::{BufRead, Read as _};
+
+use event::Event;
+pub use join::{Driver, Io, Joined, Loss};
+pub use page::page;
+pub use spans::write_perfetto;
+pub use summary::{AREAS, Area, Group, Summary, summarise};
+pub use words::render;
+
+/// Most events that are taken from all files together.
+pub const EVENTS_MAX: usize = 4 << 20;
+
+/// Why a trace cannot be taken.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportError {
+    /// It cannot be read.
+    #[error("{0}")]
+    Read(#[from] std::io::Error),
+    /// There is more than fits into memory.
+    #[error("the trace has more than {EVENTS_MAX} events; cut it into pieces")]
+    TooMany,
+    /// Its times are ticks of an unknown length.
+    #[error(
+        "the times are ticks of a counter (trace_clock), and nothing tells their length; say \
+         --ticks-per-second, or write two lines `flysch_clock: $EPOCHREALTIME` to trace_marker, \
+         one before the run and one after it"
+    )]
+    Ticks,
+    /// It is a blktrace file of another version.
+    #[error("a blktrace file of version {0}; version 7 is known: use `blktrace` up to 1.3")]
+    Version(u32),
+    /// There is nothing in it that is known.
+    #[error(
+        "no event of a storage stack in it; record block_bio_queue, block_rq_issue and \
+         block_rq_complete at least (docs/trace.md)"
+    )]
+    Nothing,
+}
+
+/// Everything taken from files so far.
+#[derive(Debug, Default)]
+pub struct Trace {
+    events: Vec<Event>,
+    names: event::Names,
+    told: Told,
+    clock: text::Ticks,
+}
+
+/// What was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Told {
+    /// Lines or records.
+    pub lines: u64,
+    /// Of them, events that are known.
+    pub events: u64,
+    /// Events of other names.
+    pub other_events: u64,
+    /// Lines that are none, comments left out.
+    pub unknown_lines: u64,
+    /// Events that are known by name and cannot be read, and the first of them.
+    pub odd_events: u64,
+    /// The first line that was not understood.
+    pub first_odd: Option<String>,
+    /// Events that the recorder lost, as far as it tells.
+    pub lost: u64,
+}
+
+impl Trace {
+    /// An empty one.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes a file: blktrace's, or text.
+    ///
+    /// # Errors
+    /// [`ImportError`]: it cannot be read, or is more than fits.
+    pub fn read(&mut self, file: &mut dyn BufRead) -> Result<(), ImportError> {
+        let start = file.fill_buf()?;
+        if binary::is_blktrace(start) {
+            return binary::read(self, file);
+        }
+        text::read(self, file)
+    }
+
+    /// The I/Os. `ticks_per_second` is the rate of the clock of times that are ticks; without it
+    /// the trace's own marks tell.
+    ///
+    /// # Errors
+    /// [`ImportError::Ticks`] if nothing tells it, [`ImportError::Nothing`] without events.
+    pub fn join(mut self, ticks_per_second: Option<f64>) -> Result<(Joined, Told), ImportError> {
+        if self.events.is_empty() {
+            return Err(ImportError::Nothing);
+        }
+        self.clock.apply(&mut self.events, ticks_per_second)?;
+        self.events.sort_by_key(|event| event.nanos);
+        Ok((join::join(&self.events, self.names), self.told))
+    }
+
+    fn push(&mut self, event: Event) -> Result<(), ImportError> {
+        if self.events.len() == EVENTS_MAX {
+            return Err(ImportError::TooMany);
+        }
+        self.events.push(event);
+        self.told.events += 1;
+        Ok(())
+    }
+
+    fn odd(&mut self, line: &str) {
+        self.told.first_odd.get_or_insert_with(|| {
+            let shown = |c: char| if c.is_control() { '?' } else { c };
+            line.chars().take(120).map(shown).collect()
+        });
+    }
+}
+
+/// As much of a file as its longest line may be.
+fn bounded(file: &mut dyn BufRead, most: u64) -> std::io::Take<&mut dyn BufRead> {
+    file.take(most)
+}
+
+#[cfg(test)]
+mod tests;
