@@ -252,8 +252,8 @@ impl<D: Device> Way<D> {
         (self.plan, lanes.map(|lane| (lane.disk, lane.device)).collect())
     }
 
-    /// A request that is not simple, or while not all are taken. Its offset is so many bytes further
-    /// on already as the way says.
+    /// A request that is not simple, or while not all are taken. Its offset is as far on already as
+    /// the way says.
     #[cold]
     fn submit_closely(&mut self, mut request: Request, now: Instant) -> Result<(), Refused> {
         request.offset = request.offset.wrapping_sub(self.plan.base);

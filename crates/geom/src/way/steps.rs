@@ -243,6 +243,7 @@ impl<D: Device> Way<D> {
         let send = |member: u32, request: Request| Next::Send { member: Some(member), request };
         let Plan { fans, edges, .. } = &mut self.plan;
         let mut kind = fans.get_mut(job.fan as usize).map(|fan| &mut fan.kind);
+        let load = |it: u32, offset| edges[(first + it) as usize].load(&self.lanes, offset);
         if !job.is_due(now) {
             return Next::Stall;
         }
@@ -267,9 +268,6 @@ impl<D: Device> Way<D> {
             Stage::Ask { is_sent: true, .. } => Next::Wait,
             Stage::Ask { .. } if job.result.is_err() => Next::End,
             Stage::Ask { tried, gone, is_sent } => {
-                let load = |member: u32, offset| {
-                    edges[(first + member) as usize].load(&self.lanes, offset)
-                };
                 let (found, none) = match &mut kind {
                     Some(Kind::Mirror(mirror)) => {
                         (mirror.reader(|member| load(member, request.offset), *tried), Error::Gone)
