@@ -19,6 +19,8 @@ use crate::object::ProviderId;
 /// What partitions begin at a multiple of, and boot code has, as FreeBSD lays labels out.
 const ALIGNMENT: u64 = 1 << 20;
 const BOOT: u64 = 32 << 10;
+/// Where a label names its copy.
+const BACKUP: usize = 576;
 
 /// Looks for a label at byte 512.
 pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
@@ -37,23 +39,12 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         return Probe::None("no 64-bit disklabel at byte 512".into());
     }
     let bad = |why: &str| Probe::Bad(format!("a 64-bit disklabel {why}"), at, LEN as u64 - at);
-    let mut corrupt = None;
-    let label = match Disklabel64::parse(&bytes) {
-        Ok(label) => label,
-        Err(error) => {
-            // What was cut while it was written is as its copy says.
-            let backup = u64::from_le_bytes(bytes[576..584].try_into().unwrap_or([0; 8]));
-            let mut copy = vec![0; room as usize];
-            let is_there = backup > at && graph.peek(provider, backup, &mut copy).is_ok();
-            match Disklabel64::parse(&copy).ok().filter(|copy| copy.backup == backup && is_there) {
-                Some(label) => {
-                    bytes[wire::AT..].copy_from_slice(&copy[wire::AT..]);
-                    corrupt = Some(format!("the label in front is not sound: {error}"));
-                    label
-                }
-                None => return bad(&format!("that is not sound: {error}")),
-            }
-        }
+    let (label, corrupt) = match Disklabel64::parse(&bytes) {
+        Ok(label) => (label, None),
+        Err(error) => match copy_of(graph, provider, &mut bytes) {
+            Some(label) => (label, Some(format!("the label in front is not sound: {error}"))),
+            None => return bad(&format!("that is not sound: {error}")),
+        },
     };
     let places = [label.first, label.stop, label.boot, label.backup];
     if !u64::from(label.alignment).is_multiple_of(sector) || label.alignment == 0 {
@@ -65,28 +56,10 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     if label.stop > label.total || label.first < LEN as u64 || label.first > label.stop {
         return bad("whose partitions cannot be where it says");
     }
-    let mut partitions = Vec::new();
-    for (place, partition) in label.partitions[..label.count].iter().enumerate() {
-        if place == RAW || (partition.size, partition.offset) == (0, 0) {
-            continue;
-        }
-        let end = partition.offset.checked_add(partition.size);
-        let is_whole =
-            [partition.offset, partition.size].iter().all(|it| it.is_multiple_of(sector));
-        let Some(end) = end.filter(|_| is_whole && partition.size > 0) else {
-            return bad(&format!("whose partition {} is no range of sectors", place + 1));
-        };
-        partitions.push(Partition {
-            index: place as u32 + 1,
-            start: partition.offset / sector,
-            end: end / sector - 1,
-            data: partition.offset / sector,
-            kind: Type::Bsd64(partition.kind, partition.type_id),
-            label: "".into(),
-            attributes: 0,
-            unique: partition.id,
-        });
-    }
+    let partitions = match partitions_of(&label, sector) {
+        Ok(partitions) => partitions,
+        Err(number) => return bad(&format!("whose partition {number} is no range of sectors")),
+    };
     // FreeBSD's own labels name the last sector there, DragonFly's the one behind it.
     let is_last = label.stop + sector == label.backup;
     let last = (label.stop / sector).saturating_sub(u64::from(!is_last));
@@ -104,6 +77,44 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         detail: Detail::Bsd64(bytes),
     };
     Probe::Found(Box::new(table), at, LEN as u64 - at)
+}
+
+/// What was cut while it was written is as its copy says: `bytes`, of the label in front, become
+/// those of the copy that it names.
+fn copy_of(graph: &mut Graph, provider: ProviderId, bytes: &mut [u8]) -> Option<Disklabel64> {
+    let backup = u64::from_le_bytes(*bytes.get(BACKUP..)?.first_chunk()?);
+    if backup <= wire::AT as u64 {
+        return None;
+    }
+    let mut copy = vec![0; bytes.len()];
+    graph.peek(provider, backup, &mut copy).ok()?;
+    let label = Disklabel64::parse(&copy).ok().filter(|copy| copy.backup == backup)?;
+    bytes[wire::AT..].copy_from_slice(&copy[wire::AT..]);
+    Some(label)
+}
+
+/// The partitions of a label; the number of one that is none.
+fn partitions_of(label: &Disklabel64, sector: u64) -> Result<Vec<Partition>, usize> {
+    let mut partitions = Vec::new();
+    for (place, partition) in label.partitions[..label.count].iter().enumerate() {
+        let (offset, size) = (partition.offset, partition.size);
+        if place == RAW || (size, offset) == (0, 0) {
+            continue;
+        }
+        let is_whole = size > 0 && [offset, size].iter().all(|it| it.is_multiple_of(sector));
+        let end = offset.checked_add(size).filter(|_| is_whole).ok_or(place + 1)?;
+        partitions.push(Partition {
+            index: place as u32 + 1,
+            start: offset / sector,
+            end: end / sector - 1,
+            data: offset / sector,
+            kind: Type::Bsd64(partition.kind, partition.type_id),
+            label: "".into(),
+            attributes: 0,
+            unique: partition.id,
+        });
+    }
+    Ok(partitions)
 }
 
 /// A new label, laid out as FreeBSD does it.
