@@ -126,7 +126,7 @@ fn what_a_card_lacks_is_said_in_a_line() {
         ("gp create 8192 1 0 0 --yes", "emmc,size=256M,gp=8M", 1, "partitioned already"),
         ("gp create 262144 1 0 0 --yes", "emmc,size=256M", 1, "EXT_CSD byte 155"),
         ("gp create 139264 1 1 0 --yes", "emmc,size=256M", 2, "more than the card has"),
-        ("enh_area set 0 139264 --yes", "emmc,size=256M", 2, "131072 that can be enhanced"),
+        ("enh_area set 0 139264 --yes", "emmc,size=256M", 2, "131072 KiB that can be enhanced"),
         ("enh_area set 5 8192 --yes", "emmc,size=256M", 2, "whole write protect groups"),
         ("enh_area set 262144 8192 --yes", "emmc,size=256M", 2, "ends before 262144 KiB"),
         ("gp create 8192 5 0 0 --yes", "emmc,size=256M", 2, "5 is not in 1..=4"),
