@@ -156,7 +156,7 @@ pub(crate) struct Steps<M: Machine> {
 }
 
 /// The first wait between two looks, nanoseconds.
-const PATIENCE: u64 = 2_000;
+const PATIENCE: u32 = 2_000;
 const MS: u64 = 1_000_000;
 
 impl<M: Machine> Player for Steps<M> {

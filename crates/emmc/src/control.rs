@@ -179,7 +179,7 @@ pub(crate) struct Core<M: Machine> {
 }
 
 /// The first wait between two looks, nanoseconds.
-const PATIENCE: u64 = 4_000;
+const PATIENCE: u32 = 4_000;
 /// How soon a command on the bus is looked at again if nothing interrupts, nanoseconds.
 const COMMAND_NANOS: u64 = 1_000_000;
 pub(crate) const MS: u64 = 1_000_000;

@@ -33,18 +33,18 @@ pub struct Script<A, W> {
     cursor: usize,
     wait: Option<(W, Place)>,
     /// The first wait between two looks and the next one, nanoseconds.
-    first: u64,
-    patience: u64,
+    first: u32,
+    patience: u32,
 }
 
 /// Answers of an ordinary step.
 const PAGE: usize = 64;
 /// The longest wait between two looks, nanoseconds.
-const LONGEST: u64 = 1_000_000;
+const LONGEST: u32 = 1_000_000;
 
 impl<A: Clone, W> Script<A, W> {
     /// A page without answers; `first` is the first wait between two looks, nanoseconds.
-    pub fn new(first: u64) -> Self {
+    pub fn new(first: u32) -> Self {
         Self { answers: Vec::with_capacity(PAGE), cursor: 0, wait: None, first, patience: first }
     }
 
@@ -115,8 +115,8 @@ impl<A: Clone, W> Script<A, W> {
     /// long each time, up to 1 ms.
     pub fn patience(&mut self) -> u64 {
         let now = self.patience;
-        self.patience = (now * 2).min(LONGEST);
-        now
+        self.patience = now.saturating_mul(2).min(LONGEST);
+        now.into()
     }
 
     /// What is waited for, taken out so that whoever looks after it may use everything else.

@@ -168,7 +168,7 @@ pub(crate) struct Core<M: Machine> {
 }
 
 /// The first wait between two looks, nanoseconds.
-const PATIENCE: u64 = 2_000;
+const PATIENCE: u32 = 2_000;
 
 impl<M: Machine> Player for Core<M> {
     type Answer = Answer;
