@@ -139,12 +139,13 @@ fn all(graph: &mut Graph, geom: GeomId, mut io: Io<'_>) -> Result<(), Error> {
 /// Before the first write: the components say that they may differ, and who is away falls behind.
 pub(super) fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     loop {
+        let step = step(graph);
         let state = graph.state_mut::<State>(geom).ok_or(Error::Gone)?;
         if state.dirty && !state.bump {
             return Ok(());
         }
         if state.bump {
-            state.common.sync_id = state.common.sync_id.wrapping_add(1);
+            state.common.sync_id = state.common.sync_id.wrapping_add(step);
         }
         let sync_id = state.common.sync_id;
         (state.bump, state.dirty) = (false, true);
@@ -160,6 +161,13 @@ pub(super) fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
         );
         marked.map_err(|error| error.as_block())?;
     }
+}
+
+/// By how much a sync id or a generation is raised. Only which is higher counts; but components that were written
+/// apart from each other, each while the other was away, must not come to the same number: they
+/// would be taken for equal, and read in turns.
+fn step(graph: &mut Graph) -> u32 {
+    1 + (graph.random() % 4096) as u32
 }
 
 /// After the last write: the components are equal.
@@ -195,6 +203,7 @@ pub(super) fn release(graph: &mut Graph, consumer: ConsumerId) {
 pub(super) fn lose(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, is_gone: bool) {
     let name = graph[consumer].provider.map(|provider| graph[provider].name.clone());
     let mirror = graph[geom].name.clone();
+    let step = step(graph);
     let Some(state) = graph.state_mut::<State>(geom) else { return };
     let before = state.disks.len();
     state.disks.retain(|disk| disk.consumer != consumer);
@@ -205,7 +214,7 @@ pub(super) fn lose(graph: &mut Graph, geom: GeomId, consumer: ConsumerId, is_gon
         if is_gone {
             state.bump = true;
         } else {
-            generation = generation.wrapping_add(1);
+            generation = generation.wrapping_add(step);
             state.common.gen_id = generation;
         }
     }
