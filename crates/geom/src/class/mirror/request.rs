@@ -163,9 +163,9 @@ pub(super) fn mark_dirty(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     }
 }
 
-/// By how much a sync id or a generation is raised. Only which is higher counts; but components that were written
-/// apart from each other, each while the other was away, must not come to the same number: they
-/// would be taken for equal, and read in turns.
+/// By how much a sync id or a generation is raised. Only which is higher counts; but components
+/// that were written apart from each other, each while the other was away, must not come to the
+/// same number: they would be taken for equal, and read in turns.
 fn step(graph: &mut Graph) -> u32 {
     1 + (graph.random() % 4096) as u32
 }
