@@ -5,6 +5,8 @@
 //! up when the rest of the bytes, as steps, comes. Nothing may panic, and what runs must end.
 #![no_main]
 
+mod steps;
+
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_models::ahci::{Ahci, Attached, Config, DiskConfig};
 use flysch_models::faults::{Kind, Plan};
@@ -13,6 +15,7 @@ use flysch_wire::ata::registers::{
     PX_CI, PX_CLB, PX_CMD, PX_FB, PX_IE, PX_IS, PX_SACT, PX_SCTL, PX_SERR, port_base,
 };
 use libfuzzer_sys::fuzz_target;
+use steps::{rest, take};
 
 const BASE: u64 = 0x10_0000;
 const LEN: usize = 1 << 20;
@@ -65,19 +68,7 @@ impl Host {
 
     /// Lets time pass.
     fn rest(&mut self, nanos: u64) {
-        let until = self.now.after_nanos(nanos);
-        for _ in 0..EVENTS_MAX {
-            match self.model.next_event().filter(|&at| at <= until) {
-                Some(at) => self.now = self.now.max(at),
-                None => {
-                    self.now = until;
-                    self.model.advance(until);
-                    return;
-                }
-            }
-            self.model.advance(self.now);
-        }
-        panic!("it never comes to rest");
+        rest(&mut self.model, &mut self.now, nanos, EVENTS_MAX);
     }
 
     fn enable(&mut self) {
@@ -117,15 +108,6 @@ impl Host {
         }
         self.write(registers + PX_CI, 1 << slot);
     }
-}
-
-/// The next `N` bytes, zeros where there are no more.
-fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
-    let mut taken = [0; N];
-    let count = N.min(bytes.len());
-    taken[..count].copy_from_slice(&bytes[..count]);
-    *bytes = &bytes[count..];
-    taken
 }
 
 fuzz_target!(|bytes: &[u8]| {

@@ -5,6 +5,8 @@
 //! the rest of the bytes, as steps, comes. Nothing may panic, and what runs must end.
 #![no_main]
 
+mod steps;
+
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_models::emmc::{Config, ENGINE, Emmc};
 use flysch_models::faults::{Kind, Plan};
@@ -18,6 +20,7 @@ use flysch_wire::mmc::sdhci::{
     STATUS_ENABLE,
 };
 use libfuzzer_sys::fuzz_target;
+use steps::{rest, take};
 
 const BASE: u64 = 0x10_0000;
 const LEN: usize = 1 << 20;
@@ -71,19 +74,7 @@ impl Host {
 
     /// Lets time pass.
     fn rest(&mut self, nanos: u64) {
-        let until = self.now.after_nanos(nanos);
-        for _ in 0..EVENTS_MAX {
-            match self.model.next_event().filter(|&at| at <= until) {
-                Some(at) => self.now = self.now.max(at),
-                None => {
-                    self.now = until;
-                    self.model.advance(until);
-                    return;
-                }
-            }
-            self.model.advance(self.now);
-        }
-        panic!("it never comes to rest");
+        rest(&mut self.model, &mut self.now, nanos, EVENTS_MAX);
     }
 
     /// Power, clock, identification, and the engine if it is `queueing`.
@@ -134,15 +125,6 @@ impl Host {
         self.write(ADMA_ADDRESS, (BASE as usize + LIST) as u32);
         self.write(ADMA_ADDRESS + 4, 0);
     }
-}
-
-/// The next `N` bytes, zeros where there are no more.
-fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
-    let mut taken = [0; N];
-    let count = N.min(bytes.len());
-    taken[..count].copy_from_slice(&bytes[..count]);
-    *bytes = &bytes[count..];
-    taken
 }
 
 fuzz_target!(|bytes: &[u8]| {

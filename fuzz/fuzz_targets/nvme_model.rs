@@ -6,11 +6,14 @@
 //! whose memory is a megabyte has a bounded number of things to do.
 #![no_main]
 
+mod steps;
+
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_models::faults::{Kind, Plan};
 use flysch_models::nvme::{CMB_OFFSET, Config, NamespaceConfig, Nvme, ZoneConfig};
 use flysch_wire::nvme::registers::{ACQ, AQA, ASQ, CC, DOORBELLS};
 use libfuzzer_sys::fuzz_target;
+use steps::{rest, take};
 
 const BASE: u64 = 0x10_0000;
 const LEN: usize = 1 << 20;
@@ -62,19 +65,7 @@ impl Host {
 
     /// Lets time pass.
     fn rest(&mut self, nanos: u64) {
-        let until = self.now.after_nanos(nanos);
-        for _ in 0..EVENTS_MAX {
-            match self.model.next_event().filter(|&at| at <= until) {
-                Some(at) => self.now = self.now.max(at),
-                None => {
-                    self.now = until;
-                    self.model.advance(until);
-                    return;
-                }
-            }
-            self.model.advance(self.now);
-        }
-        panic!("it never comes to rest");
+        rest(&mut self.model, &mut self.now, nanos, EVENTS_MAX);
     }
 
     fn enable(&mut self, stride: u8) {
@@ -110,15 +101,6 @@ impl Host {
         // The host takes whatever there is: the head is behind the tail.
         self.write(DOORBELLS + (2 * queue as u32 + 1) * step, tail);
     }
-}
-
-/// The next `N` bytes, zeros where there are no more.
-fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
-    let mut taken = [0; N];
-    let count = N.min(bytes.len());
-    taken[..count].copy_from_slice(&bytes[..count]);
-    *bytes = &bytes[count..];
-    taken
 }
 
 /// A register or, from 4000h on, a word of the controller memory.
