@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 
+use serde_json::{Map, Value};
+
 /// The command, built as the tests were.
 ///
 /// # Panics
@@ -87,5 +89,34 @@ pub fn ran(output: Output) -> Ran {
         status: output.status.code().expect("the command ended by itself"),
         stdout: String::from_utf8(output.stdout).expect("text"),
         stderr: String::from_utf8(output.stderr).expect("text"),
+    }
+}
+
+/// Everything another program said is in what we say, and equal, but for the fields of an object
+/// that `is_left_out`. `place` is where in the whole this is.
+///
+/// # Panics
+/// If something is missing or differs.
+#[track_caller]
+pub fn assert_holds(
+    ours: &Value,
+    theirs: &Value,
+    place: &str,
+    is_left_out: &dyn Fn(&Map<String, Value>, &str) -> bool,
+) {
+    match theirs {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter().filter(|(name, _)| !is_left_out(fields, name)) {
+                assert_holds(&ours[name], value, &format!("{place}/{name}"), is_left_out);
+            }
+        }
+        Value::Array(parts) => {
+            let count = ours.as_array().map(Vec::len);
+            assert_eq!(Some(parts.len()), count, "{place}");
+            for (number, value) in parts.iter().enumerate() {
+                assert_holds(&ours[number], value, &format!("{place}[{number}]"), is_left_out);
+            }
+        }
+        value => assert_eq!(value, ours, "{place}"),
     }
 }
