@@ -25,6 +25,7 @@ mod filesystem;
 mod found;
 mod index;
 mod node;
+mod read;
 mod rtime;
 mod rubin;
 mod scan;

@@ -8,12 +8,11 @@ use flysch_api::vfs::{Changes, Error, FileFlags, FileKind, Timestamp};
 use flysch_wire::jffs2::{Compression, Inode};
 
 use super::gc::DATA_LEN_MIN;
-use super::loaded::{Attributes, Part, What};
+use super::loaded::{Part, What};
 use super::log::{Purpose, Room};
 use super::{Jffs2Mut, PAGE_SIZE};
 use crate::create::clamp_time;
-use crate::found::NodeRef;
-use crate::node::Reader;
+use crate::read::{Attributes, Catalog, View, kind};
 
 /// Longest file, bytes.
 const FILE_LEN_MAX: u64 = u32::MAX as u64;
@@ -53,74 +52,18 @@ impl<F: Flash> Jffs2Mut<F> {
         offset: u32,
         buffer: &mut [u8],
     ) -> Result<usize, Error> {
-        let loaded = self.loaded(ino)?;
-        let is_lossy = loaded.has_lost_nodes || self.may_miss_nodes;
-        let mut reader = Reader::new(&self.medium, self.order);
-        let end = offset + buffer.len() as u32;
-        let mut at = offset;
-        let mut read = |at: &mut u32, stop: u32, part: Option<Part>, buffer: &mut [u8]| {
-            let output = &mut buffer[(*at - offset) as usize..(stop - offset) as usize];
-            match part {
-                Some(Part { what: What::Hole, .. }) => output.fill(0),
-                Some(Part { what: What::Data, address, node_start, version, .. }) => {
-                    let total_len = self.node_len(address);
-                    let node = NodeRef { ino, version, address, total_len };
-                    reader.data(node, *at - node_start, output)?;
-                }
-                Some(Part { what: What::Damaged, address, .. }) => {
-                    return Err(Error::Damaged {
-                        structure: "inode data",
-                        place: crate::node::place(&self.medium, address),
-                    });
-                }
-                None if is_lossy => {
-                    let place = Default::default();
-                    return Err(Error::Damaged { structure: "inode node that is lost", place });
-                }
-                None => output.fill(0),
-            }
-            *at = stop;
-            Ok(())
-        };
-        let mut result = Ok(());
-        for (start, part) in loaded.parts(offset, end) {
-            if start > at {
-                result = read(&mut at, start, None, buffer);
-            }
-            result = result.and_then(|()| read(&mut at, part.end.min(end), Some(part), buffer));
-            if result.is_err() {
-                break;
-            }
-        }
-        if result.is_ok() && at < end {
-            result = read(&mut at, end, None, buffer);
-        }
-        match result {
-            Err(error) if at == offset => Err(error),
-            _ => Ok((at - offset) as usize),
-        }
-    }
-
-    /// Length of a node.
-    fn node_len(&self, address: crate::found::Address) -> u32 {
-        let (number, at) = self.blocks.place(address);
-        let raws = &self.blocks.blocks[number as usize].raws;
-        raws.binary_search_by_key(&at, |raw| raw.at).map_or(0, |index| raws[index].len)
+        let inode = self.inode(ino).ok_or(Error::NotFound)?;
+        View(self).read_content(inode, &self.told(inode)?, offset, buffer)
     }
 
     /// The kind of an inode.
     pub(crate) fn kind(&self, ino: u32) -> Result<FileKind, Error> {
-        let kind = self.loaded(ino)?.attributes.kind();
-        let place = Default::default();
-        kind.ok_or(Error::Damaged { structure: "mode of an inode node", place })
+        kind(&self.medium, &self.loaded(ino)?.told())
     }
 
     pub(crate) fn check_regular(&self, ino: u32) -> Result<(), Error> {
-        match self.kind(ino)? {
-            FileKind::Regular => Ok(()),
-            FileKind::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::NoContent),
-        }
+        let inode = self.inode(ino).ok_or(Error::NotFound)?;
+        View(self).regular(inode).map(drop)
     }
 }
 
@@ -314,7 +257,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let address = self.append_inode(inode, stored)?;
         *self.loaded.get_mut() += 1;
         let (start, version) = (inode.offset, inode.version);
-        let part = Part { end, node_start: start, address, version, what };
+        let total_len = (Inode::LEN + stored.len()) as u32;
+        let part = Part { end, node_start: start, address, version, total_len, what };
         let gone = self.loaded_mut(inode.ino)?.lay(start, part);
         self.kill_nodes(inode.ino, gone);
         Ok(())

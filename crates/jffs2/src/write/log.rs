@@ -522,10 +522,11 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let address = appended?;
         let (ino, version) = (inode.ino, inode.version);
         let state = self.tables.inodes.get_mut(&ino).expect("its version was counted");
-        state.nodes.push(NodeRef { ino, version, address, total_len });
+        let node = NodeRef { ino, version, address, total_len };
+        state.nodes.push(node);
         let loaded = state.loaded.get_mut().expect("its attributes are known");
-        let old = loaded.set_latest(address, version);
-        self.kill_nodes(ino, old.into_iter().collect());
+        let old = loaded.set_latest(node);
+        self.kill_nodes(ino, old.into_iter().map(|old| (old.address, old.version)).collect());
         Ok(address)
     }
 

@@ -45,6 +45,7 @@ use self::medium::Medium;
 use self::space::Blocks;
 use self::tables::{Directory, InodeState, Tables};
 use crate::compressor::{Compressors, Packer};
+use crate::read::{Catalog, View};
 
 /// Most data in one node, bytes: Linux's page on most machines.
 const PAGE_SIZE: u32 = 4096;
@@ -227,7 +228,9 @@ impl<F: Flash> Jffs2Mut<F> {
     }
 
     fn directory(&self, ino: u32) -> Result<&Directory, Error> {
-        self.state(ino)?.directory.as_deref().ok_or(Error::NotDirectory)
+        let inode = self.inode(ino).ok_or(Error::NotFound)?;
+        View(self).check_directory(inode)?;
+        inode.1.directory.as_deref().ok_or(Error::NotDirectory)
     }
 
     fn directory_mut(&mut self, ino: u32) -> Result<&mut Directory, Error> {

@@ -718,6 +718,11 @@ struct Tree<'d> {
 }
 
 impl Tree<'_> {
+    fn has_entries(&self, ino: u32) -> bool {
+        let start = self.dirents.partition_point(|dirent| dirent.pino < ino);
+        self.dirents.get(start).is_some_and(|dirent| dirent.pino == ino)
+    }
+
     /// Makes the inodes that can be reached from the root; returns names that would give a
     /// directory a second one, and the numbers of the entries that count.
     fn walk(
@@ -747,10 +752,14 @@ impl Tree<'_> {
                     kind: dirent.kind,
                     by_mkfs: Some(dirent.address) <= self.by_mkfs,
                 };
-                if dirent.ino != 0 && dirent.kind == KIND_DIRECTORY {
-                    if inodes.get(&dirent.ino).is_some_and(|state| state.directory.is_some()) {
+                // Whatever an entry says, its inode's mode tells whether it is a directory.
+                let is_named_directory = dirent.kind == KIND_DIRECTORY;
+                if dirent.ino != 0 && (is_named_directory || self.has_entries(dirent.ino)) {
+                    let is_known =
+                        inodes.get(&dirent.ino).is_some_and(|state| state.directory.is_some());
+                    if is_known && is_named_directory {
                         doubles.push((pino, name.clone()));
-                    } else {
+                    } else if !is_known {
                         let state = inodes.entry(dirent.ino).or_default();
                         state.directory = Some(Directory::below(pino));
                         open.push(dirent.ino);

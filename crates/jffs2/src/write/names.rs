@@ -9,11 +9,12 @@ use flysch_wire::jffs2::{Dirent, NAME_LEN_MAX, ROOT_INO};
 
 use super::Jffs2Mut;
 use super::content::id;
-use super::loaded::{Attributes, Loaded};
+use super::loaded::Loaded;
 use super::log::{NewNode, Purpose, Room};
 use super::space::Kind;
 use super::tables::{Directory, InodeState, Name, hash};
 use crate::create::{clamp_time, device_data};
+use crate::read::Attributes;
 
 /// Longest target of a symbolic link (`JFFS2_MAX_SYMLINK_LEN`).
 const TARGET_LEN_MAX: usize = 254;
@@ -168,7 +169,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         now: Timestamp,
     ) -> Result<(), Error> {
         check_name(name)?;
-        if self.state(ino)?.directory.is_some() {
+        if self.kind(ino)? == FileKind::Directory {
             return Err(Error::IsDirectory);
         }
         if self.state(ino)?.names == 0 {

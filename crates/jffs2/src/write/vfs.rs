@@ -1,26 +1,132 @@
 //! The mounted file system as everybody else sees it.
 
-use alloc::vec;
-use alloc::vec::Vec;
 use core::ops::Range;
 
 use flysch_api::flash::{Flash, FlashMut};
 use flysch_api::vfs::{
-    Attributes, Changes, DeviceNumber, Entry, Error, FileFlags, FileKind, FileSystem,
-    FileSystemMut, Inode, NameVisitor, NewFile, Rename, Statistics, Timestamp, Visitor,
-    XattrChange,
+    Attributes, Changes, Entry, Error, FileKind, FileSystem, FileSystemMut, Inode, NameVisitor,
+    NewFile, Rename, Statistics, Timestamp, Visitor, XattrChange,
 };
-use flysch_wire::jffs2::{DeviceData, NAME_LEN_MAX, ROOT_INO};
+use flysch_wire::jffs2::{ByteOrder, NAME_LEN_MAX, ROOT_INO};
 
 use super::Jffs2Mut;
-use super::loaded::What;
-use super::tables::Spot;
+use super::loaded::{Part, What};
+use super::medium::Medium;
+use super::tables::{InodeState, Spot, XattrState, XrefState};
+use crate::found::{NodeRef, XattrRef, XrefRef};
+use crate::read::{BLOCK_SIZE, Catalog, Source, Stretch, Stretches, Ties, Told, View};
 
-/// Unit of the sizes in the statistics, bytes: Linux's page.
-const BLOCK_SIZE: u32 = 4096;
+impl<F: Flash> Catalog for Jffs2Mut<F> {
+    type Flash = Medium<F>;
+    type Inode<'c>
+        = (u32, &'c InodeState)
+    where
+        F: 'c;
 
-fn seconds(value: u32) -> Timestamp {
-    Timestamp { seconds: i64::from(value), nanoseconds: 0 }
+    fn flash(&self) -> &Medium<F> {
+        &self.medium
+    }
+
+    fn order(&self) -> ByteOrder {
+        self.order
+    }
+
+    fn may_miss_nodes(&self) -> bool {
+        self.may_miss_nodes
+    }
+
+    fn inode(&self, ino: u32) -> Option<(u32, &InodeState)> {
+        self.tables.inodes.get(&ino).map(|state| (ino, state))
+    }
+
+    fn ties(&self, (ino, state): (u32, &InodeState)) -> Ties {
+        let directory = state.directory.as_deref();
+        Ties {
+            ino,
+            names: state.names,
+            subdirectories: directory.map_or(0, |directory| directory.subdirectories),
+            has_entries: directory.is_some_and(|directory| directory.live > 0),
+        }
+    }
+
+    fn told(&self, (ino, _): (u32, &InodeState)) -> Result<Told, Error> {
+        Ok(self.loaded(ino)?.told())
+    }
+
+    /// What is told knows that already.
+    fn newest_entry_time(&self, _: (u32, &InodeState), _: u32) -> Result<Option<u32>, Error> {
+        Ok(None)
+    }
+
+    fn with_stored<R>(
+        &self,
+        (ino, _): (u32, &InodeState),
+        _: &Told,
+        use_it: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, Error> {
+        Ok(use_it(&self.loaded(ino)?.data))
+    }
+
+    fn with_stretches<R>(
+        &self,
+        (ino, _): (u32, &InodeState),
+        _: &Told,
+        range: Range<u32>,
+        use_it: impl FnOnce(Stretches<'_>) -> R,
+    ) -> R {
+        let Ok(loaded) = self.loaded(ino) else {
+            let each = &mut core::iter::empty();
+            return use_it(Stretches { each, has_lost_nodes: true });
+        };
+        let each = &mut loaded.parts(range.start, range.end).map(|(start, part)| {
+            let Part { end, node_start, address, version, total_len, what } = part;
+            let source = match what {
+                What::Data => {
+                    Source::Data(NodeRef { ino, version, address, total_len }, node_start)
+                }
+                What::Hole => Source::Hole,
+                What::Damaged => Source::Damaged(address),
+            };
+            Stretch { start, end, source }
+        });
+        use_it(Stretches { each, has_lost_nodes: loaded.has_lost_nodes })
+    }
+
+    fn entry(&self, (_, directory): (u32, &InodeState), name: &[u8]) -> Option<u32> {
+        Some(directory.directory.as_deref()?.lookup(name)?.ino)
+    }
+
+    /// By the hash of their names, so that a position stays where it is when names come and go.
+    fn entries(&self, (_, directory): (u32, &InodeState), position: u64, visit: &mut Visitor<'_>) {
+        let Some(directory) = directory.directory.as_deref() else { return };
+        for (spot, entry) in directory.from(Spot::at(position)) {
+            if entry.ino == 0 {
+                continue;
+            }
+            let kind = FileKind::from_mode(u32::from(entry.kind) << 12);
+            let flow = visit(Entry {
+                name: &entry.name,
+                inode: Inode(u64::from(entry.ino)),
+                kind: kind.unwrap_or(FileKind::Regular),
+                position: spot.position(),
+            });
+            if flow.is_break() {
+                break;
+            }
+        }
+    }
+
+    fn xrefs(&self, ino: u32) -> impl Iterator<Item = XrefRef> {
+        self.tables.xrefs_of(ino).into_iter().map(move |(xid, xref)| {
+            let XrefState { xseqno, address, .. } = xref;
+            XrefRef { ino, xid, xseqno, address }
+        })
+    }
+
+    fn xattr(&self, xid: u32) -> Option<XattrRef> {
+        let XattrState { version, address, total_len, .. } = *self.tables.xattrs.get(&xid)?;
+        Some(XattrRef { xid, version, address, total_len })
+    }
 }
 
 impl<F: Flash> FileSystem for Jffs2Mut<F> {
@@ -43,139 +149,31 @@ impl<F: Flash> FileSystem for Jffs2Mut<F> {
     }
 
     fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error> {
-        let found = self.directory(Self::ino(directory)?)?.lookup(name);
-        found.map(|entry| Inode(u64::from(entry.ino))).ok_or(Error::NotFound)
+        View(self).lookup(directory, name)
     }
 
     fn attributes(&self, inode: Inode) -> Result<Attributes, Error> {
-        let ino = Self::ino(inode)?;
-        let state = self.state(ino)?;
-        let kind = self.kind(ino)?;
-        let loaded = self.loaded(ino)?;
-        let own = &loaded.attributes;
-        let links = match &state.directory {
-            _ if state.names == 0 => 0,
-            // Linux counts one more for the root.
-            Some(directory) => 2 + directory.subdirectories + u32::from(ino == ROOT_INO),
-            None => state.names,
-        };
-        let device = match kind {
-            FileKind::CharacterDevice | FileKind::BlockDevice => {
-                match loaded.device(self.order)? {
-                    DeviceData::Old(number) => DeviceNumber::from_old(number),
-                    DeviceData::New(number) => DeviceNumber::from_new(number),
-                }
-            }
-            _ => DeviceNumber::default(),
-        };
-        Ok(Attributes {
-            inode,
-            kind,
-            permissions: (own.mode & 0o7777) as u16,
-            links,
-            owner: u32::from(own.uid),
-            group: u32::from(own.gid),
-            size: u64::from(own.size),
-            blocks: u64::from(own.size).div_ceil(512),
-            accessed: seconds(own.atime),
-            modified: seconds(own.mtime),
-            changed: seconds(own.ctime),
-            device,
-            flags: FileFlags::default(),
-        })
+        View(self).attributes(inode)
     }
 
     fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
-        let directory = self.directory(Self::ino(directory)?)?;
-        for (spot, entry) in directory.from(Spot::at(position)) {
-            if entry.ino == 0 {
-                continue;
-            }
-            let kind = FileKind::from_mode(u32::from(entry.kind) << 12);
-            let flow = visit(Entry {
-                name: &entry.name,
-                inode: Inode(u64::from(entry.ino)),
-                kind: kind.unwrap_or(FileKind::Regular),
-                position: spot.position(),
-            });
-            if flow.is_break() {
-                break;
-            }
-        }
-        Ok(())
+        View(self).list(directory, position, visit)
     }
 
     fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
-        let ino = Self::ino(inode)?;
-        let kind = self.kind(ino)?;
-        let loaded = self.loaded(ino)?;
-        match kind {
-            FileKind::Regular => {}
-            FileKind::Directory => return Err(Error::IsDirectory),
-            FileKind::Symlink => {
-                let target = &loaded.data;
-                let start = usize::try_from(offset).unwrap_or(usize::MAX).min(target.len());
-                let len = buffer.len().min(target.len() - start);
-                buffer[..len].copy_from_slice(&target[start..start + len]);
-                return Ok(len);
-            }
-            _ => return Err(Error::NoContent),
-        }
-        let size = u64::from(loaded.attributes.size);
-        let Some(left) = size.checked_sub(offset).filter(|&left| left > 0) else { return Ok(0) };
-        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buffer.len());
-        self.read_file(ino, offset as u32, &mut buffer[..len])
+        View(self).read(inode, offset, buffer)
     }
 
     fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
-        let ino = Self::ino(inode)?;
-        self.check_regular(ino)?;
-        let loaded = self.loaded(ino)?;
-        let size = loaded.attributes.size;
-        let Some(offset) = u32::try_from(offset).ok().filter(|&offset| offset < size) else {
-            return Ok(None);
-        };
-        if loaded.has_lost_nodes || self.may_miss_nodes {
-            return Ok(Some(u64::from(offset)..u64::from(size)));
-        }
-        let mut data = loaded.parts(offset, size).filter(|(_, part)| part.what != What::Hole);
-        let Some((start, first)) = data.next() else { return Ok(None) };
-        let mut end = first.end;
-        for (start, part) in data {
-            if start != end {
-                break;
-            }
-            end = part.end;
-        }
-        Ok(Some(u64::from(start.max(offset))..u64::from(end.min(size))))
+        View(self).next_data(inode, offset)
     }
 
     fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error> {
-        let ino = Self::ino(inode)?;
-        self.state(ino)?;
-        let mut names: Vec<Vec<u8>> = vec![];
-        let mut failed = Ok(());
-        for (xid, _) in self.tables.xrefs_of(ino) {
-            match self.attribute(xid) {
-                Ok(Some(xattr)) => names.push(xattr.name),
-                Ok(None) => {}
-                Err(error) => failed = failed.and(Err(error)),
-            }
-        }
-        names.sort_unstable();
-        names.dedup();
-        names.iter().for_each(|name| visit(name));
-        failed
+        View(self).list_xattrs(inode, visit)
     }
 
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
-        let ino = Self::ino(inode)?;
-        self.state(ino)?;
-        let (newest, _) = self.find_xattr(ino, name)?;
-        let (_, value) = newest.ok_or(Error::NotFound)?;
-        let to = buffer.get_mut(..value.len()).ok_or(Error::BufferTooSmall(value.len()))?;
-        to.copy_from_slice(&value);
-        Ok(value.len())
+        View(self).read_xattr(inode, name, buffer)
     }
 }
 

@@ -1,9 +1,8 @@
 //! Extended attributes: a node with the value, and one that says which inode has it.
 
 use alloc::vec;
-use alloc::vec::Vec;
 
-use flysch_api::flash::{Flash, FlashMut};
+use flysch_api::flash::FlashMut;
 use flysch_api::vfs::{Error, Timestamp, XattrChange};
 use flysch_wire::jffs2::{Xattr, XattrPrefix, Xref};
 
@@ -11,50 +10,8 @@ use super::Jffs2Mut;
 use super::log::{NewNode, Purpose, Room};
 use super::space::Kind;
 use super::tables::{XattrState, XrefState};
-use crate::found::XattrRef;
-use crate::xattr::{ACCESS_LIST, Attribute, acl_with_permissions, read_attribute, stored_form};
-
-impl<F: Flash> Jffs2Mut<F> {
-    /// The attribute with this number; `None` if its namespace is not known.
-    pub(crate) fn attribute(&self, xid: u32) -> Result<Option<Attribute>, Error> {
-        let place = Default::default();
-        let lost = Error::Damaged { structure: "reference to a lost attribute", place };
-        let XattrState { version, address, total_len, .. } =
-            *self.tables.xattrs.get(&xid).ok_or(lost)?;
-        let found = XattrRef { xid, version, address, total_len };
-        read_attribute(&self.medium, self.order, &found)
-    }
-
-    /// Of references to attributes of one name the newest counts: its number and the value, with
-    /// the numbers of all.
-    #[expect(clippy::type_complexity, reason = "a pair, and what else was found")]
-    pub(crate) fn find_xattr(
-        &self,
-        ino: u32,
-        name: &[u8],
-    ) -> Result<(Option<(u32, Vec<u8>)>, Vec<u32>), Error> {
-        let mut newest: Option<(u32, Vec<u8>)> = None;
-        let mut all = vec![];
-        let mut failed = None;
-        for (xid, xref) in self.tables.xrefs_of(ino) {
-            match self.attribute(xid) {
-                Ok(Some(xattr)) if xattr.name == name => {
-                    all.push(xid);
-                    if newest.as_ref().is_none_or(|(xseqno, _)| xref.xseqno > *xseqno) {
-                        newest = Some((xref.xseqno, xattr.value));
-                    }
-                }
-                Ok(_) => {}
-                Err(error) => failed = Some(error),
-            }
-        }
-        // If none was found, the damaged one may have been it.
-        match (newest, failed) {
-            (None, Some(error)) => Err(error),
-            (newest, _) => Ok((newest, all)),
-        }
-    }
-}
+use crate::read::View;
+use crate::xattr::{ACCESS_LIST, acl_with_permissions, stored_form};
 
 impl<F: FlashMut> Jffs2Mut<F> {
     pub(crate) fn change_xattr(
@@ -64,8 +21,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
         change: XattrChange<'_>,
         now: Timestamp,
     ) -> Result<(), Error> {
-        let (newest, all) = self.find_xattr(ino, name)?;
-        let value = match (change, newest.is_some()) {
+        let found = View(self).find_xattr(ino, name)?;
+        let value = match (change, found.value.is_some()) {
             (XattrChange::Create(_), true) => return Err(Error::Exists),
             (XattrChange::Replace(_) | XattrChange::Remove, false) => return Err(Error::NotFound),
             (XattrChange::Remove, true) => None,
@@ -77,7 +34,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let metadata = self.metadata_room(ino)?;
         let mut room = metadata;
         let xref = Room { nodes: Xref::LEN as u32, entries: 6 };
-        all.iter().for_each(|_| room = room.and(xref));
+        found.xids.iter().for_each(|_| room = room.and(xref));
         if let Some((_, name, value)) = &value {
             let nodes = Xattr::node_len(name.len(), value.len()) as u32;
             room = room.and(xref).and(Room { nodes, entries: 18 });
@@ -92,7 +49,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         if let Some((prefix, name, value)) = value {
             self.append_xattr(ino, prefix, &name, &value)?;
         }
-        for xid in all {
+        for xid in found.xids {
             self.append_xref(ino, xid, true)?;
         }
         self.append_change(ino, now)
@@ -107,7 +64,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
         now: Timestamp,
     ) -> Result<(), Error> {
         // One that cannot be read says nothing.
-        let Ok((Some((_, list)), _)) = self.find_xattr(ino, ACCESS_LIST) else { return Ok(()) };
+        let found = View(self).find_xattr(ino, ACCESS_LIST).ok();
+        let Some(list) = found.and_then(|found| found.value) else { return Ok(()) };
         match acl_with_permissions(&list, permissions) {
             Some(new) if new != list => {
                 self.change_xattr(ino, ACCESS_LIST, XattrChange::Replace(&new), now)
