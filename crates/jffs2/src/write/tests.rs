@@ -23,8 +23,8 @@ const NOW: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
 const BLOCK: usize = 8 << 10;
 
 /// NOR in memory.
-#[derive(Clone)]
-struct Nor {
+#[derive(Clone, Debug)]
+pub(super) struct Nor {
     geometry: Geometry,
     bytes: Vec<u8>,
     /// Programs and erases until the power goes.
@@ -38,7 +38,7 @@ struct Nor {
 }
 
 /// A byte that reads as zero at some times, until it is erased.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Unsteady {
     at: usize,
     /// Of each of its reads, the least significant bit first and again from there: whether it does.
@@ -47,11 +47,16 @@ struct Unsteady {
 }
 
 impl Nor {
-    fn new(blocks: usize) -> Self {
+    pub(super) fn new(blocks: usize) -> Self {
         let geometry = Geometry::nor((blocks * BLOCK) as u64, BLOCK as u32);
         let bytes = vec![0xFF; blocks * BLOCK];
         let (left, until_failure, failures, unsteady) = (None, None, (0, 0), None);
         Self { geometry, bytes, left, until_failure, failures, unsteady }
+    }
+
+    /// One of which a program fails after so many.
+    pub(super) fn failing_after(programs: u32) -> Self {
+        Self { until_failure: Some(programs), ..Self::new(8) }
     }
 
     fn operate(&mut self) -> Result<(), FlashError> {
@@ -295,7 +300,7 @@ fn copies_count_when_all_was_copied_and_not_before() {
         let flash = Nor { left: Some(operations), ..flash.clone() };
         let fs = flash.mount();
         let counting = |block: &super::space::Block| block.raws.iter().any(|raw| !raw.is_dead);
-        let blocks = (0..8).filter(|block| counting(&fs.blocks.blocks[*block]));
+        let blocks = (0..8).filter(|block| counting(&fs.inodes().log().blocks.blocks[*block]));
         (blocks.collect::<Vec<_>>(), Nor { left: None, ..fs.into_flash() })
     };
     assert_eq!(cut_after(0, &flash).0, [7]);
@@ -370,8 +375,8 @@ fn the_last_node_is_judged_once_wherever_it_begins() {
     let mut fs = Nor::new(8).mount();
     let place = (0..).find_map(|number| {
         create(&mut fs, format!("{number}").as_bytes());
-        let block = fs.blocks.current?;
-        let last = fs.blocks.blocks[block as usize].raws.last()?;
+        let block = fs.inodes().log().blocks.current?;
+        let last = fs.inodes().log().blocks.blocks[block as usize].raws.last()?;
         let is_across = last.at / 1024 != (last.at + last.len - 1) / 1024;
         is_across.then_some(block as usize * BLOCK + last.at as usize)
     });
@@ -417,8 +422,8 @@ fn when_the_last_block_fails_the_end_of_another_is_written_to() {
     for programs in 0..4 {
         let flash = Nor { until_failure: Some(programs), ..flash.clone() };
         let mut fs = flash.mount();
-        assert_eq!(fs.blocks.available(), 1);
-        assert!(fs.blocks.current.is_none());
+        assert_eq!(fs.inodes().log().blocks.available(), 1);
+        assert!(fs.inodes().log().blocks.current.is_none());
         // The first takes the last block, to copy what counts in the other one to.
         for name in others {
             fs.remove(fs.statistics().root, name, NOW).unwrap();
@@ -478,16 +483,16 @@ fn a_mount_whose_programs_fail_in_every_block_that_is_left_is_begun_again() {
 fn the_end_of_a_block_that_is_to_be_left_is_written_to_last() {
     let mut fs = Nor::new(8).mount();
     for (number, is_left) in [(1, true), (2, false)] {
-        let block = fs.blocks.block(number);
+        let block = fs.inodes_mut().log_mut().blocks.block(number);
         (block.state, block.end) = (State::Closed, 1000 * number);
         (block.is_torn, block.is_left) = (true, is_left);
     }
     for expected in [2, 1] {
-        assert!(fs.resume_anywhere());
-        assert_eq!(fs.blocks.current, Some(expected));
-        fs.blocks.close(false);
+        assert!(fs.inodes_mut().log_mut().resume_anywhere());
+        assert_eq!(fs.inodes().log().blocks.current, Some(expected));
+        fs.inodes_mut().log_mut().blocks.close(false);
     }
-    assert!(!fs.resume_anywhere());
+    assert!(!fs.inodes_mut().log_mut().resume_anywhere());
 }
 
 /// Erase blocks of a flash whose reads are counted, bytes.
