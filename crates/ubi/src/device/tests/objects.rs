@@ -1,6 +1,7 @@
 //! Each object by itself.
 
 use std::collections::BTreeMap;
+use std::string::ToString;
 use std::vec::Vec;
 
 use flysch_wire::ubi::LAYOUT_VOLUME;
@@ -81,4 +82,14 @@ fn lebs_take_another_block_with_each_change() {
     assert_eq!(lebs.pebs.wear.state(second), State::Used { volume: id, lnum: 2 });
     lebs.unmap_leb(id, 2).unwrap();
     assert_eq!((lebs.peb_of(id, 2), lebs.pebs.wear.state(second)), (None, State::Waiting));
+}
+
+#[test]
+fn an_error_tells_what_the_flash_said() {
+    use core::error::Error as _;
+    let said = flysch_api::flash::Error::PowerLost;
+    let error = Error::ReadOnly(ReadOnly::Flash(said));
+    let why = error.source().unwrap();
+    assert_eq!(why.source().unwrap().to_string(), said.to_string());
+    assert!(Error::Shape("text").source().is_none());
 }
