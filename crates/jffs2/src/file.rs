@@ -93,8 +93,8 @@ struct Extent {
 
 impl Layout {
     /// Puts together a file from its nodes, by rising version; `latest` is the one that tells the
-    /// attributes, `size` is what it says. That judgement stands, however the nodes read by now: newer ones are torn, and
-    /// this one is not.
+    /// attributes, `size` is what it says. That judgement stands, however the nodes read by now:
+    /// newer ones are torn, and this one is not.
     pub(crate) fn build<F: Flash>(
         flash: &F,
         order: ByteOrder,

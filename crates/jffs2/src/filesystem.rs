@@ -17,7 +17,8 @@ use crate::found::{NodeRef, XattrRef, XrefRef};
 use crate::index::InodeRecord;
 use crate::node::Reader;
 use crate::read::{
-    Attributes, BLOCK_SIZE, Catalog, Source, Stretch, Stretches, Ties, Told, View, entry_time, kind,
+    Attributes, BLOCK_SIZE, Catalog, Content, Names, Source, Stretch, Stretches, Ties, Told, View,
+    entry_time, kind,
 };
 use crate::xattr::Attribute;
 
@@ -129,16 +130,42 @@ impl<F: Flash> Catalog for Jffs2<F> {
         }))
     }
 
+    fn is_directory(&self, record: &InodeRecord) -> Result<bool, Error> {
+        record.is_directory.get_or_try_init(|| Ok(self.kind(record)? == FileKind::Directory))
+    }
+}
+
+impl<F: Flash> Names for Jffs2<F> {
+    fn entry(&self, directory: &InodeRecord, name: &[u8]) -> Option<u32> {
+        self.index.lookup(directory, name).map(|entry| entry.ino)
+    }
+
+    /// By name; the position is the number among them.
+    fn entries(&self, directory: &InodeRecord, position: u64, visit: &mut Visitor<'_>) {
+        let entries = &self.index.entries[directory.entries()];
+        let first = usize::try_from(position).unwrap_or(usize::MAX).min(entries.len());
+        for (number, entry) in entries.iter().enumerate().skip(first) {
+            let kind = FileKind::from_mode(u32::from(entry.kind) << 12);
+            let flow = visit(Entry {
+                name: entry.name(&self.index.names),
+                inode: Inode(u64::from(entry.ino)),
+                kind: kind.unwrap_or(FileKind::Regular),
+                position: number as u64 + 1,
+            });
+            if flow.is_break() {
+                break;
+            }
+        }
+    }
+
     fn newest_entry_time(&self, record: &InodeRecord, version: u32) -> Result<Option<u32>, Error> {
         let changes = self.index.changes[record.changes()].iter();
         let newer = changes.take_while(|change| change.version > version);
         entry_time(&self.flash, self.order, newer.map(|change| change.address))
     }
+}
 
-    fn is_directory(&self, record: &InodeRecord) -> Result<bool, Error> {
-        record.is_directory.get_or_try_init(|| Ok(self.kind(record)? == FileKind::Directory))
-    }
-
+impl<F: Flash> Content for Jffs2<F> {
     fn with_stored<R>(
         &self,
         _: &InodeRecord,
@@ -173,28 +200,6 @@ impl<F: Flash> Catalog for Jffs2<F> {
             let each = &mut layout.from(range.start).iter().map(stretch);
             use_it(Stretches { each, has_lost_nodes: layout.has_lost_nodes })
         })
-    }
-
-    fn entry(&self, directory: &InodeRecord, name: &[u8]) -> Option<u32> {
-        self.index.lookup(directory, name).map(|entry| entry.ino)
-    }
-
-    /// By name; the position is the number among them.
-    fn entries(&self, directory: &InodeRecord, position: u64, visit: &mut Visitor<'_>) {
-        let entries = &self.index.entries[directory.entries()];
-        let first = usize::try_from(position).unwrap_or(usize::MAX).min(entries.len());
-        for (number, entry) in entries.iter().enumerate().skip(first) {
-            let kind = FileKind::from_mode(u32::from(entry.kind) << 12);
-            let flow = visit(Entry {
-                name: entry.name(&self.index.names),
-                inode: Inode(u64::from(entry.ino)),
-                kind: kind.unwrap_or(FileKind::Regular),
-                position: number as u64 + 1,
-            });
-            if flow.is_break() {
-                break;
-            }
-        }
     }
 
     fn xrefs(&self, ino: u32) -> impl Iterator<Item = XrefRef> {

@@ -1,8 +1,8 @@
 //! Reading, for whoever mounted: what the verbs of a file system mean on what a mount knows.
 //!
 //! A mount that only reads has sorted tables ([`Index`](crate::index::Index)), one that writes has
-//! tables that change. Both say through [`Catalog`] what they know, and [`View`] answers from that:
-//! the rules of reading stand here alone.
+//! tables that change. Both say through [`Catalog`], [`Names`] and [`Content`] what they know, and
+//! [`View`] answers from that: the rules of reading stand here alone.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -120,7 +120,7 @@ pub(crate) struct Stretches<'s> {
     pub(crate) has_lost_nodes: bool,
 }
 
-/// What a mount knows.
+/// What a mount knows of the inodes.
 pub(crate) trait Catalog {
     type Flash: Flash;
     /// An inode as its tables have it.
@@ -143,17 +143,30 @@ pub(crate) trait Catalog {
     /// What its nodes tell. That judgement stands as long as the mount does.
     fn told(&self, inode: Self::Inode<'_>) -> Result<Told, Error>;
 
-    /// When a directory was last changed, if an entry tells that more recently than its node of
-    /// this version, and [`told`](Self::told) does not know it.
-    fn newest_entry_time(&self, inode: Self::Inode<'_>, version: u32)
-    -> Result<Option<u32>, Error>;
-
     /// Whether it is a directory: by its node's mode.
     fn is_directory(&self, inode: Self::Inode<'_>) -> Result<bool, Error> {
         let told = self.told(inode)?;
         Ok(kind(self.flash(), &told)? == FileKind::Directory)
     }
+}
 
+/// What it knows of the names.
+pub(crate) trait Names: Catalog {
+    /// The inode of a name in a directory.
+    fn entry(&self, directory: Self::Inode<'_>, name: &[u8]) -> Option<u32>;
+
+    /// Shows the entries from a position on, until the visitor has enough. An entry keeps its
+    /// position as long as it is there.
+    fn entries(&self, directory: Self::Inode<'_>, position: u64, visit: &mut Visitor<'_>);
+
+    /// When a directory was last changed, if an entry tells that more recently than its node of
+    /// this version, and [`told`](Catalog::told) does not know it.
+    fn newest_entry_time(&self, inode: Self::Inode<'_>, version: u32)
+    -> Result<Option<u32>, Error>;
+}
+
+/// What it knows of content and extended attributes.
+pub(crate) trait Content: Catalog {
     /// Hands on what the node stores besides attributes: a symlink's target, a device number.
     fn with_stored<R>(
         &self,
@@ -170,13 +183,6 @@ pub(crate) trait Catalog {
         range: Range<u32>,
         use_it: impl FnOnce(Stretches<'_>) -> R,
     ) -> R;
-
-    /// The inode of a name in a directory.
-    fn entry(&self, directory: Self::Inode<'_>, name: &[u8]) -> Option<u32>;
-
-    /// Shows the entries from a position on, until the visitor has enough. An entry keeps its
-    /// position as long as it is there.
-    fn entries(&self, directory: Self::Inode<'_>, position: u64, visit: &mut Visitor<'_>);
 
     /// The references of an inode to attributes, without those that say "removed".
     fn xrefs(&self, ino: u32) -> impl Iterator<Item = XrefRef>;
@@ -231,7 +237,7 @@ pub(crate) struct FoundXattr {
 /// A mounted file system, read.
 pub(crate) struct View<'c, C>(pub(crate) &'c C);
 
-impl<'c, C: Catalog> View<'c, C> {
+impl<'c, C: Names + Content> View<'c, C> {
     pub(crate) fn inode(&self, inode: Inode) -> Result<C::Inode<'c>, Error> {
         let ino = u32::try_from(inode.0).map_err(|_| Error::NotFound)?;
         self.0.inode(ino).ok_or(Error::NotFound)

@@ -37,6 +37,14 @@ pub(super) struct Built {
     pub(super) wrong: BTreeSet<u32>,
 }
 
+/// Blocks that are thought ill of before anything is known of their nodes.
+pub(super) struct Suspects {
+    /// Something at their end may have been cut off.
+    pub(super) torn: BTreeSet<u32>,
+    /// Their last page is not firm, and yet did not lose its power.
+    pub(super) worn: BTreeSet<u32>,
+}
+
 /// As the scan found it.
 pub(super) struct Scanned;
 
@@ -49,23 +57,23 @@ pub(super) struct Trimmed {
 /// Which inodes there are, and by which names, is known.
 pub(super) struct Named {
     versions: BTreeMap<u32, u32>,
-    pub(super) doubles: Vec<(u32, Name)>,
+    doubles: Vec<(u32, Name)>,
 }
 
 /// Each node has its owner, or counts for nothing.
 pub(super) struct Owned {
-    pub(super) doubles: Vec<(u32, Name)>,
+    doubles: Vec<(u32, Name)>,
 }
 
-/// What is being put together. Each step takes what the one before made of it: [`trim`](Self::trim),
-/// [`name`](Self::name), [`own`](Self::own), [`place`](Self::place).
+/// What is being put together. Each step takes what the one before made of it:
+/// [`trim`](Build::trim), [`name`](Build::name), [`own`](Build::own), [`place`](Build::place).
 pub(super) struct Build<'b, F, Step> {
     medium: &'b Medium<F>,
     order: ByteOrder,
     ranks: &'b Ranks,
     found: Found,
-    pub(super) tables: Tables,
-    pub(super) blocks: Blocks,
+    tables: Tables,
+    blocks: Blocks,
     raws: Vec<(Address, Raw)>,
     /// Blocks with something at their end that was cut off or damaged. Nothing is written behind
     /// it: it would not look cut off any more.
@@ -79,18 +87,17 @@ pub(super) struct Build<'b, F, Step> {
 }
 
 impl<'b, F: Flash> Build<'b, F, Scanned> {
-    #[expect(clippy::too_many_arguments, reason = "what was found, and what is thought of it")]
     pub(super) fn new(
         medium: &'b Medium<F>,
         order: ByteOrder,
         found: Found,
         ranks: &'b Ranks,
-        torn: impl Iterator<Item = u32>,
-        worn: BTreeSet<u32>,
+        suspects: Suspects,
     ) -> Self {
+        let Suspects { mut torn, worn } = suspects;
         let geometry = *medium.geometry();
         let problems = found.problems.iter().map(|problem| geometry.block_of(problem.offset));
-        let torn = problems.chain(torn).collect();
+        torn.extend(problems);
         let xrefs = &found.xrefs;
         let inos = found.nodes.iter().map(|node| node.ino);
         let inos = inos.chain(found.dirents.iter().flat_map(|dirent| [dirent.pino, dirent.ino]));

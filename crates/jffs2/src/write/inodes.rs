@@ -18,7 +18,7 @@ use super::tables::{Directory, InodeState, Name, Spot, Tables, XattrState, XrefS
 use crate::compressor::Packed;
 use crate::create::clamp_time;
 use crate::found::{Address, NodeRef, XattrRef, XrefRef};
-use crate::read::{Catalog, Source, Stretch, Stretches, Ties, Told, View, kind};
+use crate::read::{Catalog, Content, Names, Source, Stretch, Stretches, Ties, Told, View, kind};
 
 /// Parts of files in memory, and inodes in use, from which on all are forgotten.
 const LOADED_MAX: usize = 1 << 18;
@@ -389,12 +389,40 @@ impl<F: Flash> Catalog for Inodes<F> {
     fn told(&self, (ino, _): (u32, &InodeState)) -> Result<Told, Error> {
         Ok(self.loaded(ino)?.told())
     }
+}
+
+impl<F: Flash> Names for Inodes<F> {
+    fn entry(&self, (_, directory): (u32, &InodeState), name: &[u8]) -> Option<u32> {
+        Some(directory.directory.as_deref()?.lookup(name)?.ino)
+    }
+
+    /// By the hash of their names, so that a position stays where it is when names come and go.
+    fn entries(&self, (_, directory): (u32, &InodeState), position: u64, visit: &mut Visitor<'_>) {
+        let Some(directory) = directory.directory.as_deref() else { return };
+        for (spot, entry) in directory.from(Spot::at(position)) {
+            if entry.ino == 0 {
+                continue;
+            }
+            let kind = FileKind::from_mode(u32::from(entry.kind) << 12);
+            let flow = visit(Entry {
+                name: &entry.name,
+                inode: InodeNumber(u64::from(entry.ino)),
+                kind: kind.unwrap_or(FileKind::Regular),
+                position: spot.position(),
+            });
+            if flow.is_break() {
+                break;
+            }
+        }
+    }
 
     /// What is told knows that already.
     fn newest_entry_time(&self, _: (u32, &InodeState), _: u32) -> Result<Option<u32>, Error> {
         Ok(None)
     }
+}
 
+impl<F: Flash> Content for Inodes<F> {
     fn with_stored<R>(
         &self,
         (ino, _): (u32, &InodeState),
@@ -427,30 +455,6 @@ impl<F: Flash> Catalog for Inodes<F> {
             Stretch { start, end, source }
         });
         use_it(Stretches { each, has_lost_nodes: loaded.has_lost_nodes })
-    }
-
-    fn entry(&self, (_, directory): (u32, &InodeState), name: &[u8]) -> Option<u32> {
-        Some(directory.directory.as_deref()?.lookup(name)?.ino)
-    }
-
-    /// By the hash of their names, so that a position stays where it is when names come and go.
-    fn entries(&self, (_, directory): (u32, &InodeState), position: u64, visit: &mut Visitor<'_>) {
-        let Some(directory) = directory.directory.as_deref() else { return };
-        for (spot, entry) in directory.from(Spot::at(position)) {
-            if entry.ino == 0 {
-                continue;
-            }
-            let kind = FileKind::from_mode(u32::from(entry.kind) << 12);
-            let flow = visit(Entry {
-                name: &entry.name,
-                inode: InodeNumber(u64::from(entry.ino)),
-                kind: kind.unwrap_or(FileKind::Regular),
-                position: spot.position(),
-            });
-            if flow.is_break() {
-                break;
-            }
-        }
     }
 
     fn xrefs(&self, ino: u32) -> impl Iterator<Item = XrefRef> {

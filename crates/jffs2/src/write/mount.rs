@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use flysch_api::flash::{FlashMut, Geometry, Kind as FlashKind};
 
-use super::build::{Build, Built};
+use super::build::{Build, Built, Suspects};
 use super::collector::Collector;
 use super::content::Files;
 use super::copies::Ranks;
@@ -104,8 +104,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
             return Err(MountError::NotWritable("its erase blocks have another size"));
         }
         let ranks = Ranks::new(&medium, &doubts, &found);
-        let torn = doubts.shaky.iter().chain(&doubts.last).copied();
-        let scanned = Build::new(&medium, order, found, &ranks, torn, worn);
+        let torn = doubts.shaky.iter().chain(&doubts.last).copied().collect();
+        let scanned = Build::new(&medium, order, found, &ranks, Suspects { torn, worn });
         let Built { tables, blocks, may_miss_nodes, doubles, cut_off, wrong } =
             scanned.trim().name().own().place();
         let mut log = Log::new(medium, order, blocks, options.summary);

@@ -328,8 +328,8 @@ impl<F: FlashMut> Pebs<F> {
         }
     }
 
-    /// Shares out the blocks, of which volumes reserve so many. Where none are left for it, there is
-    /// to be no fastmap.
+    /// Shares out the blocks, of which volumes reserve so many. Where none are left for it, there
+    /// is to be no fastmap.
     pub(super) fn take_stock(&mut self, volumes: u32) -> Result<(), Error> {
         let count =
             |wear: &Wear, state| wear.pebs.iter().filter(|peb| peb.state == state).count() as u32;

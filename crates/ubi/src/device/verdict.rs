@@ -2,7 +2,8 @@
 //!
 //! A page that was cut late reads as either, each time anew: a copy that was whole may not be so at
 //! the next attach, and one that was not may be. So each block is judged once, by attaching, and
-//! then, before anything else is written and before [`Device::attach`](super::Device::attach) returns:
+//! then, before anything else is written and before [`Device::attach`](super::Device::attach)
+//! returns:
 //!
 //! 1. blocks that were judged to be no copy of a LEB are erased, so that they never become one;
 //! 2. the LEB that was written last is written again, from what was read of it then, while the
