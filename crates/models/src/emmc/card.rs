@@ -5,13 +5,13 @@ use alloc::collections::BTreeSet;
 use flysch_api::machine::Instant;
 use flysch_wire::mmc::command::{
     BlockCount, CommandIndex, DISCARD_QUEUE, DISCARD_TASK, HPI, OCR_POWERED_UP, OCR_SECTOR_MODE,
-    OCR_VOLTAGES, SEND_QUEUE_STATUS, SLEEP, SwitchArgument, TaskParams, access, erase,
+    OCR_VOLTAGES, SEND_QUEUE_STATUS, SLEEP, SwitchArgument, TaskParams, access,
 };
 use flysch_wire::mmc::ext_csd::{self as at, bus_width, hs_timing, partition};
 use flysch_wire::mmc::{CardState, CardStatus, Cid, Csd, ExtCsd};
 
 use super::config::Config;
-use super::ext_csd::{self, ERASE_GROUP, FFU_ARGUMENT, PROTECT_GROUP, Switched};
+use super::ext_csd::{self, FFU_ARGUMENT, PROTECT_GROUP, Switched};
 use super::profile::Dialect;
 use super::provision::{self, Layout};
 use super::rpmb::Rpmb;
@@ -22,10 +22,7 @@ use crate::store::Store;
 /// After power-on or CMD0 the device says for so long that it is busy, nanoseconds.
 const POWER_UP_NS: u64 = 3_000_000;
 /// CMD6 that changes a value, nanoseconds.
-const SWITCH_NS: u64 = 30_000;
-/// Erase or trim: for the command, and for each erase group, nanoseconds.
-const ERASE_NS: u64 = 500_000;
-const GROUP_NS: u64 = 20_000;
+pub(super) const SWITCH_NS: u64 = 30_000;
 /// Sanitize, nanoseconds.
 const SANITIZE_NS: u64 = 400_000_000;
 /// Background operations, nanoseconds.
@@ -172,7 +169,7 @@ pub(super) struct Card {
     /// CMD23 before.
     count: Option<BlockCount>,
     /// CMD35 and CMD36 before.
-    erase: (Option<u32>, Option<u32>),
+    pub(super) erase: (Option<u32>, Option<u32>),
     /// CMD44 before.
     params: Option<TaskParams>,
     /// Tasks the device has.
@@ -184,7 +181,7 @@ pub(super) struct Card {
     pub(super) parts: Parts,
     pub(super) rpmb: Rpmb,
     /// Write protect groups of the user area that are protected.
-    protected: BTreeSet<u32>,
+    pub(super) protected: BTreeSet<u32>,
     /// What was erased just now: partition, offset, bytes.
     pub(super) erased: Option<(u8, u64, u64)>,
     /// Sectors of new firmware that came.
@@ -312,36 +309,6 @@ impl Card {
         }
         if let Some(sd) = &mut self.sd {
             sd.fail_data();
-        }
-    }
-
-    /// So many sectors of the write under way arrived.
-    pub(super) fn set_well(&mut self, sectors: u32) {
-        if let Some(sd) = &mut self.sd {
-            sd.set_well(sectors);
-        }
-    }
-
-    /// What an SD card has put down for the command.
-    pub(super) fn message(&self) -> &[u8] {
-        self.sd.as_ref().map_or(&[], Sd::message)
-    }
-
-    /// Whether what the host sends at 1.8 V, or at 3.3 V, reaches the device. The voltage of an
-    /// eMMC device's lines is that of its board.
-    pub(super) fn hears(&self, low: bool) -> bool {
-        self.sd.as_ref().is_none_or(|sd| sd.hears(low))
-    }
-
-    /// Whether the device holds its lines down, all of them.
-    pub(super) fn holds_lines(&self) -> bool {
-        self.sd.as_ref().is_some_and(Sd::holds_lines)
-    }
-
-    /// The clock runs or stands still from `now` on, with lines at 1.8 V if they are `low`.
-    pub(super) fn clock(&mut self, lines: (bool, bool), now: u64) {
-        if let Some(sd) = &mut self.sd {
-            sd.clock(lines, now);
         }
     }
 
@@ -608,18 +575,6 @@ impl Card {
         self.answer(Busy::None)
     }
 
-    /// The first sector to be erased; the last is still to come.
-    pub(super) fn set_erase_start(&mut self, place: u32) -> Option<Answer> {
-        self.erase = (Some(place >> self.address_shift), None);
-        self.answer(Busy::None)
-    }
-
-    /// The last one.
-    pub(super) fn set_erase_end(&mut self, place: u32) -> Option<Answer> {
-        self.erase.1 = Some(place >> self.address_shift);
-        self.answer(Busy::None)
-    }
-
     pub(super) fn phase(&mut self, read: bool, load: Load, blocks: Option<u32>) -> Option<Answer> {
         let response = Response::Status(self.status());
         self.state = if read { CardState::SendingData } else { CardState::ReceiveData };
@@ -782,74 +737,6 @@ impl Card {
             let place = usize::from(at::FIRMWARE_VERSION);
             self.ext_csd.0[place + 7] = self.ext_csd.0[place + 7].wrapping_add(1);
         }
-    }
-
-    /// CMD38 of an eMMC device.
-    fn erase_range(&mut self, argument: u32) -> Option<Answer> {
-        let groups = matches!(argument, erase::ERASE | erase::SECURE_ERASE);
-        let known = groups
-            || matches!(argument, erase::TRIM | erase::DISCARD)
-            || matches!(argument, erase::SECURE_TRIM_1 | erase::SECURE_TRIM_2);
-        if let ((Some(first), Some(last)), true) = (&mut self.erase, groups) {
-            // Any address of a group means the group.
-            *first = *first / ERASE_GROUP * ERASE_GROUP;
-            *last = *last / ERASE_GROUP * ERASE_GROUP + (ERASE_GROUP - 1);
-        }
-        self.erase_sectors(known, argument != erase::SECURE_TRIM_1)
-    }
-
-    /// CMD38 of the sectors that were named before; `removes` them at once. The argument is one it
-    /// `knows`.
-    pub(super) fn erase_sectors(&mut self, knows: bool, removes: bool) -> Option<Answer> {
-        let (Some(first), Some(last)) = core::mem::take(&mut self.erase) else {
-            return self.refuse(CardStatus::new().with_erase_seq_error(true));
-        };
-        if !knows || last < first {
-            return self.refuse(CardStatus::new().with_erase_param(true));
-        }
-        let blocks = (last - first).saturating_add(1);
-        let part = match self.range(false, first, blocks) {
-            Ok(part) => part,
-            Err(error) => return self.refuse(error),
-        };
-        let (offset, bytes) = (u64::from(first) * 512, u64::from(blocks) * 512);
-        let number = part;
-        if removes
-            && let Some(part) = &mut self.parts.0[usize::from(part)]
-            && part.store.discard(offset, bytes).is_err()
-        {
-            return self.refuse(CardStatus::new().with_error(true));
-        }
-        if removes {
-            self.erased = Some((number, offset, bytes));
-        }
-        let nanos = ERASE_NS + u64::from(blocks.div_ceil(ERASE_GROUP)) * GROUP_NS;
-        self.answer(Busy::For(nanos))
-    }
-
-    fn protect(&mut self, sector: u32, on: bool) -> Option<Answer> {
-        if let Err(error) = self.range(true, sector, 1) {
-            return self.refuse(error);
-        }
-        let group = sector / PROTECT_GROUP;
-        if on {
-            self.protected.insert(group);
-        } else {
-            self.protected.remove(&group);
-        }
-        self.answer(Busy::For(SWITCH_NS))
-    }
-
-    /// CMD30's data: 32 groups from this one on.
-    pub(super) fn protection(&self, first: u32) -> u32 {
-        let set = |n: &u32| self.protected.contains(&first.saturating_add(*n));
-        (0..32).filter(set).fold(0, |bits, n| bits | 1 << n)
-    }
-
-    /// CMD31's data: two bits for each of 32 groups; what is protected is so until it is cleared.
-    pub(super) fn protection_types(&self, first: u32) -> u64 {
-        let bits = self.protection(first);
-        (0..32).filter(|n| bits >> n & 1 != 0).fold(0, |types, n| types | 1 << (2 * n))
     }
 
     /// CMD44 and CMD45 of the engine: a task, or the error the device answers with.

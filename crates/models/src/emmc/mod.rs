@@ -24,6 +24,7 @@ mod card;
 pub mod config;
 mod controller;
 mod engine;
+mod erase;
 mod ext_csd;
 mod flow;
 mod inject;

@@ -195,8 +195,8 @@ impl Sd {
         if self.signal == Signal::Low { modes } else { modes & SLOW_MODES }
     }
 
-    /// CMD6: whether functions can be, and with [`sd::SWITCH_SET`] that they are once its status has
-    /// crossed the bus. One that cannot be keeps all from it (4.3.10.3).
+    /// CMD6: whether functions can be, and with [`sd::SWITCH_SET`] that they are once its status
+    /// has crossed the bus. One that cannot be keeps all from it (4.3.10.3).
     fn switch(&mut self, argument: u32, fails: bool) {
         let [second, third, fourth, fifth, sixth] = OTHER_GROUPS;
         let first = u16::from(self.modes_now());
@@ -229,6 +229,36 @@ impl Sd {
 }
 
 impl Card {
+    /// So many sectors of the write under way arrived.
+    pub(super) fn set_well(&mut self, sectors: u32) {
+        if let Some(sd) = &mut self.sd {
+            sd.set_well(sectors);
+        }
+    }
+
+    /// What an SD card has put down for the command.
+    pub(super) fn message(&self) -> &[u8] {
+        self.sd.as_ref().map_or(&[], Sd::message)
+    }
+
+    /// Whether what the host sends at 1.8 V, or at 3.3 V, reaches the device. The voltage of an
+    /// eMMC device's lines is that of its board.
+    pub(super) fn hears(&self, low: bool) -> bool {
+        self.sd.as_ref().is_none_or(|sd| sd.hears(low))
+    }
+
+    /// Whether the device holds its lines down, all of them.
+    pub(super) fn holds_lines(&self) -> bool {
+        self.sd.as_ref().is_some_and(Sd::holds_lines)
+    }
+
+    /// The clock runs or stands still from `now` on, with lines at 1.8 V if they are `low`.
+    pub(super) fn clock(&mut self, lines: (bool, bool), now: u64) {
+        if let Some(sd) = &mut self.sd {
+            sd.clock(lines, now);
+        }
+    }
+
     /// A command to an SD card; `fails`: a fault of a switch.
     pub(super) fn sd_command(
         &mut self,
