@@ -58,9 +58,13 @@ fn written_when_others_are_back(graph: &mut Graph, disks: &[Platter], top: &str)
     Some(())
 }
 
-/// Disks with write caches, and what is made of them: mirrors of GEOM, arrays of Intel.
+/// Disks with write caches, and what is made of them: mirrors of GEOM, arrays of Intel and DDF.
 fn made(kind: &str, count: usize) -> (Vec<Platter>, &'static str) {
-    let size = if kind == "mirror" { SIZE + 512 } else { 5 * MIB };
+    let size = match kind {
+        "mirror" => SIZE + 512,
+        "DDF" => 65 * MIB,
+        _ => 5 * MIB,
+    };
     let disks = platters(count, size);
     let top = if kind == "mirror" {
         let mut graph = graph_of(&disks);
@@ -70,7 +74,7 @@ fn made(kind: &str, count: usize) -> (Vec<Platter>, &'static str) {
         mirror::label(&mut graph, "gm", &under, &options).unwrap();
         "mirror/gm"
     } else {
-        let (mut graph, geom) = labelled(&disks, "RAID1", Some(MIB));
+        let (mut graph, geom) = labelled_as(kind, &disks, "RAID1", Some(MIB));
         rebuild(&mut graph, geom, CHECKPOINT, &mut |_, _| {}).unwrap();
         "raid/r0"
     };
@@ -135,7 +139,7 @@ fn seen(kind: &str, disks: &[Platter], top: &str, deed: Deed) -> Vec<Vec<u8>> {
 
 #[test]
 fn copies_that_are_written_say_so_first_and_are_equal_before_they_say_it() {
-    for kind in ["mirror", "Intel"] {
+    for kind in ["mirror", "Intel", "DDF"] {
         let (disks, top) = made(kind, 2);
         seen(kind, &disks, top, written);
     }
@@ -143,7 +147,7 @@ fn copies_that_are_written_say_so_first_and_are_equal_before_they_say_it() {
 
 #[test]
 fn who_is_rebuilt_says_so_when_it_is() {
-    for kind in ["mirror", "Intel"] {
+    for kind in ["mirror", "Intel", "DDF"] {
         let (disks, top) = made(kind, 2);
         let new = [6; LENGTH as usize];
         write(&mut graph_of(&disks[..1]), top, 0, &new).unwrap();
