@@ -159,3 +159,32 @@ fn a_disk_with_content_becomes_a_mirror_and_either_half_is_enough() {
     geom("-f a copy mirror/gm back", folder);
     assert!(fs::read(folder.join("back")).unwrap()[..data.len() - 1000] == data[1000..]);
 }
+
+/// What is there and not followed is told of, and what to do about what is in the way.
+#[test]
+fn what_is_not_shown_and_what_is_in_the_way_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    blank(folder, "cut.img", 64 << 20);
+    geom("-f cut.img part create -s gpt cut", folder);
+    fs::File::options()
+        .write(true)
+        .open(folder.join("cut.img"))
+        .unwrap()
+        .set_len(40 << 20)
+        .unwrap();
+    for verb in ["show", "list", "status"] {
+        let ran = run_in(&format!("geom -f cut.img part {verb}"), folder);
+        let told = "cut: not shown: a GPT that cannot be recovered";
+        assert!(ran.status == 0 && ran.stderr.contains(told), "{verb}: {}", ran.stderr);
+        assert!(ran.stderr.lines().count() == 1 && ran.stderr.contains("`geom why cut`"));
+    }
+    refused("-f cut.img part create -s gpt cut", folder, 1, "say `geom --force` to write over it");
+    geom("--force -f cut.img part create -s gpt cut", folder);
+    assert_eq!(run_in("geom -f cut.img part show", folder).stderr, "");
+    refused("-f cut.img part create -s gpt cut", folder, 1, "PART cut; `part destroy cut` first");
+    blank(folder, "nothing.img", 0);
+    refused("-f nothing.img part show", folder, 1, "nothing.img: is empty");
+    blank(folder, "short.img", 100);
+    refused("-f short.img part show", folder, 1, "short.img: has 100 bytes");
+}

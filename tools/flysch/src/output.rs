@@ -15,26 +15,29 @@ pub(crate) struct Output {
     json: bool,
     to: BufWriter<Box<dyn Write>>,
     is_given_away: bool,
+    is_kept: bool,
 }
 
 impl std::fmt::Debug for Output {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { json, to: _, is_given_away } = self;
+        let Self { json, to: _, is_given_away, is_kept } = self;
         let mut this = f.debug_struct("Output");
-        this.field("json", json).field("is_given_away", is_given_away).finish_non_exhaustive()
+        this.field("json", json).field("is_given_away", is_given_away).field("is_kept", is_kept);
+        this.finish_non_exhaustive()
     }
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, to: BufWriter::new(Box::new(io::stdout())), is_given_away: false }
+        let to = BufWriter::new(Box::new(io::stdout()) as Box<dyn Write>);
+        Self { json, to, is_given_away: false, is_kept: false }
     }
 
     /// An output that is kept for somebody else.
     pub(crate) fn kept(json: bool) -> (Self, Kept) {
         let kept = Kept::default();
         let to = BufWriter::new(Box::new(kept.clone()) as Box<dyn Write>);
-        (Self { json, to, is_given_away: false }, kept)
+        (Self { json, to, is_given_away: false, is_kept: true }, kept)
     }
 
     /// Leaves standard output to a file that the user called `-`: results go to standard error
@@ -51,6 +54,14 @@ impl Output {
     /// Whether the user wants JSON.
     pub(crate) fn json(&self) -> bool {
         self.json
+    }
+
+    /// What the user should know besides the result: on standard error. Who keeps an output for
+    /// somebody else has no place for it.
+    pub(crate) fn note(&self, line: impl std::fmt::Display) {
+        if !self.is_kept {
+            eprintln!("flysch: {line}");
+        }
     }
 
     /// One line.

@@ -10,7 +10,7 @@ use crate::graph::Graph;
 use crate::object::ProviderId;
 
 /// How a user says that he means it.
-const REMEDY: &str = "clear that first, or say --force to write over it";
+const REMEDY: &str = "clear that first, or say `geom --force` to write over it";
 
 /// Refuses if the last sector of a provider holds metadata, or is about to be part of a partition
 /// table. Metadata of `class` itself is no obstacle if nobody uses it.
@@ -52,7 +52,9 @@ pub fn in_use(graph: &Graph, provider: ProviderId) -> Result<(), Error> {
         None => Ok(()),
         Some(geom) => {
             let class = geom.class.name();
-            let cause = format!("is in use by {class} {}; destroy that first", geom.name);
+            let verb = if class == "RAID" { "stop" } else { "destroy" };
+            let (name, group) = (&geom.name, class.to_ascii_lowercase());
+            let cause = format!("is in use by {class} {name}; `{group} {verb} {name}` first");
             Err(Error::new(Kind::Busy, &there.name, cause))
         }
     }

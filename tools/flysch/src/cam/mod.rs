@@ -12,6 +12,8 @@ mod modepage;
 mod scsi;
 mod session;
 
+pub(crate) use describe::serial_of;
+
 use clap::Subcommand;
 use flysch_rig::Target;
 

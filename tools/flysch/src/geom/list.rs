@@ -33,6 +33,9 @@ pub(super) fn run(
     verb: &Verb,
     output: &mut Output,
 ) -> Result<(), Failure> {
+    if class == "PART" {
+        session.note_refused(class, output);
+    }
     match verb {
         Verb::List { names } => list(session, class, names, output),
         Verb::Status { script, names } => status(session, (class, *script), names, output),

@@ -53,6 +53,11 @@ impl ImageFile {
         }
         // Of block devices only seeking tells the size.
         let size = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
+        if size < u64::from(sector) && (512..=65536).contains(&sector) {
+            let is = if size == 0 { "is empty".into() } else { format!("has {size} bytes") };
+            let what = format!("{is}: no disk, of which a sector has {sector} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
         let (complaint, writers) = (Rc::clone(complaint), Rc::clone(writers));
         let (path, file) = (path.to_path_buf(), Rc::new(file));
         Ok(Self { path, file, writable: false, size, sector, serial, complaint, writers })
@@ -181,6 +186,7 @@ pub(super) struct OnTarget {
     stack: Rc<RefCell<Stack>>,
     geometry: Geometry,
     description: String,
+    serial: String,
 }
 
 impl std::fmt::Debug for OnTarget {
@@ -191,10 +197,10 @@ impl std::fmt::Debug for OnTarget {
 }
 
 impl OnTarget {
-    pub(super) fn new(stack: &Rc<RefCell<Stack>>) -> Self {
+    pub(super) fn new(stack: &Rc<RefCell<Stack>>, serial: String) -> Self {
         let opened = stack.borrow();
         let (geometry, description) = (opened.geometry(), opened.description().to_string());
-        Self { stack: Rc::clone(stack), geometry, description }
+        Self { stack: Rc::clone(stack), geometry, description, serial }
     }
 }
 
@@ -225,6 +231,10 @@ impl Medium for OnTarget {
     }
 
     fn properties(&self) -> Vec<(&'static str, String)> {
-        vec![("descr", self.description.clone())]
+        let descr = ("descr", self.description.clone());
+        match self.serial.is_empty() {
+            true => vec![descr],
+            false => vec![descr, ("ident", self.serial.clone())],
+        }
     }
 }

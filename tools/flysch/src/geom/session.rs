@@ -10,13 +10,15 @@ use std::rc::Rc;
 use std::str::FromStr;
 
 use flysch_geom::class::disk::{DISK, MD};
-use flysch_geom::{Class, Error, Graph, Kind, ProviderId};
+use flysch_geom::{Class, Error, Graph, Kind, Outcome, ProviderId};
 use flysch_rig::rig::{DiskLane, OpenRig, RigFile, Source};
 use flysch_rig::{Needs, Stack, Target, blocks, did_you_mean};
 use flysch_wire::mmc::ext_csd::partition;
 
 use super::medium::{Complaint, ImageFile, OnRig, OnTarget, Writers};
+use crate::cam;
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// An image, as it was named.
 #[derive(Clone, Debug)]
@@ -100,6 +102,18 @@ fn driver_of(stack: &mut Stack) -> (&'static str, String) {
     (driver, String::new())
 }
 
+/// The number of the unit that a target names, where there may be several.
+fn unit_of(target: &Target) -> Option<u64> {
+    match target {
+        Target::Ufs(it) => Some(it.lu.into()),
+        Target::UfsPci(it) => Some(it.lu.into()),
+        Target::Nvme(it) => Some(it.namespace.into()),
+        Target::NvmeQemu(it) => Some(it.namespace.into()),
+        Target::NvmePci(it) => Some(it.namespace.into()),
+        _ => None,
+    }
+}
+
 impl Session {
     pub(super) fn open(disks: &Disks<'_>, force: bool) -> Result<Self, Failure> {
         let mut this = Self::new(disks.rigs, force);
@@ -114,7 +128,8 @@ impl Session {
             let unit = units.entry(driver).or_default();
             let name = format!("{driver}{unit}{partition}");
             *unit += 1;
-            let medium = Box::new(OnTarget::new(&stack));
+            let serial = cam::serial_of(&mut stack.borrow_mut(), unit_of(target));
+            let medium = Box::new(OnTarget::new(&stack, serial));
             DISK.insert(&mut this.graph, &name, medium).map_err(|error| this.failure(error))?;
             this.stacks.push(stack);
         }
@@ -219,6 +234,16 @@ impl Session {
         })
     }
 
+    /// Tells what a class found and does not follow: nothing of it is in any list.
+    pub(super) fn note_refused(&self, class: &str, output: &Output) {
+        for verdict in self.graph.verdicts().filter(|it| it.class == class) {
+            if verdict.taste.outcome() == Outcome::Refused {
+                let (name, why) = (&verdict.provider, &verdict.taste.reason().text);
+                output.note(format!("{name}: not shown: {why}; `geom why {name}` tells more"));
+            }
+        }
+    }
+
     /// The failure that an error is, with what the system said, if that is what is behind it.
     pub(super) fn failure(&self, error: Error) -> Failure {
         let complaint = self.complaint.borrow_mut().take();
@@ -260,5 +285,13 @@ mod tests {
         let disks: Vec<String> = disks.collect();
         let names = ["da0", "ada0", "nda0", "cd0", "sdda0", "sdda1boot1", "sdda2gp0", "ada1"];
         assert_eq!(disks, names);
+        // Each has the serial number that the command layer knows it by.
+        let serial = |name: &str| {
+            let found = graph.provider(name).unwrap();
+            graph.attribute(found, "GEOM::ident").and_then(|it| it.text())
+        };
+        for name in names {
+            assert!(serial(name).is_some_and(|it| !it.is_empty()), "{name}");
+        }
     }
 }

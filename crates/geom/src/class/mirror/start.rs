@@ -59,6 +59,9 @@ pub(super) fn join(
     state.stuck = false;
     if state.running {
         state.bump |= part == Part::Stale;
+        // Until the last write is done it, too, may differ: its next metadata says so.
+        let disk = state.disks.last_mut().filter(|_| state.dirty);
+        disk.into_iter().for_each(|disk| disk.metadata.disk_flags |= disk_flags::DIRTY);
     } else if state.disks.len() >= usize::from(state.common.all) {
         start(graph, geom);
     }

@@ -105,7 +105,7 @@ pub fn create(
         }
         guard::file_system(graph, provider)?;
         if let Probe::Bad(why, at, _) = probe(graph, provider) {
-            let cause = format!("{why} (byte {at}); say --force to write over it");
+            let cause = format!("{why} (byte {at}); say `geom --force` to write over it");
             return refuse(Kind::Foreign, &name, cause);
         }
     }

@@ -57,6 +57,12 @@ pub(super) fn join(
 ) -> Result<String, Error> {
     let name = &found.array.name;
     let known = graph.geoms_of("RAID").find(|(_, geom)| geom.name == *name).map(|(id, _)| id);
+    let runs = known.and_then(|geom| graph.state::<State>(geom)).filter(|state| state.running);
+    // What it missed nobody can tell it, and what the others missed they will not learn.
+    if runs.is_some_and(|it| !format.is_gathered() && found.array.generation > it.array.generation)
+    {
+        return Err(Error::invalid(name, "is newer on this disk than the array that runs"));
+    }
     let geom = known.unwrap_or_else(|| new(graph, format, found.array.clone()));
     let consumer = match attach(graph, geom, under) {
         Ok(consumer) => consumer,

@@ -67,7 +67,8 @@ fn check_blank(graph: &mut Graph, provider: ProviderId, force: bool) -> Result<(
     }
     guard::last_sector(graph, "RAID", provider)?;
     if let Some(format) = recognised(graph, provider) {
-        let cause = format!("metadata of a RAID ({format}) is on it; say --force to write over it");
+        let cause =
+            format!("metadata of a RAID ({format}) is on it; say `geom --force` to write over it");
         return Err(Error::new(Kind::Foreign, &graph[provider].name, cause));
     }
     guard::file_system(graph, provider)

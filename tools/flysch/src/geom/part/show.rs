@@ -32,6 +32,7 @@ pub(crate) fn run(
     output: &mut Output,
 ) -> Result<(), Failure> {
     let mut all: Vec<GeomId> = session.graph.geoms_of("PART").map(|(id, _)| id).collect();
+    session.note_refused("PART", output);
     if !arguments.geoms.is_empty() {
         let named = arguments.geoms.iter().map(|name| super::find(session, name));
         all = named.collect::<Result<_, _>>()?;

@@ -4,6 +4,7 @@ mod cuts;
 mod ddf_images;
 mod ddf_write;
 mod old_images;
+mod order;
 mod seeds;
 
 use alloc::boxed::Box;
@@ -327,6 +328,8 @@ fn a_rebuild_that_was_cut_goes_on_where_it_was() {
     let mut graph = graph_of(&after);
     let state = told_of(&graph, "raid/r0", "Subdisks");
     assert_eq!(state, "d0 (ACTIVE), d1 (REBUILD 50%)");
+    // What is rebuilt already is written like the others.
+    write(&mut graph, "raid/r0", MIB, &data[..4096]).unwrap();
     let geom = graph.geoms_of("RAID").next().unwrap().0;
     let mut first = None;
     let mut note = |at: u64, _: u64| first = first.or(Some(at));
