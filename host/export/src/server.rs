@@ -14,13 +14,26 @@ use crate::jobs::{Job, Jobs, Transfer};
 
 /// Longest time the device is waited for between two looks at the clients.
 const GLANCE: Duration = Duration::from_micros(20);
-/// How long clients may take over their last answers when the server ends.
+/// How long clients may take over their last answers when the server ends, unless their door knows
+/// better.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A protocol: clients on one side, jobs for the device on the other.
 pub trait Door {
     /// A request's own side: whose it is, and where its data lies.
     type Transfer: Transfer;
+
+    /// Bytes at the end of the device's memory that are the door's own: see
+    /// [`Transfer::place`].
+    fn reserved(&self) -> usize {
+        0
+    }
+
+    /// How long the end of the server may take, from the first [`stop`](Self::stop) on; `None` as
+    /// long as it takes.
+    fn farewell(&self) -> Option<Duration> {
+        Some(FAREWELL)
+    }
 
     /// Takes what clients want and gives it to `add`; `block` is the bytes of a block of the
     /// device. Whether anything came.
@@ -99,21 +112,24 @@ impl Server {
         device: &mut D,
         clock: &C,
     ) -> io::Result<()> {
-        let mut jobs = Jobs::new(device, clock);
+        let mut jobs = Jobs::new(device, clock, door.reserved());
         let block = jobs.block();
+        let mut stopping = false;
         let mut ends: Option<Wall> = None;
         loop {
-            if ends.is_none() && self.handle.stop.load(Ordering::SeqCst) {
-                ends = Some(Wall::now() + FAREWELL);
+            if !stopping && self.handle.stop.load(Ordering::SeqCst) {
+                stopping = true;
+                ends = door.farewell().map(|time| Wall::now() + time);
                 door.stop();
             }
             let mut moved = door.receive(block, |job| jobs.add(job));
             moved |= jobs.advance(|job| door.finish(job));
             moved |= door.send();
-            if let Some(ends) = ends {
+            if stopping {
                 door.stop();
                 door.send();
-                if (door.is_over() && jobs.is_idle()) || Wall::now() > ends {
+                let is_late = ends.is_some_and(|ends| Wall::now() > ends);
+                if (door.is_over() && jobs.is_idle()) || is_late {
                     return Ok(());
                 }
             }
