@@ -64,7 +64,7 @@ pub trait Transfer {
     ) -> Result<(), Error>;
 
     /// Where the data lies in the device's memory, if it lies there, in the part that is the
-    /// door's own ([`Door::reserved`](crate::Door::reserved)): whole blocks go between there and
+    /// door's own ([`Terms::reserved`](crate::Terms::reserved)): whole blocks go between there and
     /// the device without a copy. It stays there until the job is over.
     fn place(&self) -> Option<usize> {
         None

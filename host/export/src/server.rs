@@ -14,26 +14,13 @@ use crate::jobs::{Job, Jobs, Transfer};
 
 /// Longest time the device is waited for between two looks at the clients.
 const GLANCE: Duration = Duration::from_micros(20);
-/// How long clients may take over their last answers when the server ends, unless their door knows
-/// better.
+/// How long clients may take over their last answers when the server ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A protocol: clients on one side, jobs for the device on the other.
 pub trait Door {
     /// A request's own side: whose it is, and where its data lies.
     type Transfer: Transfer;
-
-    /// Bytes at the end of the device's memory that are the door's own: see
-    /// [`Transfer::place`].
-    fn reserved(&self) -> usize {
-        0
-    }
-
-    /// How long the end of the server may take, from the first [`stop`](Self::stop) on; `None` as
-    /// long as it takes.
-    fn farewell(&self) -> Option<Duration> {
-        Some(FAREWELL)
-    }
 
     /// Takes what clients want and gives it to `add`; `block` is the bytes of a block of the
     /// device. Whether anything came.
@@ -61,6 +48,23 @@ pub trait Door {
     /// What wakes a sleeping server, and when it has to look at its clients again, whatever
     /// happens.
     fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) -> Option<Wall>;
+}
+
+/// What a door wants of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Bytes at the end of the device's memory that are the door's own: see [`Transfer::place`].
+    pub reserved: usize,
+    /// How long clients may take over their last answers when the server ends; `None` as long as
+    /// it takes.
+    pub farewell: Option<Duration>,
+}
+
+impl Default for Terms {
+    /// No memory, and five seconds.
+    fn default() -> Self {
+        Self { reserved: 0, farewell: Some(FAREWELL) }
+    }
 }
 
 /// Ends a server from other threads.
@@ -112,14 +116,28 @@ impl Server {
         device: &mut D,
         clock: &C,
     ) -> io::Result<()> {
-        let mut jobs = Jobs::new(device, clock, door.reserved());
+        self.run_on(&Terms::default(), door, device, clock)
+    }
+
+    /// As [`run`](Self::run), on the door's own terms.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_on<D: Device, C: Clock, P: Door>(
+        &self,
+        terms: &Terms,
+        door: &mut P,
+        device: &mut D,
+        clock: &C,
+    ) -> io::Result<()> {
+        let mut jobs = Jobs::new(device, clock, terms.reserved);
         let block = jobs.block();
         let mut stopping = false;
         let mut ends: Option<Wall> = None;
         loop {
             if !stopping && self.handle.stop.load(Ordering::SeqCst) {
                 stopping = true;
-                ends = door.farewell().map(|time| Wall::now() + time);
+                ends = terms.farewell.map(|time| Wall::now() + time);
                 door.stop();
             }
             let mut moved = door.receive(block, |job| jobs.add(job));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use flysch_api::block::Error as Failure;
 use flysch_api::machine::DmaRegion;
-use flysch_export::{Counts, Door, Handle, Job, Kind, Range, Transfer};
+use flysch_export::{Counts, Door, Handle, Job, Kind, Range, Terms, Transfer};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 
@@ -171,6 +171,12 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
         })
     }
 
+    /// What the loop has to be run on. It may end as late as it does: the kernel writes what it has
+    /// in its cache.
+    pub fn terms(&self) -> Terms {
+        Terms { reserved: self.reserved, farewell: None }
+    }
+
     /// Takes the disk out of the kernel, after the server has run; the log hears why it ended.
     ///
     /// # Errors
@@ -286,15 +292,6 @@ fn errno(error: Failure) -> Errno {
 impl<L: FnMut(&Event)> Door for Server<'_, L> {
     type Transfer = Call;
 
-    fn reserved(&self) -> usize {
-        self.reserved
-    }
-
-    fn farewell(&self) -> Option<Duration> {
-        // The kernel writes what it has in its cache.
-        None
-    }
-
     fn receive(&mut self, block: u64, mut add: impl FnMut(Job<Call>)) -> bool {
         let mut moved = self.progress();
         while let Some((index, came)) = self.queues.as_mut().and_then(Queues::next) {
@@ -379,17 +376,4 @@ impl<L> Drop for Server<'_, L> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn tags_share_the_memory_there_is() {
-        assert_eq!(buffer_for(24 << 20, 64), 256 << 10);
-        assert_eq!(buffer_for(16 << 20, 64), 128 << 10);
-        assert_eq!(buffer_for(1 << 20, 64), 8 << 10);
-        assert_eq!(buffer_for(usize::MAX, 16 * 1024), 4096);
-        let settings = Settings { id: None, queues: 2, depth: 64, recover: false };
-        let memory = memory_for(&settings);
-        assert_eq!(buffer_for(memory, 128), 256 << 10);
-    }
-}
+mod tests;

@@ -305,9 +305,9 @@ impl Visitor for Serve<'_> {
                 let told = |event: &flysch_ublk::Event| log.take_ublk(event, &mut ready);
                 let disk = flysch_ublk::Server::new(control, shape, memory, handle, told);
                 disk.map_err(Failure::failed).and_then(|mut disk| {
-                    let served = server.run(&mut disk, lane, clock).map_err(Failure::failed);
+                    let served = server.run_on(&disk.terms(), &mut disk, lane, clock);
                     let closed = disk.close().map_err(Failure::failed);
-                    served.and(closed)
+                    served.map_err(Failure::failed).and(closed)
                 })
             }
         };

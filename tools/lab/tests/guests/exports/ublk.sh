@@ -1,7 +1,4 @@
-# Disks of Linux's ublk driver that flysch serves. Each line `ok NAME` is looked for.
-set -o pipefail
-f=/share/flysch log=/tmp/log
-fail() { echo "FAILED: $*"; cat $log; dmesg | tail -20; exit 1; }
+# Disks of Linux's ublk driver that flysch serves.
 # refused WORDS... -- OPTION...: it fails in one line that has all the words.
 refused() {
     local words=() said
@@ -23,7 +20,7 @@ start() {
         kill -0 $server 2>/dev/null || fail "$*: ended"
         sleep 0.05
     done
-    d=$(sed -n 's/^exporting.* at //p' $log) q=/sys/block/${d#/dev/}/queue
+    d=$(sed -n 's/^exporting.* at //p' $log)
     [ -b "$d" ] || fail "$*: no disk"
 }
 # stop: it ends as it should, and nothing is left.
@@ -34,13 +31,6 @@ stop() {
     tail -1 $log
     [ -z "$(ls /dev | grep ublk[bc])" ] || fail "left: $(ls /dev | grep ublk[bc])"
 }
-# is FILE VALUE: what the kernel made of a limit.
-is() { [ "$(cat $q/$1)" = "$2" ] || fail "$1 is $(cat $q/$1), not $2"; }
-verify() {
-    fio --name=v --rw=randrw --ioengine=libaio --direct=1 --verify=crc32c --verify_fatal=1 \
-        --output=/tmp/fio "$@" || { cat /tmp/fio; fail "fio $*"; }
-}
-
 refused /dev/ublk-control 'modprobe ublk_drv' -- nvme,size=64M --ublk
 modprobe ublk_drv || fail modprobe
 dmesg -C
@@ -49,28 +39,18 @@ echo ok module
 # What the driver knows of the disk.
 start nvme,size=256M --ublk=5 --ublk-queues=2 --ublk-depth=32
 [ $d = /dev/ublkb5 ] || fail "another number: $d"
-is logical_block_size 4096; is physical_block_size 4096; is max_hw_sectors_kb 256
-is write_cache 'write back'; is fua 1
-is discard_granularity 4096; is discard_max_bytes 2147483648; is write_zeroes_max_bytes 67108864
+limit logical_block_size 4096; limit physical_block_size 4096; limit max_hw_sectors_kb 256
+limit write_cache 'write back'; limit fua 1
+limit discard_granularity 4096; limit discard_max_bytes 2147483648; limit write_zeroes_max_bytes 67108864
 [ $(blockdev --getsize64 $d) = 268435456 ] || fail "$(blockdev --getsize64 $d) bytes"
-[ $(ls ${q%/queue}/mq | wc -l) = 2 ] || fail "queues: $(ls ${q%/queue}/mq)"
+[ $(ls /sys/block/ublkb5/mq | wc -l) = 2 ] || fail "queues: $(ls /sys/block/ublkb5/mq)"
 refused '/dev/ublkb5 is served by process' -- nvme,size=64M --ublk=5
 echo ok limits
 
 # Data on both queues, a file system, its discards.
-verify --filename=$d --numjobs=2 --cpus_allowed=0-1 --cpus_allowed_policy=split --iodepth=16 \
-    --bsrange=4k-512k --size=64m --offset_increment=64m --number_ios=600
-mkfs.ext4 -q -F $d && mount $d /mnt || fail mkfs
-sums() { (cd /mnt; find . -type f | sort | xargs sha256sum | sha256sum); }
-cp -r /usr/lib/x86_64-linux-gnu/perl-base /mnt; before=$(sums)
-umount /mnt && mount $d /mnt && [ "$before" = "$(sums)" ] || fail "files"
-verify --directory=/mnt --bs=4k --iodepth=8 --size=16m --number_ios=500 --fsync=32
-rm -rf /mnt/*; fstrim /mnt || fail fstrim
-umount /mnt; e2fsck -fn $d >/tmp/fsck 2>&1 || { cat /tmp/fsck; fail e2fsck; }
-dd if=/dev/urandom of=$d bs=1M count=4 oflag=direct status=none
-fallocate -z -o 1M -l 2M $d || fail "zeroes"
-dd if=$d bs=1M skip=1 count=2 iflag=direct status=none | cmp - <(head -c 2M /dev/zero) || fail zeroes
-blkdiscard -o 1M -l 2M $d || fail discard
+verify_queues
+files
+zeroes
 stop
 grep -Eq '[1-9][0-9]* flushes, [1-9][0-9]* trims$' $log || fail "no trims: $(tail -1 $log)"
 echo ok data
@@ -124,11 +104,11 @@ for turn in 1 2 3; do
     start file:/tmp/fs.img --ublk=7 --ublk-recover
 done
 wait $job || fail "fio over servers that were killed"
-umount /mnt && e2fsck -fn $d >/tmp/fsck 2>&1 || { cat /tmp/fsck; fail e2fsck; }
+umount /mnt || fail umount
+check_ext4
 stop
 echo ok recovered
 
-# One that stops it is not the server.
-dmesg | grep -E 'BUG|WARNING|Call Trace|hung task' && fail "the kernel complains"
+no_complaints
 rmmod ublk_drv || fail "the driver is in use"
-echo ok clean
+echo ok unloaded
