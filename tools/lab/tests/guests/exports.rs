@@ -42,8 +42,7 @@ fn linux_has_our_disks_by_ublk() {
     for lab in labs() {
         let share = tempfile::tempdir().unwrap();
         put_command(share.path());
-        let parts =
-            ["module", "limits", "data", "end", "killed", "recovered", "clean", "unloaded"];
+        let parts = ["module", "limits", "data", "end", "killed", "recovered", "clean", "unloaded"];
         let job = Job::new(include_str!("exports/ublk.sh"), share.path());
         run(&lab, &job, &parts, || ());
     }
@@ -149,7 +148,7 @@ fn linux_has_our_disk_by_virtio() {
             "-chardev".into(),
             format!("socket,id=c0,path={},reconnect-ms=100", socket.display()),
             "-device".into(),
-            "vhost-user-blk-pci,chardev=c0,num-queues=2".into(),
+            "vhost-user-blk-pci,chardev=c0,num-queues=2,addr=10".into(),
         ];
         let script = include_str!("exports/vhost_user.sh");
         let program = Some(qemu_11());

@@ -64,10 +64,11 @@ echo ok tcp
 truncate -s 64M /tmp/disk.img
 head -c 32M /dev/urandom >/tmp/data
 start file:/tmp/disk.img --nbd unix:/tmp/s --name disk
-connect -unix /tmp/s -b 4096 -C 2
+# What is in flight when a connection breaks ends when it times out.
+connect -unix /tmp/s -b 4096 -C 2 -timeout 5
 dd if=/tmp/data of=$d bs=1M oflag=direct conv=fsync status=none || fail write
 fio --name=k --filename=$d --rw=randread --bs=4k --iodepth=16 --ioengine=libaio --direct=1 \
-    --size=32m --time_based --runtime=600 --output=/tmp/fio >/dev/null 2>&1 &
+    --size=32m --allow_file_create=0 --time_based --runtime=600 --output=/tmp/fio >/dev/null 2>&1 &
 sleep 1
 kill -KILL $server; wait $server 2>/dev/null
 wait %fio 2>/dev/null && fail "reads without a server"

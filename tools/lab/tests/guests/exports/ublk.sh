@@ -74,7 +74,7 @@ for number in =3 =3 ''; do
     start file:/tmp/disk.img --ublk$number
     dd if=/tmp/data of=$d bs=1M oflag=direct status=none || fail "no disk after a server was killed"
     fio --name=k --filename=$d --rw=randread --bs=4k --iodepth=16 --ioengine=libaio --direct=1 \
-        --size=32m --time_based --runtime=600 --output=/tmp/fio >/dev/null 2>&1 &
+        --size=32m --allow_file_create=0 --time_based --runtime=600 --output=/tmp/fio >/dev/null 2>&1 &
     sleep 1
     kill -KILL $server; wait $server 2>/dev/null
     wait %fio 2>/dev/null
