@@ -48,8 +48,8 @@ fn a_hundred_seeds_of_emmc_lose_nothing_and_end_everything_once() {
 }
 
 #[test]
-fn seeds_of_sd_lose_nothing_and_end_everything_once() {
-    all_is_well(On::Sd, 15);
+fn a_hundred_seeds_of_sd_lose_nothing_and_end_everything_once() {
+    all_is_well(On::Sd, 100);
 }
 
 /// Each of these once carried out old commands again: a lane that had nothing in flight while the
