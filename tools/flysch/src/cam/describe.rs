@@ -48,8 +48,8 @@ pub(crate) fn describe(stack: &mut Stack) -> Option<Found> {
     Some(Found { sim: "sdhci_slot", units: vec![card(control.device(), shape)] })
 }
 
-/// The serial number of a stack's unit, of the first one if none is named: of VPD page 80h, IDENTIFY
-/// or the CID. Empty if it has none.
+/// The serial number of a stack's unit, of the first one if none is named: of VPD page 80h,
+/// IDENTIFY or the CID. Empty if it has none.
 pub(crate) fn serial_of(stack: &mut Stack, number: Option<u64>) -> String {
     let units = describe(stack).map(|found| found.units).unwrap_or_default();
     let is_it = |unit: &FoundUnit| number.is_none_or(|number| unit.known.lun == number);
