@@ -8,6 +8,7 @@
 mod steps;
 
 use flysch_api::machine::{DmaRegion, Instant};
+use flysch_models::emmc::profile::{HS400_CMDQ, SD_UHS};
 use flysch_models::emmc::{Config, ENGINE, Emmc};
 use flysch_models::faults::{Kind, Plan};
 use flysch_models::machine::MixedModel;
@@ -36,10 +37,25 @@ const FAST: u32 = 4 << 8 | 5;
 /// The same over 512.
 const SLOW: u32 = 0xFF << 8 | 5;
 
+/// Identification up to the transfer state, as the command register has it, and the arguments.
+const EMMC: &[(u32, u32)] =
+    &[(0, 0), (0x102, 0x40FF_8080), (0x209, 0), (0x31A, 1 << 16), (0x71B, 1 << 16)];
+/// The address is the one the model's cards take.
+const SD: &[(u32, u32)] = &[
+    (0, 0),
+    (0x81A, 0x1AA),
+    (0x371A, 0),
+    (0x2902, 0x41FF_8000),
+    (0x209, 0),
+    (0x31A, 0),
+    (0x71B, 0x5D01_0000),
+];
+
 struct Host {
     model: Emmc,
     memory: DmaRegion,
     now: Instant,
+    is_sd: bool,
 }
 
 impl Host {
@@ -49,11 +65,14 @@ impl Host {
             0 => Plan::none(),
             _ => Plan::parse(FAULTS, &Kind::EMMC).unwrap_or_default(),
         };
+        // Direct commands are an engine's: without one the bit makes it an SD card.
+        let is_sd = mode & (2 | 64) == 2 | 64;
         let config = Config {
-            size: 16 << 20,
+            profile: if is_sd { SD_UHS } else { HS400_CMDQ },
+            size: if is_sd && mode & 1 != 0 { 4 << 30 } else { 16 << 20 },
             boot_size: 256 << 10,
             rpmb_size: 128 << 10,
-            general: if mode & 1 != 0 { vec![8 << 20] } else { vec![] },
+            general: if mode & 1 != 0 && !is_sd { vec![8 << 20] } else { vec![] },
             engine: mode & 2 == 0,
             volatile_cache: mode & 4 != 0,
             adma2: mode & 16 == 0,
@@ -63,7 +82,7 @@ impl Host {
             ..Config::default()
         };
         let model = Emmc::new(config, memory.clone()).expect("a card");
-        let mut host = Self { model, memory, now: Instant::START };
+        let mut host = Self { model, memory, now: Instant::START, is_sd };
         host.enable(mode & 128 == 0);
         host
     }
@@ -84,9 +103,7 @@ impl Host {
         self.write(STATUS_ENABLE, u32::MAX);
         self.write(SIGNAL_ENABLE, u32::MAX);
         self.rest(10_000_000);
-        for (command, argument) in
-            [(0, 0), (0x102, 0x40FF_8080), (0x209, 0), (0x31A, 1 << 16), (0x71B, 1 << 16)]
-        {
+        for &(command, argument) in if self.is_sd { SD } else { EMMC } {
             self.command(command << 16, argument);
             self.rest(5_000_000);
         }

@@ -51,31 +51,7 @@ pub(crate) type Wait<T> = Result<T, Pending>;
 pub(crate) type Run<T> = Result<T, Stop>;
 
 /// What an action answered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
-    Value(u64),
-    Reply(D2h),
-    Failed(Cause),
-}
-
-impl From<u64> for Answer {
-    fn from(value: u64) -> Self {
-        Self::Value(value)
-    }
-}
-
-/// An answer as a number.
-impl TryFrom<Answer> for u64 {
-    type Error = Cause;
-
-    fn try_from(answer: Answer) -> Result<Self, Cause> {
-        match answer {
-            Answer::Value(value) => Ok(value),
-            Answer::Failed(cause) => Err(cause),
-            Answer::Reply(_) => unreachable!("no number where one was asked for"),
-        }
-    }
-}
+pub(crate) type Answer = flysch_script::Answer<D2h, Cause>;
 
 /// What is being waited for.
 #[derive(Debug)]
@@ -335,12 +311,7 @@ impl<M: Machine> Steps<M> {
     /// end: the registers as they are then. Its data, if any, is in the own data.
     #[track_caller]
     pub(crate) fn command(&mut self, own: Own) -> Wait<Result<D2h, Cause>> {
-        let answer = self.ask(|steps| steps.issue(own))?;
-        Ok(match answer {
-            Answer::Reply(fis) => Ok(fis),
-            Answer::Failed(cause) => Err(cause),
-            Answer::Value(_) => unreachable!("a command has a reply"),
-        })
+        Ok(self.ask(|steps| steps.issue(own))?.reply())
     }
 
     fn issue(&mut self, own: Own) -> Action {

@@ -65,31 +65,7 @@ pub(crate) fn settled<T>(run: Run<T>) -> Wait<Result<T, Error>> {
 }
 
 /// What an action answered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
-    Value(u64),
-    Reply(Reply),
-    Failed(Cause),
-}
-
-impl From<u64> for Answer {
-    fn from(value: u64) -> Self {
-        Self::Value(value)
-    }
-}
-
-/// An answer as a number.
-impl TryFrom<Answer> for u64 {
-    type Error = Cause;
-
-    fn try_from(answer: Answer) -> Result<Self, Cause> {
-        match answer {
-            Answer::Value(value) => Ok(value),
-            Answer::Failed(cause) => Err(cause),
-            Answer::Reply(_) => unreachable!("no number where one was asked for"),
-        }
-    }
-}
+pub(crate) type Answer = flysch_script::Answer<Reply, Cause>;
 
 /// What is being waited for.
 #[derive(Debug)]
@@ -453,9 +429,9 @@ impl<M: Machine> Core<M> {
             begun: false,
             deadline: core.now.after_nanos(u64::from(timeout_ms) * MS),
         })?;
-        match answer {
-            Answer::Reply(reply) => Ok(reply),
-            _ => unreachable!("a command has a reply"),
+        match answer.reply() {
+            Ok(reply) => Ok(reply),
+            Err(_) => unreachable!("a command has a reply"),
         }
     }
 

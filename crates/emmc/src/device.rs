@@ -19,6 +19,12 @@ pub enum Timing {
     HighSpeed,
     /// High speed with data on both edges, 52 MHz.
     Ddr52,
+    /// UHS-I of SD: both edges, 50 MHz. This and the next two are at 1.8 V.
+    Ddr50,
+    /// UHS-I: 100 MHz.
+    Sdr50,
+    /// UHS-I: 208 MHz, sampling point tuned.
+    Sdr104,
     /// 200 MHz, sampling point tuned.
     Hs200,
     /// 200 MHz with data on both edges.
@@ -29,8 +35,17 @@ pub enum Timing {
 
 impl Timing {
     /// Every timing, slowest first.
-    pub const ALL: [Self; 6] =
-        [Self::Legacy, Self::HighSpeed, Self::Ddr52, Self::Hs200, Self::Hs400, Self::Hs400Es];
+    pub const ALL: [Self; 9] = [
+        Self::Legacy,
+        Self::HighSpeed,
+        Self::Ddr52,
+        Self::Ddr50,
+        Self::Sdr50,
+        Self::Sdr104,
+        Self::Hs200,
+        Self::Hs400,
+        Self::Hs400Es,
+    ];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
@@ -38,6 +53,9 @@ impl Timing {
             Self::Legacy => "legacy",
             Self::HighSpeed => "high-speed",
             Self::Ddr52 => "ddr52",
+            Self::Ddr50 => "ddr50",
+            Self::Sdr50 => "sdr50",
+            Self::Sdr104 => "sdr104",
             Self::Hs200 => "hs200",
             Self::Hs400 => "hs400",
             Self::Hs400Es => "hs400es",
@@ -49,9 +67,15 @@ impl Timing {
         Self::ALL.into_iter().find(|timing| timing.name() == name)
     }
 
-    /// The next slower one.
+    /// The next slower one of the same kind of card.
     pub fn slower(self) -> Option<Self> {
-        Self::ALL[..self as usize].last().copied()
+        let mut slower = Self::ALL[..self as usize].iter().rev().copied();
+        slower.find(|one| *one <= Self::HighSpeed || one.is_uhs() == self.is_uhs())
+    }
+
+    /// Whether it is one of UHS-I, which only SD cards have.
+    pub const fn is_uhs(self) -> bool {
+        matches!(self, Self::Ddr50 | Self::Sdr50 | Self::Sdr104)
     }
 
     /// Its clock, Hz.
@@ -59,18 +83,21 @@ impl Timing {
         match self {
             Self::Legacy => 26_000_000,
             Self::HighSpeed | Self::Ddr52 => 52_000_000,
+            Self::Ddr50 => 50_000_000,
+            Self::Sdr50 => 100_000_000,
+            Self::Sdr104 => 208_000_000,
             Self::Hs200 | Self::Hs400 | Self::Hs400Es => 200_000_000,
         }
     }
 
     /// Whether its sampling point is a tuned one.
     pub const fn is_tuned(self) -> bool {
-        matches!(self, Self::Hs200 | Self::Hs400)
+        matches!(self, Self::Sdr104 | Self::Hs200 | Self::Hs400)
     }
 
     /// Whether data is on both edges.
     pub const fn is_ddr(self) -> bool {
-        matches!(self, Self::Ddr52 | Self::Hs400 | Self::Hs400Es)
+        matches!(self, Self::Ddr52 | Self::Ddr50 | Self::Hs400 | Self::Hs400Es)
     }
 }
 
@@ -103,6 +130,10 @@ pub struct Device {
     pub ext_csd: ExtCsd,
     /// SCR of an SD card.
     pub scr: Scr,
+    /// Access modes of an SD card, a bit each (CMD6, group 1).
+    pub access_modes: u16,
+    /// The lines of an SD card are at 1.8 V.
+    pub low_voltage: bool,
     /// Its relative address.
     pub rca: u16,
     /// Sectors are addressed, else bytes.

@@ -76,6 +76,8 @@ pub enum Cause {
     Answer(&'static str),
     /// Card and controller agree on no voltage.
     Voltage,
+    /// An SD card did not follow to 1.8 V signalling.
+    Signal,
     /// Tuning found no sampling point.
     Tuning,
     /// No bus timing works.
@@ -216,6 +218,7 @@ impl fmt::Display for Cause {
             }
             Self::Answer(what) => write!(f, "the card's {what} makes no sense"),
             Self::Voltage => f.write_str("card and controller agree on no voltage"),
+            Self::Signal => f.write_str("the card did not follow to 1.8 V signalling"),
             Self::Tuning => f.write_str("tuning found no sampling point"),
             Self::Timing => f.write_str("no bus timing works"),
             Self::NoQueueing => {

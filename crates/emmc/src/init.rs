@@ -109,9 +109,13 @@ impl<M: Machine> Core<M> {
                 Cause::Bus(..) | Cause::Timing | Cause::Tuning | Cause::Switch(_) | Cause::Busy(_)
             )
         );
+        if error == Error::Failed(Cause::Signal) {
+            // Without 1.8 V there is nothing of UHS-I.
+            return Some(Timing::HighSpeed);
+        }
         // What the speed step aimed at: on the way there the timing is another.
         let aim = self.best_timing();
-        aim.slower().filter(|_| bus && step >= SPEED && self.device.kind == CardKind::Emmc)
+        aim.slower().filter(|_| bus && step >= SPEED)
     }
 
     /// The controller as after power-on, and then as it is wanted.
@@ -142,6 +146,8 @@ impl<M: Machine> Core<M> {
             _ => dma::ADMA2,
         };
         let control = Control::new().with_voltage(volts).with_power(true).with_dma(select);
+        // The reset took the power: for so long that a card that signals with 1.8 V forgets it.
+        self.sleep(SETTLE)?;
         self.write(reg::CONTROL, control.into_bits());
         if self.bus.format == Format::WIDE {
             let wide = Control2::new().with_version_4(true).with_wide(true);
@@ -170,6 +176,7 @@ impl<M: Machine> Core<M> {
             let found = settled(self.identify_at_clock())?;
             match found {
                 Ok(()) => return Ok(()),
+                Err(error @ Error::Failed(Cause::Signal)) => return Err(error.into()),
                 Err(error) => last = error,
             }
         }

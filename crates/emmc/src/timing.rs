@@ -3,7 +3,7 @@
 
 use crate::bus::{Moves, Request, Response, Way};
 use crate::control::{Core, Run, settled};
-use crate::device::Timing;
+use crate::device::{CardKind, Timing};
 use crate::history::ErrorKind;
 use crate::quirks::HostQuirk;
 use crate::{Cause, Error};
@@ -11,6 +11,7 @@ use flysch_api::machine::Machine;
 use flysch_script::Player;
 use flysch_wire::mmc::command::{CommandIndex, SwitchArgument, TUNING_BLOCK};
 use flysch_wire::mmc::ext_csd::{self, bus_width, device_type, hs_timing};
+use flysch_wire::mmc::sd;
 use flysch_wire::mmc::sdhci::{self as reg, Clock, Control, Control2, auto, uhs};
 
 /// The clock to become stable, ms (Linux: 150).
@@ -21,6 +22,8 @@ const TUNING_MS: u32 = 50;
 const TUNING_BLOCKS: u32 = 40;
 /// Where Intel's controllers have the switch for enhanced strobe.
 const INTEL_STROBE: u32 = 0x78;
+const SDR50: u64 = Timing::Sdr50 as u64;
+const SDR104: u64 = Timing::Sdr104 as u64;
 const HS200: u64 = Timing::Hs200 as u64;
 const HS400: u64 = Timing::Hs400 as u64;
 
@@ -65,14 +68,15 @@ impl<M: Machine> Core<M> {
         let mode = match timing {
             Timing::Legacy => uhs::SDR12,
             Timing::HighSpeed => uhs::SDR25,
-            Timing::Ddr52 => uhs::DDR50,
-            Timing::Hs200 => uhs::SDR104,
+            Timing::Ddr52 | Timing::Ddr50 => uhs::DDR50,
+            Timing::Sdr50 => uhs::SDR50,
+            Timing::Sdr104 | Timing::Hs200 => uhs::SDR104,
             Timing::Hs400 | Timing::Hs400Es => uhs::HS400,
         };
         self.modify(reg::CONTROL, |control| {
             Control::from_bits(control).with_high_speed(timing != Timing::Legacy).into_bits()
         });
-        let low = timing >= Timing::Ddr52;
+        let low = timing >= Timing::Ddr52 || self.device.low_voltage;
         self.modify(reg::CONTROL2, |control| {
             Control2::from_bits(control).with_uhs(mode).with_signal_1_8(low).into_bits()
         });
@@ -94,6 +98,9 @@ impl<M: Machine> Core<M> {
 
     /// The fastest timing that card, controller and lines have, and that is believed in.
     pub(crate) fn best_timing(&self) -> Timing {
+        if self.device.kind == CardKind::Sd {
+            return self.best_sd_timing();
+        }
         let (types, caps) = (self.device.ext_csd.device_type(), &self.capabilities);
         let strobe = self.device.ext_csd.byte(ext_csd::STROBE_SUPPORT) != 0;
         let (wide, eight) = (self.device.lines >= 4, self.device.lines == 8);
@@ -106,7 +113,13 @@ impl<M: Machine> Core<M> {
             Timing::Ddr52 => types & device_type::DDR52 != 0 && caps.ddr50() && wide,
             Timing::HighSpeed => types & device_type::HS52 != 0 && caps.high_speed(),
             Timing::Legacy => true,
+            Timing::Ddr50 | Timing::Sdr50 | Timing::Sdr104 => false,
         };
+        self.fastest_of(has)
+    }
+
+    /// The fastest timing there is, of those that are believed in.
+    pub(crate) fn fastest_of(&self, has: impl Fn(Timing) -> bool) -> Timing {
         let all = Timing::ALL.into_iter().rev();
         all.filter(|&timing| timing <= self.fastest).find(|&timing| has(timing)).unwrap_or_default()
     }
@@ -116,7 +129,6 @@ impl<M: Machine> Core<M> {
         self.set_clock(Timing::Legacy.clock())?;
         self.widen()?;
         match self.best_timing() {
-            Timing::Legacy => {}
             Timing::HighSpeed => self.go_high_speed(Timing::HighSpeed.clock())?,
             Timing::Ddr52 => self.go_ddr52()?,
             Timing::Hs200 => self.go_hs200()?,
@@ -125,6 +137,7 @@ impl<M: Machine> Core<M> {
                 self.go_hs400()?;
             }
             Timing::Hs400Es => self.go_hs400_strobe()?,
+            _ => {}
         }
         if !self.verify_bus()?? {
             return Err(Cause::Timing.into());
@@ -221,8 +234,14 @@ impl<M: Machine> Core<M> {
     }
 
     /// Looks for the sampling point (SDHCI 2.2.24): tuning blocks until the controller is content.
-    fn tune(&mut self) -> Run<()> {
-        let block = TUNING_BLOCK[usize::from(self.device.lines == 8)];
+    pub(crate) fn tune(&mut self) -> Run<()> {
+        let (index, block) = match self.device.kind {
+            CardKind::Sd => (CommandIndex::SdSendTuningBlock, sd::TUNING_BLOCK),
+            CardKind::Emmc => {
+                let block = TUNING_BLOCK[usize::from(self.device.lines == 8)];
+                (CommandIndex::SendTuningBlock, block)
+            }
+        };
         self.modify(reg::CONTROL2, |control| {
             Control2::from_bits(control).with_tune(true).with_tuned(false).into_bits()
         });
@@ -235,12 +254,7 @@ impl<M: Machine> Core<M> {
             auto: auto::NONE,
             count: 0,
         };
-        let request = Request {
-            index: CommandIndex::SendTuningBlock,
-            argument: 0,
-            response: Response::Short,
-            data: Some(data),
-        };
+        let request = Request { index, argument: 0, response: Response::Short, data: Some(data) };
         for _ in 0..TUNING_BLOCKS {
             // A block that does not come is one more reason to go on.
             let reply = self.send(request, TUNING_MS)?;
@@ -267,7 +281,8 @@ impl<M: Machine> Core<M> {
         // On the way the timing is another.
         let timing = self.once(|core| core.device.timing as u64);
         let result = match timing {
-            HS200 => settled(self.tune())?,
+            SDR104 | HS200 => settled(self.tune())?,
+            SDR50 if self.capabilities.tune_sdr50() => settled(self.tune())?,
             HS400 => settled(self.retune_hs400())?,
             _ => return Ok(()),
         };

@@ -247,7 +247,7 @@ impl<F: Flash> Checker<'_, F> {
             return;
         };
         if kind == FileKind::Regular {
-            fs.with_layout(record, (latest, node), |layout| {
+            fs.with_layout(record, (latest.isize, node), |layout| {
                 self.regular(record, nodes, layout, latest.isize);
             });
         } else {
@@ -389,7 +389,7 @@ impl<F: Flash> Checker<'_, F> {
         for xref in &fs.index.xrefs {
             let place = self.at(xref.address.offset());
             let subject = Subject { place, ino: Some(xref.ino) };
-            match fs.xattr(xref) {
+            match fs.attribute(xref) {
                 Ok(Some(_)) => {}
                 Ok(None) => {
                     let text = "namespace is not known";

@@ -93,15 +93,14 @@ struct Extent {
 
 impl Layout {
     /// Puts together a file from its nodes, by rising version; `latest` is the one that tells the
-    /// attributes. That judgement stands, however the nodes read by now: newer ones are torn, and
-    /// this one is not.
+    /// attributes, `size` is what it says. That judgement stands, however the nodes read by now:
+    /// newer ones are torn, and this one is not.
     pub(crate) fn build<F: Flash>(
         flash: &F,
         order: ByteOrder,
         nodes: &[NodeRef],
-        (inode, latest): (Inode, NodeRef),
+        (size, latest): (u32, NodeRef),
     ) -> Self {
-        let size = inode.isize;
         let mut extents = extents(flash, order, nodes);
         let has_lost_nodes = extents.iter().any(|extent| extent.is_lost);
         extents.retain(|extent| !extent.is_lost && extent.start < extent.end);

@@ -28,7 +28,7 @@ impl Address {
 }
 
 /// An inode node.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NodeRef {
     pub(crate) ino: u32,
     pub(crate) version: u32,

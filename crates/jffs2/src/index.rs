@@ -7,7 +7,7 @@ use core::cmp::Reverse;
 use core::ops::Range;
 
 use flysch_wire::jffs2::ROOT_INO;
-use once_cell::race::{OnceBox, OnceNonZeroUsize};
+use once_cell::race::{OnceBool, OnceBox, OnceNonZeroUsize};
 
 use crate::file::Layout;
 use crate::found::{Address, DirentRef, Found, NodeRef, Problem, Space, XattrRef, XrefRef};
@@ -39,6 +39,8 @@ pub(crate) struct InodeRecord {
     /// Which of its nodes tells the attributes, counted from 1, once somebody asked: a page that
     /// does not read the same each time is judged once.
     pub(crate) told_by: OnceNonZeroUsize,
+    /// Whether it is a directory, once somebody asked.
+    pub(crate) is_directory: OnceBool,
     /// Where the pieces of a large file are, once somebody asked.
     pub(crate) layout: OnceBox<Layout>,
 }
@@ -99,7 +101,7 @@ impl Index {
         let by_mkfs = written_by_mkfs(&found.dirents, &nodes);
         let (winners, changes) = resolve(&mut found.dirents, &found.names, by_mkfs);
         drop(core::mem::take(&mut found.dirents));
-        let inos = known_inos(&nodes, &winners);
+        let inos = known_inos(&nodes, &winners, &changes);
         let (entries, dangling): (Vec<_>, Vec<_>) =
             winners.into_iter().partition(|entry| inos.binary_search(&entry.ino).is_ok());
         let all = if choice == Nameless::Keep { entries.clone() } else { Vec::new() };
@@ -236,13 +238,22 @@ fn resolve(
     (winners, changes)
 }
 
-/// Inodes with a node, and directories with an entry: Linux makes up attributes for the latter.
-fn known_inos(nodes: &[NodeRef], entries: &[DirentRef]) -> Vec<u32> {
+/// Inodes with a node, and directories with an entry, be it a removal: Linux makes up attributes
+/// for the latter. Of removals alone those count whose directory has a name.
+fn known_inos(nodes: &[NodeRef], entries: &[DirentRef], changes: &[(u32, LastChange)]) -> Vec<u32> {
     let mut inos: Vec<u32> = vec![ROOT_INO];
     inos.extend(nodes.chunk_by(|a, b| a.ino == b.ino).map(|chunk| chunk[0].ino));
     inos.extend(entries.chunk_by(|a, b| a.pino == b.pino).map(|chunk| chunk[0].pino));
     inos.sort_unstable();
     inos.dedup();
+    let changed = changes.chunk_by(|a, b| a.0 == b.0).map(|chunk| chunk[0].0);
+    let bare: Vec<u32> = changed.filter(|pino| inos.binary_search(pino).is_err()).collect();
+    let named: BTreeSet<u32> = match bare[..] {
+        [] => BTreeSet::new(),
+        _ => entries.iter().map(|entry| entry.ino).collect(),
+    };
+    inos.extend(bare.into_iter().filter(|pino| named.contains(pino)));
+    inos.sort_unstable();
     inos
 }
 
@@ -305,6 +316,7 @@ fn records(
             entries: (entry_at as u32, (entry_at + count) as u32),
             changes: (change_at as u32, change_end as u32),
             told_by: OnceNonZeroUsize::new(),
+            is_directory: OnceBool::new(),
             layout: OnceBox::new(),
         });
     }

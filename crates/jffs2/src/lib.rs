@@ -25,6 +25,7 @@ mod filesystem;
 mod found;
 mod index;
 mod node;
+mod read;
 mod rtime;
 mod rubin;
 mod scan;
@@ -83,7 +84,14 @@ impl fmt::Display for MountError {
     }
 }
 
-impl core::error::Error for MountError {}
+impl core::error::Error for MountError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Flash(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<FlashError> for MountError {
     fn from(error: FlashError) -> Self {

@@ -7,8 +7,7 @@ use flysch_api::flash::Flash;
 use flysch_api::vfs::Error;
 use flysch_wire::jffs2::{ByteOrder, Xattr, XattrPrefix};
 
-use crate::Jffs2;
-use crate::found::{XattrRef, XrefRef};
+use crate::found::XattrRef;
 use crate::node;
 
 /// An extended attribute as Linux shows it.
@@ -44,36 +43,6 @@ pub(crate) fn read_attribute<F: Flash>(
         return Err(Error::Damaged { structure: "name of an extended attribute", place });
     }
     Ok(Some(Attribute { name, value }))
-}
-
-impl<F: Flash> Jffs2<F> {
-    /// The attribute that `xref` refers to; `None` if its namespace is not known.
-    pub(crate) fn xattr(&self, xref: &XrefRef) -> Result<Option<Attribute>, Error> {
-        let Some(found) = self.index.xattr(xref.xid) else {
-            let place = node::place(&self.flash, xref.address);
-            return Err(Error::Damaged { structure: "reference to a lost attribute", place });
-        };
-        read_attribute(&self.flash, self.order, found)
-    }
-
-    /// The value of attribute `name`; of several references to that name the newest counts.
-    pub(crate) fn xattr_value(&self, ino: u32, name: &[u8]) -> Result<Vec<u8>, Error> {
-        let mut newest: Option<(u32, Vec<u8>)> = None;
-        let mut failed = None;
-        for xref in self.index.xrefs_of(ino) {
-            match self.xattr(xref) {
-                Ok(Some(xattr)) if xattr.name == name => {
-                    if newest.as_ref().is_none_or(|(xseqno, _)| xref.xseqno > *xseqno) {
-                        newest = Some((xref.xseqno, xattr.value));
-                    }
-                }
-                Ok(_) => {}
-                Err(error) => failed = Some(error),
-            }
-        }
-        // If none was found, the damaged one may have been it.
-        newest.map(|(_, value)| value).ok_or(failed.unwrap_or(Error::NotFound))
-    }
 }
 
 /// Version of the lists on the flash (`JFFS2_ACL_VERSION`).

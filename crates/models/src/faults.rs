@@ -216,6 +216,21 @@ impl Kind {
         Self::TaskError,
     ];
 
+    /// Those of an SD card and its host controller: there is no queue, and no EXT_CSD.
+    pub const SD: [Self; 11] = [
+        Self::Timeout,
+        Self::LostInterrupt,
+        Self::Medium,
+        Self::Transient,
+        Self::PowerLoss,
+        Self::PowerGone,
+        Self::Stall,
+        Self::Unplugged,
+        Self::BusCrc,
+        Self::TuningLoss,
+        Self::BusyStuck,
+    ];
+
     /// Name in a plan's text form.
     pub const fn name(self) -> &'static str {
         match self {

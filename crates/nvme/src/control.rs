@@ -56,31 +56,7 @@ pub(crate) type Wait<T> = Result<T, Pending>;
 pub(crate) type Run<T> = Result<T, Stop>;
 
 /// What an action answered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Answer {
-    Value(u64),
-    Reply(NvmeStatus),
-    Failed(Cause),
-}
-
-impl From<u64> for Answer {
-    fn from(value: u64) -> Self {
-        Self::Value(value)
-    }
-}
-
-/// An answer as a number.
-impl TryFrom<Answer> for u64 {
-    type Error = Cause;
-
-    fn try_from(answer: Answer) -> Result<Self, Cause> {
-        match answer {
-            Answer::Value(value) => Ok(value),
-            Answer::Failed(cause) => Err(cause),
-            Answer::Reply(_) => unreachable!("no number where one was asked for"),
-        }
-    }
-}
+pub(crate) type Answer = flysch_script::Answer<NvmeStatus, Cause>;
 
 /// What is being waited for.
 #[derive(Debug)]
@@ -363,11 +339,8 @@ impl<M: Machine> Core<M> {
     #[track_caller]
     pub(crate) fn command(&mut self, entry: Sqe, timeout_ms: Option<u32>) -> Run<NvmeStatus> {
         let timeout_ms = timeout_ms.unwrap_or(self.options.timeouts.admin_ms);
-        match self.ask(|_| Action::Admin(Exchange { entry, timeout_ms, issued: None }))? {
-            Answer::Reply(status) => Ok(status),
-            Answer::Failed(cause) => Err(cause.into()),
-            Answer::Value(_) => unreachable!("an admin command has a reply"),
-        }
+        let answer = self.ask(|_| Action::Admin(Exchange { entry, timeout_ms, issued: None }))?;
+        answer.reply().map_err(Into::into)
     }
 
     /// An admin command that must end well; gives DW0.

@@ -9,6 +9,7 @@ use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash;
 use flysch_api::vfs::{Error, Inode};
 use flysch_api::volume::{LebState, Volume};
+use flysch_wire::ubifs::lpt::LptError;
 use flysch_wire::ubifs::{Header, NODE_ALIGNMENT, NodeError, NodeKind};
 
 use crate::auth::HashAlgorithm;
@@ -30,6 +31,8 @@ pub struct Location {
 pub(crate) enum Cause {
     /// The bytes are no node, or a damaged one.
     Node(NodeError),
+    /// The bytes are no node of the LPT, or a damaged one.
+    Lpt(LptError),
     /// The flash could not be read.
     Flash(flash::Error),
     /// A good node, yet not the one that should be here.
@@ -46,6 +49,7 @@ impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node(error) => error.fmt(f),
+            Self::Lpt(error) => error.fmt(f),
             Self::Flash(error) => error.fmt(f),
             Self::Mismatch(what) => write!(f, "the node here has another {what}"),
             Self::Misplaced => f.write_str("no such node can lie here"),

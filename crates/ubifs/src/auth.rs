@@ -14,6 +14,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use flysch_api::finding::Place;
+use flysch_api::vfs::Error;
 use flysch_wire::ubifs::{
     Authentication, Group, HASH_MAX, HEADER_SIZE, Header, JOURNAL_HEADS, Node, Superblock,
     SuperblockFlags,
@@ -143,8 +144,15 @@ pub enum AuthError {
         /// Where it lies.
         place: Place,
     },
-    /// A part that all else hangs on cannot be read.
+    /// A part that all else hangs on is not there.
     Lost(&'static str),
+    /// A part that all else hangs on cannot be read.
+    Unread {
+        /// Which.
+        structure: &'static str,
+        /// Why, and where it lies.
+        cause: Error,
+    },
 }
 
 impl fmt::Display for AuthError {
@@ -179,11 +187,23 @@ impl fmt::Display for AuthError {
             Self::Lost(structure) => {
                 write!(f, "the {structure} cannot be read, and nothing else can be authenticated")
             }
+            Self::Unread { structure, cause } => write!(
+                f,
+                "the {structure} cannot be read, and nothing else can be authenticated: {cause}"
+            ),
         }
     }
 }
 
-impl core::error::Error for AuthError {}
+impl core::error::Error for AuthError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Signature(error) => Some(error),
+            Self::Unread { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+}
 
 /// How a part of an image was found to be genuine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

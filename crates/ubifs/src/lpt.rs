@@ -466,7 +466,7 @@ impl<V: Volume> Reader<'_, V> {
         let at = Location { lnum: place.lnum, offset: place.offset, length };
         let mut scratch = Scratch::new();
         let bytes = self.access.bytes(at, &mut scratch).map_err(fault)?;
-        parse(bytes, &self.format).map_err(|_| fault(Cause::Mismatch("checksum or content")))
+        parse(bytes, &self.format).map_err(|error| fault(Cause::Lpt(error)))
     }
 }
 

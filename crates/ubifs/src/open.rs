@@ -84,7 +84,14 @@ impl fmt::Display for OpenError {
     }
 }
 
-impl core::error::Error for OpenError {}
+impl core::error::Error for OpenError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Authentication(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<AuthError> for OpenError {
     fn from(error: AuthError) -> Self {
@@ -519,7 +526,8 @@ fn prove_superblock<V: Volume>(
     let at = Location { lnum: SUPERBLOCK_LEB, offset: 0, length };
     let mut scratch = Scratch::new();
     let node = access.node(at, NodeKind::Superblock, &mut scratch);
-    let (_, node) = node.map_err(|_| AuthError::Lost("superblock"))?;
+    let unread = |fault: Fault| AuthError::Unread { structure: "superblock", cause: fault.into() };
+    let (_, node) = node.map_err(unread)?;
     let hmac = auth.hmac_of_node(node, SUPERBLOCK_HMAC.start);
     if !hmac.is_some_and(|hmac| hmac.fits(&superblock.hmac)) {
         let place = access.place(SUPERBLOCK_LEB, 0);

@@ -14,7 +14,7 @@ use core::fmt;
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{Node, SIGNATURE_PKCS7, SUPERBLOCK_LEB, SUPERBLOCK_NODE_SIZE};
 
-use crate::access::{Access, Scratch};
+use crate::access::{Access, Fault, Scratch};
 use crate::auth::AuthError;
 use crate::scan::{Item, Scan};
 
@@ -83,7 +83,10 @@ pub(crate) fn prove<V: Volume>(
     let missing = AuthError::Signature(SignatureError::Missing);
     let mut scratch = Scratch::new();
     let leb = access.leb(SUPERBLOCK_LEB, &mut scratch);
-    let leb = leb.map_err(|_| AuthError::Lost("superblock"))?;
+    let leb = leb.map_err(|cause| {
+        let (structure, place) = ("superblock", access.place(SUPERBLOCK_LEB, 0));
+        AuthError::Unread { structure, cause: Fault { structure, place, cause }.into() }
+    })?;
     let Some(Item::Node { header, bytes, .. }) = Scan::new(leb, SUPERBLOCK_NODE_SIZE as u32).next()
     else {
         return Err(missing);

@@ -62,6 +62,13 @@ pub trait Transfer {
         from: usize,
         length: usize,
     ) -> Result<(), Error>;
+
+    /// Where the data lies in the device's memory, if it lies there, in the part that is the
+    /// door's own ([`Terms::reserved`](crate::Terms::reserved)): whole blocks go between there and
+    /// the device without a copy. It stays there until the job is over.
+    fn place(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// A request and how far it is.
@@ -81,6 +88,8 @@ pub struct Job<T> {
     in_flight: u32,
     is_queued: bool,
     edges: Vec<Edge>,
+    /// Where the data lies in the device's memory, if it needs no copy.
+    place: Option<usize>,
     /// Every write of it is safe, or a flush is behind what has none.
     force_unit_access: bool,
     flush_behind: bool,
@@ -133,7 +142,9 @@ impl<T: Transfer> Job<T> {
                 edges.push(Edge { at: end - block, asked: false, content: None });
             }
         }
+        let is_whole = matches!(kind, Kind::Read | Kind::Write) && (from, to) == (start, end);
         Self {
+            place: transfer.place().filter(|_| is_whole),
             transfer,
             failed: None,
             kind,
@@ -212,11 +223,12 @@ pub struct Jobs<'a, D, C, T> {
 }
 
 impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
-    /// Uses `device` alone; its memory must hold one of its blocks.
-    pub fn new(device: &'a mut D, clock: &'a C) -> Self {
+    /// Uses `device` alone, and its memory but for the `reserved` bytes at the end; what is left
+    /// must hold one of its blocks.
+    pub fn new(device: &'a mut D, clock: &'a C, reserved: usize) -> Self {
         let geometry = device.geometry();
         let block = u64::from(geometry.block_size);
-        let memory = device.memory().len() as u64;
+        let memory = (device.memory().len() - reserved) as u64;
         let longest = u64::from(geometry.transfer_max).min(PIECE).min(memory);
         let piece = (longest / block * block).max(block);
         let most = PIECES.min(geometry.queue_depth as usize).max(1);
@@ -393,11 +405,18 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
             }
             (Purpose::Data(at), kind) => {
                 let length = self.piece.min(job.end - at);
-                if kind != Kind::Read {
-                    self.fill(job, start, at, length)?;
-                }
                 let operation = if kind == Kind::Read { Operation::Read } else { Operation::Write };
-                (operation, at, length, slice(length))
+                let data = match job.place {
+                    Some(place) => {
+                        Data::One(memory.slice(place + (at - job.start) as usize, length as u32))
+                    }
+                    None if kind == Kind::Read => slice(length),
+                    None => {
+                        self.fill(job, start, at, length)?;
+                        slice(length)
+                    }
+                };
+                (operation, at, length, data)
             }
         };
         Ok(Request {
@@ -440,7 +459,7 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
                 self.device.memory().read(start, &mut content);
                 job.edges[edge].content = Some(content);
             }
-            (Ok(()), Purpose::Data(at)) if job.kind == Kind::Read => {
+            (Ok(()), Purpose::Data(at)) if job.kind == Kind::Read && job.place.is_none() => {
                 let (inside, to, count) = job.part(at, piece.length);
                 let memory = self.device.memory();
                 if let Err(error) = job.transfer.scatter(to, memory, start + inside, count) {

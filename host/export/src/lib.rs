@@ -21,4 +21,4 @@ mod server;
 
 pub use counts::{Counts, Event};
 pub use jobs::{Job, Jobs, Kind, Range, Transfer};
-pub use server::{Door, Handle, Server};
+pub use server::{Door, Handle, Server, Terms};

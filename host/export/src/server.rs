@@ -50,6 +50,23 @@ pub trait Door {
     fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) -> Option<Wall>;
 }
 
+/// What a door wants of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Terms {
+    /// Bytes at the end of the device's memory that are the door's own: see [`Transfer::place`].
+    pub reserved: usize,
+    /// How long clients may take over their last answers when the server ends; `None` as long as
+    /// it takes.
+    pub farewell: Option<Duration>,
+}
+
+impl Default for Terms {
+    /// No memory, and five seconds.
+    fn default() -> Self {
+        Self { reserved: 0, farewell: Some(FAREWELL) }
+    }
+}
+
 /// Ends a server from other threads.
 #[derive(Clone, Debug)]
 pub struct Handle {
@@ -99,21 +116,38 @@ impl Server {
         device: &mut D,
         clock: &C,
     ) -> io::Result<()> {
-        let mut jobs = Jobs::new(device, clock);
+        self.run_on(&Terms::default(), door, device, clock)
+    }
+
+    /// As [`run`](Self::run), on the door's own terms.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub fn run_on<D: Device, C: Clock, P: Door>(
+        &self,
+        terms: &Terms,
+        door: &mut P,
+        device: &mut D,
+        clock: &C,
+    ) -> io::Result<()> {
+        let mut jobs = Jobs::new(device, clock, terms.reserved);
         let block = jobs.block();
+        let mut stopping = false;
         let mut ends: Option<Wall> = None;
         loop {
-            if ends.is_none() && self.handle.stop.load(Ordering::SeqCst) {
-                ends = Some(Wall::now() + FAREWELL);
+            if !stopping && self.handle.stop.load(Ordering::SeqCst) {
+                stopping = true;
+                ends = terms.farewell.map(|time| Wall::now() + time);
                 door.stop();
             }
             let mut moved = door.receive(block, |job| jobs.add(job));
             moved |= jobs.advance(|job| door.finish(job));
             moved |= door.send();
-            if let Some(ends) = ends {
+            if stopping {
                 door.stop();
                 door.send();
-                if (door.is_over() && jobs.is_idle()) || Wall::now() > ends {
+                let is_late = ends.is_some_and(|ends| Wall::now() > ends);
+                if (door.is_over() && jobs.is_idle()) || is_late {
                     return Ok(());
                 }
             }

@@ -13,33 +13,70 @@ const TARGET: &str = "x86_64-unknown-none";
 const PASSED: i32 = 33;
 const FAILED: i32 = 35;
 
-/// The program, built; `None` if the toolchain has no such target.
-fn program() -> Option<PathBuf> {
+/// Whether the toolchain has the target, or it may be left out.
+fn has_target() -> bool {
     let libraries = Command::new("rustc")
         .args(["--print", "target-libdir", "--target", TARGET])
         .output()
         .expect("rustc");
     let folder = String::from_utf8_lossy(&libraries.stdout).trim().to_owned();
-    if !Path::new(&folder).is_dir() {
+    let there = Path::new(&folder).is_dir();
+    if !there {
         let line = format!("skipped: bare metal: run `rustup target add {TARGET}`");
         assert!(std::env::var_os("CI").is_none_or(|ci| ci != "true"), "{line}");
         eprintln!("{line}");
-        return None;
     }
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/bare-metal");
+    there
+}
+
+/// The project's folder.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Builds for the target in `folder` of the project; where the release is.
+fn build(folder: &str, arguments: &[&str]) -> PathBuf {
     let built = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bare-metal");
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--release", "--target-dir"])
+        .args(["build", "--release", "--target", TARGET, "--target-dir"])
         .arg(&built)
-        .current_dir(source)
+        .args(arguments)
+        .current_dir(root().join(folder))
         // Flags for this machine do not suit that one.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS")
         .output()
         .expect("cargo");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    Some(built.join(TARGET).join("release/flysch-bare-metal"))
+    built.join(TARGET).join("release")
+}
+
+/// The program, built; `None` if the toolchain has no such target.
+fn program() -> Option<PathBuf> {
+    has_target().then(|| build("examples/bare-metal", &[]).join("flysch-bare-metal"))
+}
+
+/// The program in C over the static library; `None` if the toolchain has no such target.
+fn program_in_c() -> Option<PathBuf> {
+    if !has_target() {
+        return None;
+    }
+    let library = build("", &["--package", "flysch-c-drivers"]).join("libflysch_drivers.a");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("flysch-c");
+    let strict = ["-std=c11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+    let bare = ["-ffreestanding", "-fno-stack-protector", "-mno-red-zone", "-mgeneral-regs-only"];
+    let place = ["-fno-pic", "-no-pie", "-nostdlib", "-static", "-T"];
+    let output = Command::new("cc")
+        .args(strict.iter().chain(&bare).chain(&place))
+        .args(["examples/bare-metal/layout.ld", "-I", "bindings/c-drivers/include"])
+        .args(["examples/c/bare-metal/boot.S", "examples/c/bare-metal/main.c"])
+        .args([&library, Path::new("-o"), &program])
+        .current_dir(root())
+        .output()
+        .expect("a C compiler");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some(program)
 }
 
 /// Boots the program with these devices; standard output is the serial line.
@@ -127,8 +164,13 @@ fn boots_and_reads_back_what_it_wrote() {
 
 /// What the image holds at its begin and at its end, as the program sums it up.
 fn checksums(image: &Path) -> [u64; 2] {
+    checksums_of(image, 2 << 20)
+}
+
+/// The same, of `len` bytes each.
+fn checksums_of(image: &Path, len: usize) -> [u64; 2] {
     let bytes = std::fs::read(image).unwrap();
-    [0..2 << 20, 30 << 20..32 << 20].map(|range| {
+    [0..len, bytes.len() - len..bytes.len()].map(|range| {
         bytes[range].chunks_exact(8).fold(0xCBF2_9CE4_8422_2325_u64, |sum, word| {
             let word = u64::from_le_bytes(word.try_into().expect("eight bytes"));
             (sum ^ word).wrapping_mul(0x0000_0100_0000_01B3)
@@ -166,13 +208,49 @@ fn every_driver_boots() {
     }
 }
 
+/// A program in C over the static library: UFS with both queue designs, and NVMe.
+#[test]
+fn a_program_in_c_boots() {
+    let Some(program) = program_in_c() else { return };
+    let image = tempfile::NamedTempFile::new().unwrap();
+    let lu = "ufs-lu,bus=c0,drive=d0,lun=0";
+    let ufs = &["ufs,id=c0", lu][..];
+    let mcq = &["ufs,id=c0,mcq=true,mcq-maxq=2", lu][..];
+    let nvme = &["nvme,id=c0,serial=flysch", "nvme-ns,bus=c0,drive=d0"][..];
+    let name = "<QEMU QEMU HARDDISK 2.5+>: 8192 blocks of 4096";
+    let rows = [
+        (ufs, format!("UFS {name}")),
+        (mcq, format!("UFS {name}")),
+        (nvme, "NVMe <QEMU NVMe Ctrl ".to_owned()),
+    ];
+    for release in releases() {
+        for (devices, name) in &rows {
+            image.as_file().set_len(0).unwrap();
+            image.as_file().set_len(32 << 20).unwrap();
+            let drive = format!("if=none,id=d0,format=raw,file={}", image.path().display());
+            let mut words = vec!["-drive".into(), drive];
+            devices.iter().for_each(|device| words.extend(["-device".into(), device.to_string()]));
+            let output = boot(&release, &program, &words);
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(PASSED), "{} {name}: {text}", release.name);
+            assert!(text.starts_with(&format!("c: {name}")), "{text}");
+            for (at, sum) in [0, 31 << 20].into_iter().zip(checksums_of(image.path(), 1 << 20)) {
+                let line =
+                    format!("c: 1048576 bytes at {at} written and read back, checksum {sum:x}");
+                assert!(text.lines().any(|told| told == line), "{line}: {text}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_machine_without_a_controller_fails_in_words() {
-    let Some(program) = program() else { return };
-    for release in releases() {
-        let output = boot(&release, &program, &[]);
-        let text = String::from_utf8_lossy(&output.stdout);
-        assert_eq!(output.status.code(), Some(FAILED), "{text}");
-        assert!(text.contains("FAIL: ") && text.contains("no storage controller"), "{text}");
+    for program in [program(), program_in_c()].into_iter().flatten() {
+        for release in releases() {
+            let output = boot(&release, &program, &[]);
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert_eq!(output.status.code(), Some(FAILED), "{text}");
+            assert!(text.contains("FAIL: ") && text.contains("controller on"), "{text}");
+        }
     }
 }

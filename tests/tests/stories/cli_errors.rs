@@ -45,6 +45,11 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("devlist --on nvme,mcq=2", &["no key `mcq`"]),
         ("devlist --on emmc,partition=gp9", &["partition=gp9", "user|boot0|boot1|gp1"]),
         ("devlist --on emmc,partition=gp1", &["gp1", "`gp=`"]),
+        ("devlist --on sd,queue=off", &["queue", "sd"]),
+        ("devlist --on sd,timing=hs200", &["timing=hs200", "sdr104"]),
+        ("devlist --on emmc,timing=sdr104", &["timing=sdr104", "hs200"]),
+        ("devlist --on sd,block=4096", &["block=4096", "512"]),
+        ("devlist --on sd,faults=switch:n1", &["switch"]),
         ("devlist --on emmc,queue=off,lanes=4", &["lanes=4", "command queueing"]),
         ("devlist --on sd@qemu,partition=boot0", &["no key `partition`"]),
         ("ufs attribute bActiveICCLevle", &["bActiveICCLevle", "did you mean `bActiveICCLevel`?"]),
@@ -80,6 +85,8 @@ fn a_job_file_runs_on_every_kind_of_device() {
         "emmc,size=16M,block=512",
         "emmc,size=16M,queue=off",
         "emmc,size=16M,gp=8M,partition=gp1",
+        "sd,size=4G",
+        "sd,size=16M,dma=off",
     ] {
         let ran = run_in(&format!("bench one.fio --on {target} --json"), folder.path());
         assert_eq!(ran.status, 0, "{target}: {}", ran.stderr);

@@ -3,6 +3,7 @@
 //! One program links the stack once. One file of it:
 //! `cargo test --workspace --test stories image_edit::`.
 
+mod c_drivers;
 mod cam_geom;
 mod cam_ses;
 mod cli_ata;

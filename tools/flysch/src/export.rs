@@ -1,4 +1,5 @@
-//! `flysch export`: the disk of a target for programs and machines, over NBD or vhost-user.
+//! `flysch export`: the disk of a target for programs and machines, over NBD or vhost-user, and for
+//! this machine's Linux, by ublk.
 
 use std::fmt;
 use std::net::TcpListener;
@@ -12,6 +13,7 @@ use flysch_export::{Counts, Event, Server};
 use flysch_files::SocketFile;
 use flysch_nbd::{Export, Listener, Tls};
 use flysch_rig::{Needs, Visitor, blocks, size};
+use flysch_ublk::{Control, Settings};
 use flysch_vhost_user::Disk as VirtioDisk;
 use serde_json::{Value, json};
 
@@ -22,11 +24,12 @@ use crate::output::{self, Output};
 
 /// Options of `flysch export`.
 #[derive(Debug, clap::Args)]
-#[command(group = clap::ArgGroup::new("door").required(true).args(["nbd", "vhost_user"]))]
+#[command(group = clap::ArgGroup::new("door").required(true).args(["nbd", "vhost_user", "ublk"]))]
 #[command(after_help = "\
 Every client of NBD sees the same disk: QEMU, qemu-img, nbdcopy, fio's nbd engine, Linux's
 nbd-client. vhost-user is for one virtual machine, whose virtio disk it is; its memory must be
-shared.
+shared. By ublk it is a disk of this machine, /dev/ublkbN, which only root can make; the module
+ublk_drv has to be loaded.
 The command ends by SIGTERM or Ctrl-C: what is under way is finished, and the disk is flushed.
 Whoever reaches the socket may read and write the disk. Without --tls-certificates TCP is not
 encrypted and asks nobody who he is: listen on 127.0.0.1 or in a network you trust.
@@ -39,7 +42,9 @@ Examples:
   flysch export nvme,size=4G --vhost-user vub.sock
   qemu-system-x86_64 -m 1G -object memory-backend-memfd,id=m0,size=1G,share=on \\
     -machine memory-backend=m0 -chardev socket,id=c0,path=vub.sock,reconnect-ms=500 \\
-    -device vhost-user-blk-pci,chardev=c0,num-queues=2 ...")]
+    -device vhost-user-blk-pci,chardev=c0,num-queues=2 ...
+  flysch export nvme,size=4G --ublk
+  flysch export file:disk.img --ublk=3 --ublk-recover")]
 pub(crate) struct Arguments {
     /// What to export: a target, which `flysch targets` lists, or a provider of a rig.
     #[arg(value_name = "TARGET|RIG:PROVIDER")]
@@ -50,6 +55,21 @@ pub(crate) struct Arguments {
     /// A socket for the virtio disk of a virtual machine (vhost-user-blk).
     #[arg(long, value_name = "PATH")]
     vhost_user: Option<PathBuf>,
+    /// A disk of this machine: /dev/ublkbN, with this number or any that is free.
+    #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
+    ublk: Option<Option<u32>>,
+    /// Queues of the disk.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "ublk")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
+    ublk_queues: u16,
+    /// Requests of each queue.
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "ublk")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
+    ublk_depth: u16,
+    /// If the command is killed, the disk stays, and its requests wait until the command is given
+    /// again; take the place of one that was killed.
+    #[arg(long, requires = "ublk")]
+    ublk_recover: bool,
     /// The export's name; clients that give none get it as well. To a machine it is the serial
     /// number, of which it sees 20 bytes.
     #[arg(long, value_name = "NAME", default_value = "", value_parser = parse_name)]
@@ -114,17 +134,21 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let tls = tls.transpose().map_err(Failure::failed)?;
     // The sockets first: if one is taken, no image is made.
     let mut files = Vec::new();
-    let (door, places) = Door::open(arguments, tls, &mut files)?;
-    let mut stack = Disk::open(&arguments.target, &needs(), None)?;
+    let (mut door, places) = Door::open(arguments, tls, &mut files)?;
+    let mut stack = Disk::open(&arguments.target, &door.needs(), None)?;
     let server = Server::new().map_err(Failure::failed)?;
     let handle = server.handle();
     cleanup::end_by(move || handle.stop());
     let geometry = stack.geometry();
     let geometry = Geometry { read_only: geometry.read_only || arguments.read_only, ..geometry };
-    tell(output, &ready(&geometry, &door, &arguments.name, &places))?;
+    let ready = ready(&geometry, &door, &arguments.name, &places);
+    if !matches!(door, Door::Ublk(..)) {
+        tell(output, &ready)?;
+    }
     let description = stack.description().to_owned();
     let (name, description) = (arguments.name.as_str(), description.as_str());
-    let serve = Serve { server: &server, door: &door, geometry, name, description, output };
+    let door = &mut door;
+    let serve = Serve { server: &server, door, geometry, name, description, ready, output };
     let (counts, served) = stack.visit(serve);
     drop(files);
     served.map_err(|failure| failure.behind(stack.description(), stack.failure()))?;
@@ -133,11 +157,6 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     stack.keep();
     tell(output, &ended(&counts, &stack))
-}
-
-/// Memory for as much in flight as the disk takes.
-fn needs() -> Needs {
-    Needs { memory: blocks::MEMORY * 2, queue_depth: 64, ..Needs::default() }
 }
 
 /// A listener, and where it is in the end.
@@ -161,6 +180,7 @@ fn listen(place: &Place, files: &mut Vec<SocketFile>) -> Result<(Listener, Place
 enum Door {
     Nbd(Vec<Listener>, Option<Tls>),
     VhostUser(UnixListener),
+    Ublk(Box<Control>, Settings),
 }
 
 impl Door {
@@ -170,6 +190,16 @@ impl Door {
         tls: Option<Tls>,
         files: &mut Vec<SocketFile>,
     ) -> Result<(Self, Vec<String>), Failure> {
+        if let Some(id) = arguments.ublk {
+            let settings = Settings {
+                id,
+                queues: arguments.ublk_queues,
+                depth: arguments.ublk_depth,
+                recover: arguments.ublk_recover,
+            };
+            let control = Control::open().map_err(Failure::failed)?;
+            return Ok((Self::Ublk(Box::new(control), settings), Vec::new()));
+        }
         if let Some(path) = &arguments.vhost_user {
             let (file, listener) = SocketFile::bind(path).map_err(Failure::failed)?;
             files.push(file);
@@ -189,7 +219,17 @@ impl Door {
         match self {
             Self::Nbd(..) => "nbd",
             Self::VhostUser(_) => "vhost-user",
+            Self::Ublk(..) => "ublk",
         }
+    }
+
+    /// Memory for as much in flight as the disk takes.
+    fn needs(&self) -> Needs {
+        let memory = match self {
+            Self::Ublk(_, settings) => flysch_ublk::memory_for(settings),
+            _ => blocks::MEMORY * 2,
+        };
+        Needs { memory, queue_depth: 64, ..Needs::default() }
     }
 }
 
@@ -228,10 +268,12 @@ fn done(counts: &Counts) -> Value {
 /// The server, on whatever the target is.
 struct Serve<'a> {
     server: &'a Server,
-    door: &'a Door,
+    door: &'a mut Door,
     geometry: Geometry,
     name: &'a str,
     description: &'a str,
+    /// What is told when clients may come.
+    ready: Value,
     output: &'a mut Output,
 }
 
@@ -246,16 +288,30 @@ impl Visitor for Serve<'_> {
                 let mut export = Export::new(&self.geometry, self.name, self.description);
                 export.tls.clone_from(tls);
                 let clients = flysch_nbd::Server::new(listeners, &export, |event| log.take(event));
-                clients.and_then(|mut clients| server.run(&mut clients, lane, clock))
+                let served = clients.and_then(|mut clients| server.run(&mut clients, lane, clock));
+                served.map_err(Failure::failed)
             }
             Door::VhostUser(listener) => {
                 let disk = VirtioDisk::new(&self.geometry, self.name);
                 let client =
                     flysch_vhost_user::Server::new(listener, &disk, |event| log.take(event));
-                client.and_then(|mut client| server.run(&mut client, lane, clock))
+                let served = client.and_then(|mut client| server.run(&mut client, lane, clock));
+                served.map_err(Failure::failed)
+            }
+            Door::Ublk(control, settings) => {
+                let shape = flysch_ublk::Disk::new(&self.geometry, *settings);
+                let (memory, handle) = (lane.memory().clone(), server.handle());
+                let mut ready = self.ready;
+                let told = |event: &flysch_ublk::Event| log.take_ublk(event, &mut ready);
+                let disk = flysch_ublk::Server::new(control, shape, memory, handle, told);
+                disk.map_err(Failure::failed).and_then(|mut disk| {
+                    let served = server.run_on(&disk.terms(), &mut disk, lane, clock);
+                    let closed = disk.close().map_err(Failure::failed);
+                    served.map_err(Failure::failed).and(closed)
+                })
             }
         };
-        (log.all, served.map_err(Failure::failed).and(log.told))
+        (log.all, served.and(log.told))
     }
 }
 
@@ -273,6 +329,24 @@ impl Log<'_> {
         }
         if self.told.is_ok() {
             self.told = tell(self.output, &event_line(event));
+        }
+    }
+
+    /// The kernel is the one client; the disk is there when it has read its partitions.
+    fn take_ublk(&mut self, event: &flysch_ublk::Event, ready: &mut Value) {
+        match event {
+            Event::Connected(_, path) => {
+                ready["ublk"] = json!([path]);
+                if self.told.is_ok() {
+                    self.told = tell(self.output, ready);
+                }
+            }
+            Event::Gone(_, flysch_ublk::Ended::Stopped, counts) => self.all.add(counts),
+            Event::Gone(_, why, counts) => {
+                self.all.add(counts);
+                self.told = Err(Failure::failed(why));
+            }
+            other => self.take(other),
         }
     }
 }
@@ -305,8 +379,8 @@ fn words(line: &Value) -> String {
     let number = |key: &str| line[key].as_u64().unwrap_or_default();
     match text("event") {
         "ready" => {
-            let places = line["nbd"].as_array().or(line["vhost-user"].as_array());
-            let places = places.into_iter().flatten().filter_map(Value::as_str);
+            let places = ["nbd", "vhost-user", "ublk"].map(|door| line[door].as_array());
+            let places = places.into_iter().flatten().flatten().filter_map(Value::as_str);
             let places = places.collect::<Vec<_>>().join(" and ");
             let name = match text("name") {
                 "" => String::new(),

@@ -29,8 +29,8 @@ The guest's own driver (Linux: ufshcd-pci, nvme, ahci, sdhci-pci) finds it. `fly
 injects faults meanwhile, over SOCKET.ctl. The command ends by SIGTERM or Ctrl-C and takes its
 sockets away.")]
 pub(crate) struct Arguments {
-    /// The device: `ufs`, `nvme`, `ahci` or `emmc` with its keys. Time is real; faults count from
-    /// power on.
+    /// The device: `ufs`, `nvme`, `ahci`, `emmc` or `sd` with its keys. Time is real; faults count
+    /// from power on.
     #[arg(value_name = "TARGET")]
     target: Target,
     /// The socket to make.
@@ -91,8 +91,8 @@ impl Device {
         | Target::Emmc(EmmcTarget { clock, .. })) = target
         else {
             return Err(Failure::usage(
-                "only a modelled device can be served: `ufs`, `nvme`, `ahci` or `emmc` and its \
-                 keys",
+                "only a modelled device can be served: `ufs`, `nvme`, `ahci`, `emmc` or `sd` and \
+                 its keys",
             ));
         };
         if *clock == ClockKind::Virtual {

@@ -5,6 +5,7 @@ use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, sdda};
 use flysch_emmc::{Device, ErrorLog, Host, Operation, Options, Output, Port, Queueing};
 use flysch_files::Made;
+use flysch_models::emmc::profile::{Dialect, Profile};
 use flysch_models::emmc::{Config, Emmc as Model};
 use flysch_models::machine::Inline;
 use flysch_models::media::energy::Energy;
@@ -21,6 +22,9 @@ use crate::ufs::MODEL_SIZE;
 
 /// Intel's Elkhart Lake controller, which the model is like: the driver finds its engine by this.
 const IDENTITY: Identity = Identity { vendor: 0x8086, device: 0x4B47 };
+
+/// A controller nobody knows, for SD cards: what it has its capabilities say.
+pub(crate) const PLAIN: Identity = Identity { vendor: 0x1B36, device: 0x0F5D };
 
 /// An eMMC or SD host with everything above it, up to the disks of one partition.
 #[derive(Debug)]
@@ -62,13 +66,17 @@ pub(crate) fn open_inline(
     if let Some(unit) = seat.units.first_mut() {
         (config.size, config.store) = (unit.size, unit.store());
     }
-    let profile = config.profile.name;
+    let Profile { name: profile, dialect, .. } = config.profile;
+    let (kind, identity) = match dialect {
+        Dialect::Emmc => ("eMMC", IDENTITY),
+        Dialect::Sd { .. } => ("SD card", PLAIN),
+    };
     let options = model_options(target, needs);
     let (region, plan) = seat.memory(plan::<EmmcMachine>(&options, needs));
     let model = Model::new(config, region.clone())?;
-    let machine = seat.machine(model, region.clone(), IDENTITY, mode);
+    let machine = seat.machine(model, region.clone(), identity, mode);
     let mut emmc = Emmc::assemble(machine, &region, &plan, options)?;
-    emmc.description = format!("eMMC model {profile}, {}", emmc.bus());
+    emmc.description = format!("{kind} model {profile}, {}", emmc.bus());
     emmc.clock = target.clock;
     emmc.made = image.and_then(|image| image.made);
     if target.faults_from == FaultsFrom::Open {

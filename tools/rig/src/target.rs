@@ -29,10 +29,11 @@ pub use plain::{FileTarget, NullTarget};
 pub use ufs::{CryptoTarget, QemuTarget, UfsTarget};
 
 /// Every kind of target, in the order of the help.
-pub const KINDS: [Kind; 14] = [
+pub const KINDS: [Kind; 15] = [
     ufs::MODEL,
     nvme::MODEL,
     emmc::MODEL,
+    emmc::SD_MODEL,
     ahci::MODEL,
     ufs::QEMU,
     nvme::QEMU,
@@ -55,7 +56,7 @@ pub enum Target {
     Nvme(NvmeTarget),
     /// The AHCI model.
     Ahci(AhciTarget),
-    /// The eMMC model.
+    /// The eMMC model, with an eMMC device or an SD card.
     Emmc(EmmcTarget),
     /// QEMU's UFS device.
     UfsQemu(QemuTarget),
@@ -108,6 +109,7 @@ impl FromStr for Target {
             "ufs@pci" => UfsPciTarget::parse(rest).map(Self::UfsPci),
             "nvme@pci" => NvmePciTarget::parse(rest).map(Self::NvmePci),
             "emmc" => EmmcTarget::parse(rest).map(Self::Emmc),
+            "sd" => EmmcTarget::parse_sd(rest).map(Self::Emmc),
             "emmc@qemu" => CardQemuTarget::parse_emmc(rest).map(Self::CardQemu),
             "sd@qemu" => CardQemuTarget::parse_sd(rest).map(Self::CardQemu),
             "null" => NullTarget::parse(rest).map(Self::Null),

@@ -7,7 +7,7 @@ use flysch_api::command::{Command, Declined, Failure, Limits, Outcome, Port};
 use flysch_api::machine::{DmaRegion, Identity, Instant};
 use flysch_cam::{Disk, Family, Shape, ada, nda, scan, sdda};
 use flysch_models::ahci::{Ahci as AhciModel, Attached, Config as AhciConfig, DiskConfig};
-use flysch_models::emmc::profile::{HS400, HS400_CMDQ};
+use flysch_models::emmc::profile::{HS400, HS400_CMDQ, SD_UHS};
 use flysch_models::emmc::{Config as EmmcConfig, Emmc as EmmcModel};
 use flysch_models::faults::{Injector, Kind, Plan};
 use flysch_models::machine::{Inline, Mode, Model};
@@ -30,11 +30,13 @@ pub enum On {
     Ahci,
     /// eMMC.
     Emmc,
+    /// An SD card.
+    Sd,
 }
 
 impl On {
     /// Every stack.
-    pub const ALL: [Self; 4] = [Self::Ufs, Self::Nvme, Self::Ahci, Self::Emmc];
+    pub const ALL: [Self; 5] = [Self::Ufs, Self::Nvme, Self::Ahci, Self::Emmc, Self::Sd];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
@@ -43,6 +45,7 @@ impl On {
             Self::Nvme => "nvme",
             Self::Ahci => "ahci",
             Self::Emmc => "emmc",
+            Self::Sd => "sd",
         }
     }
 
@@ -53,6 +56,7 @@ impl On {
             Self::Nvme => &Kind::NVME,
             Self::Ahci => &Kind::AHCI,
             Self::Emmc => &Kind::EMMC,
+            Self::Sd => &Kind::SD,
         }
     }
 }
@@ -182,6 +186,11 @@ pub(crate) trait Stack: Sized {
     /// Whether a command that the device answers with an error takes no other with it.
     fn fails_alone(_: Choice) -> bool {
         true
+    }
+
+    /// How often a fault of this kind can end everything in flight badly.
+    fn rounds(_: Kind) -> u64 {
+        1
     }
 
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation>;
@@ -569,35 +578,97 @@ impl Stack for Emmc {
         let config = EmmcConfig {
             profile: if setting.choice.variant { HS400_CMDQ } else { HS400 },
             size: setting.unit_bytes,
-            volatile_cache: true,
-            faults: setting.plan.clone(),
-            seed: setting.seed,
-            ..EmmcConfig::default()
+            ..card_config(setting)
         };
-        let memory = setting.memory;
-        let model = EmmcModel::new(config, memory.clone()).map_err(|e| set_up(&e))?;
-        let machine = Inline::new(model, memory.clone(), ELKHART_LAKE, Mode::Virtual);
         // Enhanced strobe has no sampling point that could be lost.
         let timing = match setting.seed % 4 {
             0 => flysch_emmc::Timing::Hs400,
             1 => flysch_emmc::Timing::Hs200,
             _ => flysch_emmc::Timing::Hs400Es,
         };
-        let options = flysch_emmc::Options { timing, ..emmc_options(setting.choice) };
-        let mut host = flysch_emmc::Host::new(machine.clone(), setting.driver.clone(), options)
-            .map_err(|e| set_up(&e))?;
-        try_often(|| host.bring_up(&machine))?;
-        let device = host.device();
-        let card = sdda::Card {
-            sectors: device.sectors,
-            cache: device.cache,
-            reliable_write: device.has_reliable_write(),
-            trim: device.has_trim(),
-            write_protected: false,
-        };
-        let shape = sdda::shape(0, &card).map_err(|e| set_up(&e))?;
-        Ok(Opened { machine, host: None, ports: host.into_ports(), units: vec![shape] })
+        open_card(setting, config, ELKHART_LAKE, timing)
     }
+}
+
+/// An SD card: no queue, no cache, nobody but the host.
+pub(crate) struct Sd;
+
+impl Stack for Sd {
+    type Model = EmmcModel;
+    type Port = flysch_emmc::Port<Inline<EmmcModel>>;
+    const OTHER_UNIT: u64 = Emmc::OTHER_UNIT;
+
+    fn injector(model: &EmmcModel) -> &Injector {
+        Emmc::injector(model)
+    }
+
+    /// Of high capacity, with UHS-I, or small, with addresses of bytes.
+    fn choose(random: &mut Random) -> Choice {
+        Choice { lanes: 1, variant: random.below(4) != 0, ..Emmc::choose(random) }
+    }
+
+    fn needs(choice: Choice) -> (usize, usize) {
+        Emmc::needs(choice)
+    }
+
+    fn pieces(_: Choice) -> [u32; 4] {
+        ANY
+    }
+
+    /// No interrupt of high priority ends what a card is busy with: what waits for it runs out of
+    /// time, and what comes in its place ends with the reset of the card.
+    fn rounds(kind: Kind) -> u64 {
+        if kind == Kind::BusyStuck { 2 } else { 1 }
+    }
+
+    fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
+        // The disk is the first part of it.
+        let size = if setting.choice.variant { 4 << 30 } else { setting.unit_bytes };
+        let config = EmmcConfig { profile: SD_UHS, size, ..card_config(setting) };
+        let timing = match setting.seed % 4 {
+            0 => flysch_emmc::Timing::Sdr50,
+            1 => flysch_emmc::Timing::Ddr50,
+            _ => flysch_emmc::Timing::Sdr104,
+        };
+        open_card(setting, config, Identity::default(), timing)
+    }
+}
+
+fn card_config(setting: &Setting<'_>) -> EmmcConfig {
+    EmmcConfig {
+        volatile_cache: true,
+        faults: setting.plan.clone(),
+        seed: setting.seed,
+        ..EmmcConfig::default()
+    }
+}
+
+fn open_card<S>(
+    setting: &Setting<'_>,
+    config: EmmcConfig,
+    identity: Identity,
+    timing: flysch_emmc::Timing,
+) -> Result<Opened<S>, Violation>
+where
+    S: Stack<Model = EmmcModel, Port = flysch_emmc::Port<Inline<EmmcModel>>>,
+{
+    let memory = setting.memory;
+    let model = EmmcModel::new(config, memory.clone()).map_err(|e| set_up(&e))?;
+    let machine = Inline::new(model, memory.clone(), identity, Mode::Virtual);
+    let options = flysch_emmc::Options { timing, ..emmc_options(setting.choice) };
+    let mut host = flysch_emmc::Host::new(machine.clone(), setting.driver.clone(), options)
+        .map_err(|e| set_up(&e))?;
+    try_often(|| host.bring_up(&machine))?;
+    let device = host.device();
+    let card = sdda::Card {
+        sectors: device.sectors.min(setting.unit_bytes / 512),
+        cache: device.cache,
+        reliable_write: device.has_reliable_write(),
+        trim: device.has_trim(),
+        write_protected: false,
+    };
+    let shape = sdda::shape(0, &card).map_err(|e| set_up(&e))?;
+    Ok(Opened { machine, host: None, ports: host.into_ports(), units: vec![shape] })
 }
 
 fn emmc_options(choice: Choice) -> flysch_emmc::Options {

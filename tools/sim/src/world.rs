@@ -18,7 +18,7 @@ use flysch_models::random::Random;
 
 use crate::oracle::{Oracle, WriteEnd};
 use crate::stack::{
-    Ahci, Apart, Choice, Emmc, Machine, Nvme, On, Opened, Setting, Stack, Ufs, set_up,
+    Ahci, Apart, Choice, Emmc, Machine, Nvme, On, Opened, Sd, Setting, Stack, Ufs, set_up,
 };
 use crate::violation::Violation;
 use crate::witness::{Outcomes, PortMistake, Witness};
@@ -132,6 +132,7 @@ pub fn run(wish: &Wish) -> Result<Totals, Violation> {
         On::Nvme => run_on::<Nvme>(wish),
         On::Ahci => run_on::<Ahci>(wish),
         On::Emmc => run_on::<Emmc>(wish),
+        On::Sd => run_on::<Sd>(wish),
     }
 }
 
@@ -362,7 +363,7 @@ impl<S: Stack> World<S> {
             Kind::Medium | Kind::Transient | Kind::ShortRead if S::fails_alone(self.choice) => {
                 count
             }
-            _ => count * (self.slots + attentions),
+            kind => count * (S::rounds(kind) * self.slots + attentions),
         };
         // What the scan left pending.
         attentions + self.faults().into_iter().map(of_kind).sum::<u64>()

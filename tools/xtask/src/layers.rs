@@ -10,7 +10,11 @@ use crate::workspace::{Package, Workspace};
 use modules::Modules;
 
 /// Crates that may contain unsafe code, and the folder it is confined to.
-const UNSAFE: [(&str, &str); 2] = [("api", "crates/api/src/machine/"), ("host/*", "host/")];
+const UNSAFE: [(&str, &str); 3] = [
+    ("api", "crates/api/src/machine/"),
+    ("host/*", "host/"),
+    ("bindings/c-drivers", "bindings/c-drivers/src/"),
+];
 
 /// Checks every member against the table, and the attributes its layer demands.
 pub(crate) fn check(workspace: &Workspace) -> Result<Report, String> {

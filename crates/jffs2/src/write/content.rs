@@ -1,19 +1,20 @@
-//! Content and attributes of files.
+//! Content, attributes and extended attributes of files.
 
 use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::{Flash, FlashMut};
-use flysch_api::vfs::{Changes, Error, FileFlags, FileKind, Timestamp};
-use flysch_wire::jffs2::{Compression, Inode};
+use flysch_api::vfs::{Changes, Error, FileFlags, Timestamp, XattrChange};
+use flysch_wire::jffs2::{Inode, Xattr, Xref};
 
-use super::gc::DATA_LEN_MIN;
-use super::loaded::{Attributes, Part, What};
-use super::log::{Purpose, Room};
-use super::{Jffs2Mut, PAGE_SIZE};
+use super::PAGE_SIZE;
+use super::collector::{Collector, DATA_LEN_MIN, Purpose};
+use super::inodes::Inodes;
+use super::log::Room;
+use super::medium::Medium;
 use crate::create::clamp_time;
-use crate::found::NodeRef;
-use crate::node::Reader;
+use crate::read::{Attributes, View};
+use crate::xattr::{ACCESS_LIST, acl_with_permissions, stored_form};
 
 /// Longest file, bytes.
 const FILE_LEN_MAX: u64 = u32::MAX as u64;
@@ -44,96 +45,41 @@ impl Growing {
     }
 }
 
-impl<F: Flash> Jffs2Mut<F> {
-    /// Reads a regular file from `offset` to the end of `buffer`, which lies within the file.
-    /// Returns how much was read before something damaged, or the error when nothing was.
-    pub(crate) fn read_file(
-        &self,
-        ino: u32,
-        offset: u32,
-        buffer: &mut [u8],
-    ) -> Result<usize, Error> {
-        let loaded = self.loaded(ino)?;
-        let is_lossy = loaded.has_lost_nodes || self.may_miss_nodes;
-        let mut reader = Reader::new(&self.medium, self.order);
-        let end = offset + buffer.len() as u32;
-        let mut at = offset;
-        let mut read = |at: &mut u32, stop: u32, part: Option<Part>, buffer: &mut [u8]| {
-            let output = &mut buffer[(*at - offset) as usize..(stop - offset) as usize];
-            match part {
-                Some(Part { what: What::Hole, .. }) => output.fill(0),
-                Some(Part { what: What::Data, address, node_start, version, .. }) => {
-                    let total_len = self.node_len(address);
-                    let node = NodeRef { ino, version, address, total_len };
-                    reader.data(node, *at - node_start, output)?;
-                }
-                Some(Part { what: What::Damaged, address, .. }) => {
-                    return Err(Error::Damaged {
-                        structure: "inode data",
-                        place: crate::node::place(&self.medium, address),
-                    });
-                }
-                None if is_lossy => {
-                    let place = Default::default();
-                    return Err(Error::Damaged { structure: "inode node that is lost", place });
-                }
-                None => output.fill(0),
-            }
-            *at = stop;
-            Ok(())
-        };
-        let mut result = Ok(());
-        for (start, part) in loaded.parts(offset, end) {
-            if start > at {
-                result = read(&mut at, start, None, buffer);
-            }
-            result = result.and_then(|()| read(&mut at, part.end.min(end), Some(part), buffer));
-            if result.is_err() {
-                break;
-            }
-        }
-        if result.is_ok() && at < end {
-            result = read(&mut at, end, None, buffer);
-        }
-        match result {
-            Err(error) if at == offset => Err(error),
-            _ => Ok((at - offset) as usize),
-        }
+/// All files, by number.
+#[derive(Debug)]
+pub(super) struct Files<F> {
+    pub(super) collector: Collector<F>,
+    growing: Growing,
+}
+
+impl<F: Flash> Files<F> {
+    pub(super) fn new(collector: Collector<F>) -> Self {
+        Self { collector, growing: Growing::default() }
     }
 
-    /// Length of a node.
-    fn node_len(&self, address: crate::found::Address) -> u32 {
-        let (number, at) = self.blocks.place(address);
-        let raws = &self.blocks.blocks[number as usize].raws;
-        raws.binary_search_by_key(&at, |raw| raw.at).map_or(0, |index| raws[index].len)
+    pub(super) fn into_medium(self) -> Medium<F> {
+        self.collector.into_medium()
     }
 
-    /// The kind of an inode.
-    pub(crate) fn kind(&self, ino: u32) -> Result<FileKind, Error> {
-        let kind = self.loaded(ino)?.attributes.kind();
-        let place = Default::default();
-        kind.ok_or(Error::Damaged { structure: "mode of an inode node", place })
+    pub(super) fn inodes(&self) -> &Inodes<F> {
+        &self.collector.inodes
     }
 
-    pub(crate) fn check_regular(&self, ino: u32) -> Result<(), Error> {
-        match self.kind(ino)? {
-            FileKind::Regular => Ok(()),
-            FileKind::Directory => Err(Error::IsDirectory),
-            _ => Err(Error::NoContent),
-        }
+    pub(super) fn inodes_mut(&mut self) -> &mut Inodes<F> {
+        &mut self.collector.inodes
     }
 }
 
-impl<F: FlashMut> Jffs2Mut<F> {
+impl<F: FlashMut> Files<F> {
     /// Writes `data` at `offset`; returns how much was accepted.
-    pub(crate) fn write_file(
+    pub(super) fn write_file(
         &mut self,
         ino: u32,
         offset: u64,
         data: &[u8],
         now: Timestamp,
     ) -> Result<usize, Error> {
-        self.check_regular(ino)?;
+        self.inodes().check_regular(ino)?;
         if data.is_empty() {
             return Ok(0);
         }
@@ -143,12 +89,12 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
         let data = &data[..data.len().min(usize::try_from(left).unwrap_or(usize::MAX))];
         let offset = offset as u32;
-        let before = self.loaded_mut(ino)?.attributes;
+        let before = self.inodes_mut().loaded_mut(ino)?.attributes;
         if offset > before.size {
             let room = Room::inode(0).and(Room::inode(data.len().min(DATA_LEN_MIN as usize)));
-            self.reserve(room, Purpose::Change)?;
-            self.set_times(ino, now)?;
-            self.append_hole(ino, before.size, offset)?;
+            self.collector.reserve(room, Purpose::Change)?;
+            self.inodes_mut().set_times(ino, now)?;
+            self.inodes_mut().append_hole(ino, before.size, offset)?;
         }
         let mut done = 0;
         while done < data.len() {
@@ -167,8 +113,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
                 Err(error) => {
                     if done == 0 && offset > before.size {
                         // Nothing of the call was done, the hole neither.
-                        let size = self.loaded_mut(ino)?.attributes.size;
-                        self.loaded_mut(ino)?.attributes = Attributes { size, ..before };
+                        let size = self.inodes_mut().loaded_mut(ino)?.attributes.size;
+                        self.inodes_mut().loaded_mut(ino)?.attributes =
+                            Attributes { size, ..before };
                         self.resize(ino, before.size, Purpose::Removal)?;
                     }
                     return Err(error);
@@ -178,16 +125,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(done)
     }
 
-    fn set_times(&mut self, ino: u32, now: Timestamp) -> Result<(), Error> {
-        let attributes = &mut self.loaded_mut(ino)?.attributes;
-        attributes.mtime = clamp_time(now);
-        attributes.ctime = clamp_time(now);
-        Ok(())
-    }
-
     /// Writes a piece within one page. When it reaches the end of the page, the page is written as
     /// one node: it will be read as one. Returns how much was accepted.
-    fn write_piece(
+    pub(super) fn write_piece(
         &mut self,
         ino: u32,
         at: u32,
@@ -195,12 +135,12 @@ impl<F: FlashMut> Jffs2Mut<F> {
         now: Timestamp,
     ) -> Result<usize, Error> {
         let room = Room::inode(piece.len().min(DATA_LEN_MIN as usize));
-        let left = self.reserve(room, Purpose::Change)?;
+        let left = self.collector.reserve(room, Purpose::Change)?;
         let page = at / PAGE_SIZE * PAGE_SIZE;
         // What is there already is only written again if that takes no second node.
         let fits = left as usize >= Inode::LEN + PAGE_SIZE as usize;
         let reaches_end = at as usize - page as usize + piece.len() == PAGE_SIZE as usize;
-        let before = self.loaded_mut(ino)?.attributes;
+        let before = self.inodes_mut().loaded_mut(ino)?.attributes;
         let mut growing = core::mem::take(&mut self.growing);
         let is_known = at == page || growing.ends_at(ino, at);
         if at == page {
@@ -214,7 +154,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
                 true
             } else {
                 whole.resize((at - page) as usize, 0);
-                self.read_file(ino, page, &mut whole) == Ok(whole.len())
+                self.inodes().read_file(ino, page, &mut whole) == Ok(whole.len())
             };
             if is_there {
                 whole.extend_from_slice(piece);
@@ -222,10 +162,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
             }
         }
         let bytes = if start == page && at > page { &whole[..] } else { piece };
-        self.set_times(ino, now)?;
-        let result = self.write_page(ino, start, bytes, Purpose::Change);
+        self.inodes_mut().set_times(ino, now)?;
+        let result = self.collector.write_page(ino, start, bytes, Purpose::Change);
         if result.is_err()
-            && let Ok(loaded) = self.loaded_mut(ino)
+            && let Ok(loaded) = self.inodes_mut().loaded_mut(ino)
         {
             loaded.attributes = before;
         }
@@ -237,127 +177,22 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(accepted)
     }
 
-    /// Writes bytes within one page of a file, in one node if they fit into the current block, else
-    /// in several. Makes the file longer if they reach beyond its end. Returns how much was written
-    /// before space ran out, at least one byte.
-    pub(crate) fn write_page(
-        &mut self,
-        ino: u32,
-        start: u32,
-        bytes: &[u8],
-        purpose: Purpose,
-    ) -> Result<usize, Error> {
-        if purpose == Purpose::Change && bytes.iter().all(|&byte| byte == 0) {
-            self.reserve(Room::inode(0), purpose)?;
-            self.append_hole(ino, start, start + bytes.len() as u32)?;
-            return Ok(bytes.len());
-        }
-        let mut at = start;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let least = Room::inode(rest.len().min(DATA_LEN_MIN as usize));
-            let room = match self.reserve(least, purpose) {
-                Err(Error::NoSpace) if at > start && purpose == Purpose::Change => break,
-                other => other?,
-            };
-            let mut packer = core::mem::replace(
-                &mut self.packer,
-                crate::compressor::Packer::new(crate::compressor::Compressors::none()),
-            );
-            let packed = packer.pack(rest, room as usize - Inode::LEN);
-            let result = self.append_data(ino, at, packed);
-            let len = packed.len;
-            self.packer = packer;
-            result?;
-            at += len as u32;
-            rest = &rest[len..];
-        }
-        Ok((at - start) as usize)
-    }
-
-    fn append_data(
-        &mut self,
-        ino: u32,
-        at: u32,
-        packed: crate::compressor::Packed<'_>,
-    ) -> Result<(), Error> {
-        let version = self.next_version(ino)?;
-        let end = at + packed.len as u32;
-        let loaded = self.loaded_mut(ino)?;
-        loaded.attributes.size = loaded.attributes.size.max(end);
-        let mut inode = loaded.attributes.node(ino, version);
-        inode.offset = at;
-        inode.dsize = packed.len as u32;
-        inode.compression = packed.compression;
-        self.append_part(&inode, packed.stored, end, What::Data)
-    }
-
-    /// Appends a node that says that there is nothing but zeros from `start` to `end`.
-    fn append_hole(&mut self, ino: u32, start: u32, end: u32) -> Result<(), Error> {
-        let version = self.next_version(ino)?;
-        let loaded = self.loaded_mut(ino)?;
-        loaded.attributes.size = loaded.attributes.size.max(end);
-        let mut inode = loaded.attributes.node(ino, version);
-        inode.offset = start;
-        inode.dsize = end - start;
-        inode.compression = Compression::Zero;
-        self.append_part(&inode, &[], end, What::Hole)
-    }
-
-    fn append_part(
-        &mut self,
-        inode: &Inode,
-        stored: &[u8],
-        end: u32,
-        what: What,
-    ) -> Result<(), Error> {
-        let address = self.append_inode(inode, stored)?;
-        *self.loaded.get_mut() += 1;
-        let (start, version) = (inode.offset, inode.version);
-        let part = Part { end, node_start: start, address, version, what };
-        let gone = self.loaded_mut(inode.ino)?.lay(start, part);
-        self.kill_nodes(inode.ino, gone);
-        Ok(())
-    }
-
-    /// Room for a node that tells the attributes of an inode, and nothing of a regular file's
-    /// content.
-    pub(crate) fn metadata_room(&self, ino: u32) -> Result<Room, Error> {
-        Ok(Room::inode(self.loaded(ino)?.data.len()))
-    }
-
-    /// Appends a node that tells the attributes of an inode, for which there is room.
-    pub(crate) fn append_metadata(&mut self, ino: u32) -> Result<(), Error> {
-        let version = self.next_version(ino)?;
-        let loaded = self.loaded_mut(ino)?;
-        let mut inode = loaded.attributes.node(ino, version);
-        let data: Vec<u8> = loaded.data.to_vec();
-        inode.dsize = data.len() as u32;
-        self.append_inode(&inode, &data).map(drop)
-    }
-
-    /// Changes the time of change of an inode, with a node for which there is room.
-    pub(crate) fn append_change(&mut self, ino: u32, now: Timestamp) -> Result<(), Error> {
-        self.loaded_mut(ino)?.attributes.ctime = clamp_time(now);
-        self.append_metadata(ino)
-    }
-
     /// Cuts a file, or makes it longer by a hole.
-    fn resize(&mut self, ino: u32, size: u32, purpose: Purpose) -> Result<(), Error> {
+    pub(super) fn resize(&mut self, ino: u32, size: u32, purpose: Purpose) -> Result<(), Error> {
         self.growing.begin(0, 0);
-        self.reserve(Room::inode(0), purpose)?;
-        let old = self.loaded_mut(ino)?.attributes.size;
+        self.collector.reserve(Room::inode(0), purpose)?;
+        let old = self.inodes_mut().loaded_mut(ino)?.attributes.size;
         if size > old {
-            return self.append_hole(ino, old, size);
+            return self.inodes_mut().append_hole(ino, old, size);
         }
-        self.loaded_mut(ino)?.attributes.size = size;
-        self.append_metadata(ino)?;
-        let gone = self.loaded_mut(ino)?.cut(size, u32::MAX);
-        self.kill_nodes(ino, gone);
+        self.inodes_mut().loaded_mut(ino)?.attributes.size = size;
+        self.inodes_mut().append_metadata(ino)?;
+        let gone = self.inodes_mut().loaded_mut(ino)?.cut(size, u32::MAX);
+        self.collector.nodes_mut().kill_nodes(ino, gone);
         Ok(())
     }
 
-    pub(crate) fn change_attributes(
+    pub(super) fn change_attributes(
         &mut self,
         ino: u32,
         changes: &Changes,
@@ -366,7 +201,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         if changes.flags.is_some_and(|flags| flags != FileFlags::default()) {
             return Err(Error::Unsupported("JFFS2 has no flags"));
         }
-        let before = self.loaded_mut(ino)?.attributes;
+        let before = self.inodes_mut().loaded_mut(ino)?.attributes;
         let mut after = before;
         if let Some(permissions) = changes.permissions {
             after.mode = before.mode & !0o7777 | u32::from(permissions & 0o7777);
@@ -379,7 +214,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
         let mut size = None;
         if let Some(wanted) = changes.size {
-            self.check_regular(ino)?;
+            self.inodes().check_regular(ino)?;
             size = Some(u32::try_from(wanted).map_err(|_| Error::FileTooLarge)?);
             after.mtime = clamp_time(now);
         }
@@ -391,17 +226,78 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
         let shrinks = size.is_some_and(|size| size < before.size);
         let purpose = if shrinks { Purpose::Removal } else { Purpose::Change };
-        self.reserve(self.metadata_room(ino)?, purpose)?;
-        self.loaded_mut(ino)?.attributes = after;
+        self.collector.reserve(self.inodes().metadata_room(ino)?, purpose)?;
+        self.inodes_mut().loaded_mut(ino)?.attributes = after;
         let result = match size.filter(|size| *size != before.size) {
             Some(size) => self.resize(ino, size, purpose),
-            None => self.append_metadata(ino),
+            None => self.inodes_mut().append_metadata(ino),
         };
         if result.is_err()
-            && let Ok(loaded) = self.loaded_mut(ino)
+            && let Ok(loaded) = self.inodes_mut().loaded_mut(ino)
         {
             loaded.attributes = before;
         }
         result
+    }
+
+    pub(super) fn change_xattr(
+        &mut self,
+        ino: u32,
+        name: &[u8],
+        change: XattrChange<'_>,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        let found = View(self.inodes()).find_xattr(ino, name)?;
+        let value = match (change, found.value.is_some()) {
+            (XattrChange::Create(_), true) => return Err(Error::Exists),
+            (XattrChange::Replace(_) | XattrChange::Remove, false) => return Err(Error::NotFound),
+            (XattrChange::Remove, true) => None,
+            (
+                XattrChange::Set(value) | XattrChange::Create(value) | XattrChange::Replace(value),
+                _,
+            ) => Some(stored_form(name, value, self.inodes().log().order).map_err(Error::Invalid)?),
+        };
+        let metadata = self.inodes().metadata_room(ino)?;
+        let mut room = metadata;
+        let xref = Room { nodes: Xref::LEN as u32, entries: 6 };
+        found.xids.iter().for_each(|_| room = room.and(xref));
+        if let Some((_, name, value)) = &value {
+            let nodes = Xattr::node_len(name.len(), value.len()) as u32;
+            room = room.and(xref).and(Room { nodes, entries: 18 });
+            // Nodes do not cross blocks.
+            let block = self.inodes().log().blocks.geometry.erase_size
+                - self.inodes().log().medium.marker_len();
+            if room.nodes + room.entries + 64 > block {
+                return Err(Error::Invalid("an extended attribute must fit into an erase block"));
+            }
+        }
+        let purpose = if value.is_some() { Purpose::Change } else { Purpose::Removal };
+        self.collector.reserve(room, purpose)?;
+        if let Some((prefix, name, value)) = value {
+            self.inodes_mut().append_xattr(ino, prefix, &name, &value)?;
+        }
+        for xid in found.xids {
+            self.inodes_mut().append_xref(ino, xid, true)?;
+        }
+        self.inodes_mut().append_change(ino, now)
+    }
+
+    /// The access list of an inode, if it has one, follows its permissions, as in Linux's
+    /// `posix_acl_chmod`.
+    pub(super) fn follow_permissions(
+        &mut self,
+        ino: u32,
+        permissions: u16,
+        now: Timestamp,
+    ) -> Result<(), Error> {
+        // One that cannot be read says nothing.
+        let found = View(self.inodes()).find_xattr(ino, ACCESS_LIST).ok();
+        let Some(list) = found.and_then(|found| found.value) else { return Ok(()) };
+        match acl_with_permissions(&list, permissions) {
+            Some(new) if new != list => {
+                self.change_xattr(ino, ACCESS_LIST, XattrChange::Replace(&new), now)
+            }
+            _ => Ok(()),
+        }
     }
 }

@@ -19,7 +19,7 @@ use core::ops::Range;
 use flysch_api::flash::{Flash, FlashMut, Geometry};
 use flysch_wire::jffs2::{ByteOrder, Inode};
 
-use super::Jffs2Mut;
+use super::collector::Collector;
 use super::medium::Medium;
 use super::shaky::Doubts;
 use super::space::{Kind, Raw, State};
@@ -118,30 +118,30 @@ impl Ranks {
     }
 }
 
-impl<F: FlashMut> Jffs2Mut<F> {
+impl<F: FlashMut> Collector<F> {
     /// Takes the copies of all that counts in a block where there are such. What does not count
     /// must be known.
     pub(super) fn trust_copies(&mut self, ranks: &Ranks) {
         let copies = self.recent_copies(ranks);
         // Without any other block the originals may not be given up before the copies are firm.
-        if copies.is_empty() || self.blocks.available() == 0 {
+        if copies.is_empty() || self.log().blocks.available() == 0 {
             return;
         }
-        for number in 0..self.blocks.blocks.len() as u32 {
-            let block = &self.blocks.blocks[number as usize];
+        for number in 0..self.log().blocks.blocks.len() as u32 {
+            let block = &self.log().blocks.blocks[number as usize];
             if block.state != State::Closed {
                 continue;
             }
             let counting = block.raws.iter().filter(|raw| !raw.is_dead);
             let copied = counting.map(|raw| {
-                let from = self.blocks.address(number, raw.at);
+                let from = self.log().blocks.address(number, raw.at);
                 let (to, bytes) = self.copy_of(from, raw, &copies, ranks)?;
                 Some((from, *raw, to, bytes))
             });
             let Some(copied) = copied.collect::<Option<Vec<_>>>() else { continue };
             for (from, raw, to, bytes) in copied {
-                self.revive(to);
-                self.moved(from, to, &raw, &bytes);
+                self.nodes_mut().revive(to);
+                self.nodes_mut().moved(from, to, &raw, &bytes);
             }
         }
     }
@@ -151,10 +151,10 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let newest = ranks.ages.iter().copied().max().unwrap_or(0);
         let is_recent = |age: u32| age > 0 && newest - age < RECENT;
         let mut copies: BTreeMap<_, Vec<_>> = BTreeMap::new();
-        for (number, (block, age)) in (0..).zip(self.blocks.blocks.iter().zip(&ranks.ages)) {
+        for (number, (block, age)) in (0..).zip(self.log().blocks.blocks.iter().zip(&ranks.ages)) {
             let dead = block.raws.iter().filter(|raw| raw.is_dead && raw.kind != Kind::Other);
             for raw in dead.filter(|_| is_recent(*age)) {
-                let copy = (*raw, self.blocks.address(number, raw.at));
+                let copy = (*raw, self.log().blocks.address(number, raw.at));
                 copies.entry((raw.owner, raw.tag)).or_default().push(copy);
             }
         }
@@ -171,7 +171,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
     ) -> Option<(Address, Vec<u8>)> {
         let read = |address: Address| {
             let mut bytes = vec![0; raw.len as usize];
-            node::read(&self.medium, address.offset(), &mut bytes).ok().map(|()| bytes)
+            node::read(&self.log().medium, address.offset(), &mut bytes).ok().map(|()| bytes)
         };
         let rank = ranks.of(from, raw.len);
         let bytes = copies.get(&(raw.owner, raw.tag)).and_then(|_| read(from))?;

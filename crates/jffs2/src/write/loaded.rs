@@ -4,18 +4,15 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use flysch_api::finding::Place;
 use flysch_api::flash::Flash;
 use flysch_api::vfs::{Error, FileKind};
-use flysch_wire::jffs2::{self, ByteOrder, Compression, DeviceData, Dirent};
+use flysch_wire::jffs2::ByteOrder;
 
 use super::tables::InodeState;
 use crate::file::{self, Layout, Piece};
 use crate::found::{Address, NodeRef};
-use crate::node::{self, Reader};
-
-/// Mode of a directory that has entries, or is the root, but has no node of its own.
-const MODE_MADE_UP: u32 = 0o040_755;
+use crate::node::Reader;
+use crate::read::{Attributes, Told, entry_time, kind};
 
 /// A stretch of a file that comes from one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,6 +22,8 @@ pub(crate) struct Part {
     pub(crate) node_start: u32,
     pub(crate) address: Address,
     pub(crate) version: u32,
+    /// Length of the node.
+    pub(crate) total_len: u32,
     pub(crate) what: What,
 }
 
@@ -35,64 +34,12 @@ pub(crate) enum What {
     Damaged,
 }
 
-/// Attributes as they stand in every node of an inode.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Attributes {
-    pub(crate) mode: u32,
-    pub(crate) uid: u16,
-    pub(crate) gid: u16,
-    pub(crate) size: u32,
-    pub(crate) atime: u32,
-    pub(crate) mtime: u32,
-    pub(crate) ctime: u32,
-}
-
-impl Attributes {
-    pub(crate) fn kind(&self) -> Option<FileKind> {
-        FileKind::from_mode(self.mode)
-    }
-
-    fn of(inode: &jffs2::Inode) -> Self {
-        Self {
-            mode: inode.mode,
-            uid: inode.uid,
-            gid: inode.gid,
-            size: inode.isize,
-            atime: inode.atime,
-            mtime: inode.mtime,
-            ctime: inode.ctime,
-        }
-    }
-
-    /// A node with these attributes and no data.
-    pub(crate) fn node(&self, ino: u32, version: u32) -> jffs2::Inode {
-        jffs2::Inode {
-            ino,
-            version,
-            mode: self.mode,
-            uid: self.uid,
-            gid: self.gid,
-            isize: self.size,
-            atime: self.atime,
-            mtime: self.mtime,
-            ctime: self.ctime,
-            offset: 0,
-            csize: 0,
-            dsize: 0,
-            compression: Compression::None,
-            user_compression: 0,
-            flags: 0,
-            data_crc: 0,
-        }
-    }
-}
-
 /// An inode in use.
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) attributes: Attributes,
-    /// The node with the highest version, which tells the attributes: address and version.
-    pub(crate) latest: Option<(Address, u32)>,
+    /// The node with the highest version, which tells the attributes.
+    pub(crate) latest: Option<NodeRef>,
     /// What a node of this inode stores besides: target or device number.
     pub(crate) data: Box<[u8]>,
     /// A regular file's bytes, by where they begin.
@@ -124,38 +71,25 @@ impl Loaded {
     ) -> Result<Self, Error> {
         let nodes = inode.living();
         let mut loaded = if nodes.is_empty() && inode.directory.is_some() {
-            let made_up = Attributes {
-                mode: MODE_MADE_UP,
-                uid: 0,
-                gid: 0,
-                size: 0,
-                atime: 0,
-                mtime: 0,
-                ctime: 0,
-            };
-            Self::new(made_up, &[])
+            Self::new(Attributes::MADE_UP, &[])
         } else {
             let (latest, number) = file::latest(flash, order, &nodes)?;
             let node = nodes[number];
             let mut loaded = Self::new(Attributes::of(&latest), &[]);
-            loaded.latest = Some((node.address, node.version));
-            match loaded.attributes.kind() {
-                Some(FileKind::Regular) => {
-                    loaded.lay_out(flash, order, &nodes, (latest, node));
+            loaded.latest = Some(node);
+            match kind(flash, &loaded.told())? {
+                FileKind::Regular => {
+                    loaded.lay_out(flash, order, &nodes, node);
                 }
-                Some(FileKind::Symlink | FileKind::CharacterDevice | FileKind::BlockDevice) => {
+                FileKind::Symlink | FileKind::CharacterDevice | FileKind::BlockDevice => {
                     loaded.data = Reader::new(flash, order).stored(node)?.into();
                 }
-                Some(_) => {}
-                None => {
-                    let place = node::place(flash, node.address);
-                    return Err(Error::Damaged { structure: "mode of an inode node", place });
-                }
+                FileKind::Directory | FileKind::Fifo | FileKind::Socket => {}
             }
             loaded
         };
         if inode.directory.is_some() {
-            loaded.directory_times(flash, order, inode);
+            loaded.directory_times(flash, order, inode)?;
         }
         Ok(loaded)
     }
@@ -165,9 +99,9 @@ impl Loaded {
         flash: &F,
         order: ByteOrder,
         nodes: &[NodeRef],
-        latest: (jffs2::Inode, NodeRef),
+        latest: NodeRef,
     ) {
-        let layout = Layout::build(flash, order, nodes, latest);
+        let layout = Layout::build(flash, order, nodes, (self.attributes.size, latest));
         self.has_lost_nodes = layout.has_lost_nodes;
         for fragment in &layout.fragments {
             let (number, what) = match fragment.piece {
@@ -181,6 +115,7 @@ impl Loaded {
                 node_start: fragment.node_start,
                 address: node.address,
                 version: node.version,
+                total_len: node.total_len,
                 what,
             };
             self.parts.insert(fragment.start, part);
@@ -191,35 +126,29 @@ impl Loaded {
     /// A directory was last changed when its newest entry with a time was written, if that is newer
     /// than its node: Linux writes none when it moves entries of a directory whose times were set
     /// by hand.
-    fn directory_times<F: Flash>(&mut self, flash: &F, order: ByteOrder, inode: &InodeState) {
-        let Some((_, version)) = self.latest else { return };
+    fn directory_times<F: Flash>(
+        &mut self,
+        flash: &F,
+        order: ByteOrder,
+        inode: &InodeState,
+    ) -> Result<(), Error> {
+        let Some(NodeRef { version, .. }) = self.latest else { return Ok(()) };
         let entries = inode.directory.iter().flat_map(|directory| directory.all());
         let mut newer: Vec<_> = entries
             .filter(|entry| !entry.by_mkfs && entry.version > version)
             .map(|entry| (entry.version, entry.address))
             .collect();
         newer.sort_unstable();
-        let mut bytes = [0; Dirent::LEN];
-        for (_, address) in newer.into_iter().rev() {
-            if node::read(flash, address.offset(), &mut bytes).is_err() {
-                return;
-            }
-            match Dirent::parse(&bytes, order) {
-                Ok(Dirent { mctime: 0, .. }) => {}
-                Ok(dirent) => {
-                    self.attributes.mtime = dirent.mctime;
-                    self.attributes.ctime = dirent.mctime;
-                    return;
-                }
-                Err(_) => return,
-            }
+        let newest_first = newer.into_iter().rev().map(|(_, address)| address);
+        if let Some(time) = entry_time(flash, order, newest_first)? {
+            (self.attributes.mtime, self.attributes.ctime) = (time, time);
         }
+        Ok(())
     }
 
-    pub(crate) fn device(&self, order: ByteOrder) -> Result<DeviceData, Error> {
-        let place = Place::default();
-        let damaged = Error::Damaged { structure: "device number", place };
-        order.parse_device(&self.data).ok_or(damaged)
+    /// The same for those who only read.
+    pub(crate) fn told(&self) -> Told {
+        Told { attributes: self.attributes, node: self.latest }
     }
 
     /// Parts that end behind `offset` and begin before `end`, with where they begin.
@@ -241,7 +170,8 @@ impl Loaded {
 
     /// Whether any part comes from the node.
     pub(crate) fn is_used(&self, address: Address) -> bool {
-        self.uses.contains_key(&address) || self.latest.is_some_and(|(latest, _)| latest == address)
+        let tells = self.latest.is_some_and(|latest| latest.address == address);
+        tells || self.uses.contains_key(&address)
     }
 
     /// How many parts come from the node.
@@ -285,17 +215,16 @@ impl Loaded {
     }
 
     /// A newer node tells the attributes; returns the older one if nothing of it shows.
-    pub(crate) fn set_latest(&mut self, address: Address, version: u32) -> Option<(Address, u32)> {
-        let old = self.latest.replace((address, version));
-        old.filter(|(old, _)| !self.is_used(*old))
+    pub(crate) fn set_latest(&mut self, node: NodeRef) -> Option<NodeRef> {
+        self.latest.replace(node).filter(|old| !self.is_used(old.address))
     }
 
     /// A node was copied elsewhere; its data begins at `node_start` in the file.
     pub(crate) fn moved(&mut self, from: Address, to: Address, node_start: u32) {
-        if let Some((latest, _)) = &mut self.latest
-            && *latest == from
+        if let Some(latest) = &mut self.latest
+            && latest.address == from
         {
-            *latest = to;
+            latest.address = to;
         }
         let Some(count) = self.uses.remove(&from) else { return };
         self.uses.insert(to, count);

@@ -1,44 +1,27 @@
 //! Mounting: from what a scan found to tables and blocks.
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::vec;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
-use core::sync::atomic::AtomicUsize;
 
-use flysch_api::flash::{Flash, FlashMut, Geometry, Kind as FlashKind};
-use flysch_wire::jffs2::{ByteOrder, Dirent, Header, Inode, ROOT_INO, Xattr, Xref};
+use flysch_api::flash::{FlashMut, Geometry, Kind as FlashKind};
 
+use super::build::{Build, Built, Suspects};
+use super::collector::Collector;
+use super::content::Files;
 use super::copies::Ranks;
-use super::medium::{Marker, Medium};
-use super::space::{Blocks, End, Kind, Raw, State};
-use super::tables::{
-    Directory, InodeState, KIND_DIRECTORY, Name, Tables, XattrState, XrefState, hash, more,
-};
-use super::{Jffs2Mut, Reserves, WriteOptions};
-use crate::compressor::Packer;
-use crate::found::{Address, DirentRef, Found, NodeRef, Wrong};
-use crate::index::written_by_mkfs;
+use super::inodes::Inodes;
+use super::log::Log;
+use super::medium::Medium;
+use super::nodes::Nodes;
+use super::tables::Name;
+use super::{Jffs2Mut, WriteOptions};
+use crate::found::{Address, Wrong};
 use crate::scan::{Summaries, scan};
-use crate::{MountError, detect_order, node};
+use crate::{MountError, detect_order};
 
 /// Fewest erase blocks (Linux refuses less).
 const BLOCKS_MIN: u32 = 5;
 /// Times a mount is begun when programs fail in all blocks that are left.
 const TRIES: u32 = 3;
-
-impl Reserves {
-    /// As Linux's `build.c` computes them, and one block more: after a power cut Linux goes on in
-    /// the block it was writing to, which here is left as it is.
-    fn of(geometry: &Geometry) -> Self {
-        let removal = 3;
-        let erase_size = u64::from(geometry.erase_size);
-        let slack = geometry.size / 50 + u64::from(geometry.blocks()) * 100;
-        let write = removal + u32::try_from(slack.div_ceil(erase_size)).unwrap_or(u32::MAX);
-        let dirty_min = erase_size + geometry.size / 100;
-        Self { write, removal, merge: removal, dirty_min }
-    }
-}
 
 fn check_geometry(geometry: &Geometry) -> Result<(), MountError> {
     let unit = geometry.write_size;
@@ -82,15 +65,16 @@ impl<F: FlashMut> Jffs2Mut<F> {
         check_geometry(flash.geometry())?;
         let mut fs = Self::attempt(flash, options)?;
         for _ in 1..TRIES {
-            if !fs.is_dead || fs.activity.program_failures == 0 {
+            let Log { is_dead, activity: before, .. } = *fs.inodes().log();
+            if !is_dead || before.program_failures == 0 {
                 break;
             }
             // What it copied counts no more than what a mount copied that was cut short: the
             // blocks in which programming failed are free again.
-            let before = fs.activity;
             fs = Self::attempt(fs.into_flash(), options)?;
-            fs.activity.given_up += before.given_up;
-            fs.activity.program_failures += before.program_failures;
+            let activity = &mut fs.inodes_mut().log_mut().activity;
+            activity.given_up += before.given_up;
+            activity.program_failures += before.program_failures;
         }
         Ok(fs)
     }
@@ -119,108 +103,28 @@ impl<F: FlashMut> Jffs2Mut<F> {
         if found.problems.iter().any(|problem| problem.wrong == Wrong::CrossesBlock) {
             return Err(MountError::NotWritable("its erase blocks have another size"));
         }
-        let mut fs = Self::empty(medium, order, options);
-        let ranks = Ranks::new(&fs.medium, &doubts, &found);
-        let mut build = Build::new(&mut fs, found, &ranks);
-        build.torn.extend(doubts.shaky.iter().chain(&doubts.last));
-        build.worn = worn;
-        let built = build.run();
+        let ranks = Ranks::new(&medium, &doubts, &found);
+        let torn = doubts.shaky.iter().chain(&doubts.last).copied().collect();
+        let scanned = Build::new(&medium, order, found, &ranks, Suspects { torn, worn });
+        let Built { tables, blocks, may_miss_nodes, doubles, cut_off, wrong } =
+            scanned.trim().name().own().place();
+        let mut log = Log::new(medium, order, blocks, options.summary);
         // One number is left out (see `crate::stamp`).
-        fs.stamps.next = doubts.highest.saturating_add(2);
-        fs.stamps.oldest = doubts.oldest;
+        log.stamps.next = doubts.highest.saturating_add(2);
+        log.stamps.oldest = doubts.oldest;
         let mut left = doubts.shaky;
-        left.extend(fs.at_stake(&doubts.last, &built.wrong));
+        left.extend(log.at_stake(&doubts.last, &wrong));
         left.sort_unstable();
         left.dedup();
-        let left = fs.make_obsolete(&built.cut_off, left);
-        left.iter().for_each(|number| fs.blocks.block(*number).is_left = true);
-        fs.resume();
-        fs.leave(&left, &ranks);
-        fs.drop_doubles(built.doubles);
+        let left = log.make_obsolete(&cut_off, left);
+        left.iter().for_each(|number| log.blocks.block(*number).is_left = true);
+        let inodes = Inodes::new(Nodes { log, tables }, may_miss_nodes);
+        let mut collector = Collector::new(inodes, options.compressors.clone());
+        collector.resume();
+        collector.leave(&left, &ranks);
+        let mut fs = Self { files: Files::new(collector) };
+        fs.drop_doubles(doubles);
         Ok(fs)
-    }
-
-    fn empty(medium: Medium<F>, order: ByteOrder, options: &WriteOptions) -> Self {
-        let geometry = *medium.geometry();
-        Self {
-            medium,
-            order,
-            blocks: Blocks::new(geometry, geometry.erase_size),
-            tables: Tables::default(),
-            reserves: Reserves::of(&geometry),
-            packer: Packer::new(options.compressors.clone()),
-            summary: options.summary,
-            may_miss_nodes: false,
-            is_unsettled: true,
-            collected: None,
-            stamps: super::Stamps::default(),
-            is_dead: false,
-            loaded: AtomicUsize::new(0),
-            node: vec![],
-            growing: super::content::Growing::default(),
-            activity: Default::default(),
-        }
-    }
-
-    /// Takes the block with the most room at its end as the current one.
-    fn resume(&mut self) {
-        // With no block left at all one has to do, whatever its end looks like; but first blocks in
-        // which nothing counts must be known.
-        if self.blocks.available() == 0 && self.blocks.ends().any(|end| end.is_torn) {
-            self.is_unsettled = false;
-            self.settle_all();
-        }
-        let is_last_hope = self.blocks.available() == 0;
-        let fitting = self.blocks.ends().filter(|end| is_last_hope || !end.is_torn);
-        if let Some(end) = fitting.min_by_key(End::rank) {
-            self.resume_in(end);
-        }
-    }
-
-    /// Goes on at the end of a closed block.
-    fn resume_in(&mut self, end: End) {
-        // A summary would hide the stamp it gets now.
-        self.blocks.block(end.block).is_torn = true;
-        self.blocks.resume(end.block, end.start);
-        let start = self.blocks.geometry.block_start(end.block);
-        let len = u64::from(self.blocks.geometry.block_len(end.block));
-        self.medium.thaw(start + u64::from(end.start), start + len);
-        self.stamps.is_due = true;
-        // What it holds was to go elsewhere; now it is written to.
-        self.collected = self.collected.filter(|number| *number != end.block);
-    }
-
-    /// When there is no block any more, for what has to be copied or lost its place to a program
-    /// that failed: goes on at the end of a block. Says whether there is any.
-    pub(super) fn resume_anywhere(&mut self) -> bool {
-        let ends = self.blocks.ends().filter(|_| self.blocks.current.is_none());
-        let end = ends.min_by_key(End::rank);
-        end.inspect(|end| self.resume_in(*end)).is_some()
-    }
-
-    /// Where bits can be cleared one by one, nodes that were cut off are marked: nobody has to find
-    /// out again what they are. Linux marks all that do not count, if it writes no summaries.
-    /// Returns the blocks to be left: the shaky ones, and those with such nodes where UBI, which
-    /// programs nothing twice, lies over flash without pages.
-    fn make_obsolete(&mut self, cut_off: &[u64], mut shaky: Vec<u32>) -> Vec<u32> {
-        if self.medium.unit() > 1 {
-            return shaky;
-        }
-        if self.blocks.geometry.kind == FlashKind::UbiVolume {
-            shaky.extend(cut_off.iter().map(|offset| self.blocks.geometry.block_of(*offset)));
-            shaky.sort_unstable();
-            shaky.dedup();
-            return shaky;
-        }
-        for &offset in cut_off {
-            // Shaky blocks will be erased.
-            let is_kept = !shaky.contains(&self.blocks.geometry.block_of(offset));
-            // A node that stays unmarked is told to be cut off by its checksum.
-            if is_kept && self.medium.make_obsolete(offset).is_err() {
-                break;
-            }
-        }
-        shaky
     }
 
     /// Directories that have two names, because the power was cut between the new one and the
@@ -230,542 +134,5 @@ impl<F: FlashMut> Jffs2Mut<F> {
             // Without room both stay: the next mount tries again.
             let _ = self.write_removal_of_double(pino, name);
         }
-    }
-}
-
-/// A node whose place in its block is not known yet; `of` is its owner and tag.
-fn raw(kind: Kind, of: (u32, u32), len: u32, live: bool) -> Raw {
-    Raw { at: 0, len, kind, is_dead: !live, owner: of.0, tag: of.1 }
-}
-
-/// What was put together, besides tables and blocks.
-struct Built {
-    /// Names that would give a directory a second one.
-    doubles: Vec<(u32, Name)>,
-    /// Nodes that were cut off, the last ones of their blocks.
-    cut_off: Vec<u64>,
-    /// Blocks with something in their frozen pages that is no good node.
-    wrong: BTreeSet<u32>,
-}
-
-/// What is being put together.
-struct Build<'f, F> {
-    fs: &'f mut Jffs2Mut<F>,
-    found: Found,
-    raws: Vec<(Address, Raw)>,
-    /// Blocks with something at their end that was cut off or damaged. Nothing is written behind
-    /// it: it would not look cut off any more.
-    torn: BTreeSet<u32>,
-    /// Blocks whose last page is not firm, and yet did not lose its power: a summary closes it, and
-    /// others were written to since.
-    worn: BTreeSet<u32>,
-    /// Nodes that were dropped because their data was cut off.
-    dropped: Vec<(u64, u32)>,
-    ranks: &'f Ranks,
-}
-
-impl<'f, F: Flash> Build<'f, F> {
-    fn new(fs: &'f mut Jffs2Mut<F>, found: Found, ranks: &'f Ranks) -> Self {
-        let geometry = fs.blocks.geometry;
-        let torn = found.problems.iter().map(|problem| geometry.block_of(problem.offset));
-        let torn = torn.collect();
-        Self { fs, found, raws: vec![], torn, worn: BTreeSet::new(), dropped: vec![], ranks }
-    }
-
-    fn run(mut self) -> Built {
-        let found = &self.found;
-        let highest = |inos: &mut dyn Iterator<Item = u32>| inos.max().unwrap_or(0);
-        let tables = &mut self.fs.tables;
-        tables.next_ino = highest(
-            &mut found
-                .nodes
-                .iter()
-                .map(|node| node.ino)
-                .chain(found.dirents.iter().flat_map(|dirent| [dirent.pino, dirent.ino]))
-                .chain(found.xrefs.iter().map(|xref| xref.ino)),
-        )
-        .max(ROOT_INO)
-        .saturating_add(1);
-        tables.next_xid = highest(
-            &mut found
-                .xattrs
-                .iter()
-                .map(|xattr| xattr.xid)
-                .chain(found.xrefs.iter().map(|xref| xref.xid)),
-        )
-        .saturating_add(1);
-        tables.xseqno = highest(&mut found.xrefs.iter().map(|xref| xref.xseqno)) & !1;
-        self.fs.may_miss_nodes = found.may_miss_nodes;
-        let versions = self.versions();
-        self.drop_torn();
-        self.drop_behind();
-        let doubles = self.names(&versions);
-        self.nodes(&versions);
-        self.xattrs();
-        self.others();
-        let (cut_off, wrong) = (self.cut_off(), self.wrong_in_frozen());
-        self.blocks();
-        Built { doubles, cut_off, wrong }
-    }
-
-    /// The highest version of each inode, entries of a directory and torn nodes included.
-    fn versions(&self) -> BTreeMap<u32, u32> {
-        let mut versions = BTreeMap::new();
-        let nodes = self.found.nodes.iter().map(|node| (node.ino, node.version));
-        let dirents = self.found.dirents.iter().map(|dirent| (dirent.pino, dirent.version));
-        for (ino, version) in nodes.chain(dirents) {
-            let highest = versions.entry(ino).or_insert(version);
-            *highest = version.max(*highest);
-        }
-        versions
-    }
-
-    /// The power may have been cut in the last page that was written of a block: nodes in it whose
-    /// data is damaged were never there.
-    fn drop_torn(&mut self) {
-        let geometry = self.fs.blocks.geometry;
-        let unit = u64::from(geometry.write_size.max(1));
-        let mut last: Vec<u64> = vec![u64::MAX; geometry.blocks() as usize];
-        let every = self.found.nodes.iter().map(|node| node.address);
-        for address in every.chain(self.found.xattrs.iter().map(|xattr| xattr.address)) {
-            let at = &mut last[geometry.block_of(address.offset()) as usize];
-            *at = if *at == u64::MAX { address.offset() } else { (*at).max(address.offset()) };
-        }
-        let found = &mut self.found;
-        let is_last = |address: Address, len: u32| {
-            let block = geometry.block_of(address.offset()) as usize;
-            let end = geometry.block_start(block as u32) + u64::from(found.blocks[block].written);
-            let page = end.saturating_sub(1) / unit * unit;
-            address.offset() == last[block] || address.offset() + u64::from(len) > page
-        };
-        let (flash, order) = (&self.fs.medium, self.fs.order);
-        let read = |address: Address, len: u32| {
-            let mut bytes = vec![0; len as usize];
-            node::read(flash, address.offset(), &mut bytes).ok().map(|()| bytes)
-        };
-        let is_good = |node: &NodeRef| {
-            let Some(bytes) = read(node.address, node.total_len) else { return true };
-            Inode::parse(&bytes, order).is_ok_and(|inode| inode.data(&bytes).is_ok())
-        };
-        let blocks_len = geometry.erase_size;
-        let mut ends: Vec<(u64, u32)> = vec![];
-        let nodes = core::mem::take(&mut found.nodes);
-        let (kept, torn): (Vec<_>, Vec<_>) = nodes.into_iter().partition(|node| {
-            !is_last(node.address, node.total_len) || node.total_len > blocks_len || is_good(node)
-        });
-        let xattrs = core::mem::take(&mut found.xattrs);
-        let kept_xattrs: Vec<_> = xattrs
-            .into_iter()
-            .filter(|xattr| {
-                if !is_last(xattr.address, xattr.total_len) || xattr.total_len > blocks_len {
-                    return true;
-                }
-                let Some(bytes) = read(xattr.address, xattr.total_len) else { return true };
-                let good = Xattr::parse(&bytes, order)
-                    .is_ok_and(|parsed| parsed.name_and_value(&bytes).is_ok());
-                if !good {
-                    ends.push((xattr.address.offset(), xattr.total_len));
-                }
-                good
-            })
-            .collect();
-        self.torn.extend(ends.iter().map(|(offset, _)| geometry.block_of(*offset)));
-        self.dropped = ends;
-        for node in torn {
-            let offset = node.address.offset();
-            self.dropped.push((offset, node.total_len));
-            let block = geometry.block_of(offset);
-            self.torn.insert(block);
-            let start = (offset - geometry.block_start(block)) as u32;
-            let facts = &mut found.blocks[block as usize];
-            let end = start.saturating_add(node.total_len).next_multiple_of(4);
-            facts.end = facts.end.max(end).min(geometry.block_len(block));
-        }
-        found.nodes = kept;
-        found.xattrs = kept_xattrs;
-    }
-
-    /// Of a page that is not firm only what comes before the first thing that is wrong in it was
-    /// ever there: so files have no gaps, and what belongs together is whole or was not begun.
-    fn drop_behind(&mut self) {
-        let geometry = self.fs.blocks.geometry;
-        for page in self.fs.medium.frozen_pages() {
-            let problems = self.found.problems.iter().filter_map(|problem| match problem.wrong {
-                Wrong::Unfinished { len } => Some((problem.offset, len)),
-                _ => None,
-            });
-            let dropped = self.dropped.iter().map(|(offset, len)| (*offset, u64::from(*len)));
-            let block = geometry.block_of(page.start);
-            if self.worn.contains(&block) {
-                continue;
-            }
-            let is_inside = |(offset, len): &(u64, u64)| {
-                geometry.block_of(*offset) == block && offset.saturating_add(*len) > page.start
-            };
-            let wrong = problems.chain(dropped).filter(is_inside).map(|(offset, _)| offset);
-            let Some(first) = wrong.min() else { continue };
-            let end = geometry.block_start(block) + u64::from(geometry.block_len(block));
-            let is_kept = |address: Address| !(first..end).contains(&address.offset());
-            let found = &mut self.found;
-            found.nodes.retain(|node| is_kept(node.address));
-            found.dirents.retain(|dirent| is_kept(dirent.address));
-            found.xattrs.retain(|xattr| is_kept(xattr.address));
-            found.xrefs.retain(|xref| is_kept(xref.address));
-        }
-    }
-
-    /// Blocks with problems or dropped nodes in their frozen pages.
-    fn wrong_in_frozen(&self) -> BTreeSet<u32> {
-        let problems = self.found.problems.iter().map(|problem| match problem.wrong {
-            Wrong::Unfinished { len } | Wrong::Garbage { len } => (problem.offset, len),
-            _ => (problem.offset, Header::LEN as u64),
-        });
-        let dropped = self.dropped.iter().map(|(offset, len)| (*offset, u64::from(*len)));
-        let all = problems.chain(dropped);
-        let medium = &self.fs.medium;
-        let frozen = all.filter(|(offset, len)| medium.is_frozen(*offset, *len as usize));
-        frozen.map(|(offset, _)| medium.geometry().block_of(offset)).collect()
-    }
-
-    /// Nodes that were cut off: those that were dropped, and others of which something is wrong and
-    /// behind which nothing is written.
-    fn cut_off(&self) -> Vec<u64> {
-        let geometry = self.fs.blocks.geometry;
-        let (medium, order) = (&self.fs.medium, self.fs.order);
-        let is_last = |offset: &u64| {
-            let block = geometry.block_of(*offset);
-            let written = u64::from(self.found.blocks[block as usize].written);
-            let mut bytes = [0; Header::LEN];
-            let read = node::read(medium, *offset, &mut bytes);
-            let header = read.ok().and_then(|()| Header::parse(&bytes, order).ok());
-            let end = geometry.block_start(block) + written;
-            header.is_some_and(|header| offset.saturating_add(header.total_len.into()) >= end)
-        };
-        let problems = self.found.problems.iter().map(|problem| problem.offset).filter(is_last);
-        problems.chain(self.dropped.iter().map(|(offset, _)| *offset)).collect()
-    }
-
-    /// Which entry of each name counts, and which directories can be reached.
-    fn names(&mut self, versions: &BTreeMap<u32, u32>) -> Vec<(u32, Name)> {
-        let by_mkfs = written_by_mkfs(&self.found.dirents, &self.found.nodes);
-        let rank = |dirent: &DirentRef| {
-            self.ranks.of(dirent.address, (Dirent::LEN + usize::from(dirent.name_len)) as u32)
-        };
-        let mut dirents = core::mem::take(&mut self.found.dirents);
-        let names = core::mem::take(&mut self.found.names);
-        dirents.sort_by(|a, b| {
-            let a_key = (a.pino, a.name(&names), Reverse(a.version));
-            let b_key = (b.pino, b.name(&names), Reverse(b.version));
-            // Of two with the same version the one that lies further back counts, as in Linux. Of
-            // copies that garbage collection made the one with the least rank does, as of any other
-            // node: what is dead is then all in one block.
-            let by_place = match a.ino == b.ino {
-                true => rank(a).cmp(&rank(b)),
-                false => b.address.cmp(&a.address),
-            };
-            a_key.cmp(&b_key).then(by_place)
-        });
-        let newest = |at: usize| {
-            at == 0
-                || dirents[at - 1].pino != dirents[at].pino
-                || dirents[at - 1].name(&names) != dirents[at].name(&names)
-        };
-        let count: Vec<bool> = (0..dirents.len()).map(newest).collect();
-        let mut known: BTreeSet<u32> = self.found.nodes.iter().map(|node| node.ino).collect();
-        known.extend(dirents.iter().zip(&count).filter(|(_, c)| **c).map(|(d, _)| d.pino));
-        known.insert(ROOT_INO);
-        let mut tree = Tree { dirents: &dirents, names: &names, count, known, by_mkfs };
-        let (doubles, counting) = tree.walk(&mut self.fs.tables.inodes);
-        let key = |dirent: &DirentRef| (dirent.pino, hash(dirent.name(&names)));
-        let old = (0..).zip(&dirents).filter(|(at, it)| it.ino != 0 && !counting.contains(at));
-        old.for_each(|(_, dirent)| more(&mut self.fs.tables.old_names, key(dirent)));
-        for (at, dirent) in dirents.iter().enumerate() {
-            let highest = versions.get(&dirent.pino).copied().unwrap_or(0);
-            let idle = dirent.ino == 0 && dirent.version < highest && self.is_idle(key(dirent));
-            let live = counting.contains(&at) && !idle;
-            if idle
-                && let Some(state) = self.fs.tables.inodes.get_mut(&dirent.pino)
-                && let Some(directory) = &mut state.directory
-                && directory.entry(dirent.name(&names)).is_some_and(|it| it.ino == 0)
-            {
-                directory.take(dirent.name(&names));
-            }
-            let kind = if dirent.ino == 0 { Kind::Removal } else { Kind::Dirent };
-            let len = (Dirent::LEN + usize::from(dirent.name_len)) as u32;
-            self.raws.push((dirent.address, raw(kind, key(dirent), len, live)));
-        }
-        self.resolve_doubles(doubles)
-    }
-
-    /// Whether removals of names with this directory and hash are of no use any more: no older
-    /// entry is on the flash that could be found in their place. They were dropped before this
-    /// mount, but for that their block was not erased; taken for alive they would fill the flash,
-    /// in blocks without any dirt.
-    fn is_idle(&self, key: (u32, u32)) -> bool {
-        self.is_undamaged() && !self.fs.tables.old_names.contains_key(&key)
-    }
-
-    /// What is damaged may be an older entry than any that was found.
-    fn is_undamaged(&self) -> bool {
-        self.found.problems.is_empty() && self.found.problems_dropped == 0
-    }
-
-    /// Of two names of a directory the one whose entry was written earlier goes.
-    fn resolve_doubles(&mut self, doubles: Vec<(u32, Name)>) -> Vec<(u32, Name)> {
-        let (medium, order) = (&self.fs.medium, self.fs.order);
-        let time = |name: &Name| {
-            let mut bytes = [0; Dirent::LEN];
-            let read = node::read(medium, name.address.offset(), &mut bytes);
-            let dirent = read.ok().and_then(|()| Dirent::parse(&bytes, order).ok());
-            dirent.map_or(0, |dirent| dirent.mctime)
-        };
-        let mut losers = vec![];
-        for (pino, name) in doubles {
-            // The tree has the other name; see who is newer.
-            let Some((other_pino, other)) = name_of(&self.fs.tables.inodes, name.ino) else {
-                losers.push((pino, name));
-                continue;
-            };
-            let newer = if other_pino == pino {
-                name.version > other.version
-            } else {
-                time(&name) > time(&other)
-            };
-            losers.push(if newer { (other_pino, other) } else { (pino, name.clone()) });
-            if newer
-                && let Some(state) = self.fs.tables.inodes.get_mut(&name.ino)
-                && let Some(directory) = &mut state.directory
-            {
-                directory.parent = pino;
-            }
-        }
-        losers
-    }
-
-    fn nodes(&mut self, versions: &BTreeMap<u32, u32>) {
-        let mut nodes = core::mem::take(&mut self.found.nodes);
-        for node in self.ranks.drop_copies(&self.fs.medium, self.fs.order, &mut nodes) {
-            let of = (node.ino, node.version);
-            self.raws.push((node.address, raw(Kind::Inode, of, node.total_len, false)));
-        }
-        for chunk in nodes.chunk_by(|a, b| a.ino == b.ino) {
-            let ino = chunk[0].ino;
-            let state = self.fs.tables.inodes.get_mut(&ino);
-            let live = state.is_some();
-            if let Some(state) = state {
-                state.nodes = chunk.to_vec();
-            }
-            for node in chunk {
-                let NodeRef { address, total_len, version, .. } = *node;
-                self.raws.push((address, raw(Kind::Inode, (ino, version), total_len, live)));
-            }
-        }
-        for (ino, state) in &mut self.fs.tables.inodes {
-            state.version = versions.get(ino).copied().unwrap_or(0);
-        }
-    }
-
-    fn xattrs(&mut self) {
-        let mut xrefs = core::mem::take(&mut self.found.xrefs);
-        let ranks = self.ranks;
-        xrefs.sort_by_key(|xref| {
-            let rank = ranks.of(xref.address, Xref::LEN as u32);
-            (xref.ino, xref.xid, Reverse(xref.xseqno), rank)
-        });
-        let is_sure = self.is_undamaged();
-        let tables = &mut self.fs.tables;
-        for chunk in xrefs.chunk_by(|a, b| (a.ino, a.xid) == (b.ino, b.xid)) {
-            let key = (chunk[0].ino, chunk[0].xid);
-            // As with names, removals alone say nothing.
-            let is_idle = is_sure && chunk.iter().all(|xref| xref.xseqno & 1 != 0);
-            for (at, xref) in chunk.iter().enumerate() {
-                let is_removal = xref.xseqno & 1 != 0;
-                let live = at == 0 && !is_idle && tables.inodes.contains_key(&xref.ino);
-                let kind = if is_removal { Kind::XrefRemoval } else { Kind::Xref };
-                if live {
-                    let (xseqno, address) = (xref.xseqno, xref.address);
-                    tables.xrefs.insert(key, XrefState { xseqno, address, is_removal });
-                } else if !is_removal {
-                    more(&mut tables.old_xrefs, key);
-                }
-                let raw = raw(kind, key, Xref::LEN as u32, live);
-                self.raws.push((xref.address, raw));
-            }
-        }
-        let mut xattrs = core::mem::take(&mut self.found.xattrs);
-        xattrs.sort_by_key(|xattr| {
-            let rank = self.ranks.of(xattr.address, xattr.total_len);
-            (xattr.xid, Reverse(xattr.version), rank)
-        });
-        let mut users: BTreeMap<u32, u32> = BTreeMap::new();
-        for ((_, xid), _) in self.fs.tables.xrefs.iter().filter(|(_, xref)| !xref.is_removal) {
-            *users.entry(*xid).or_default() += 1;
-        }
-        for xattr in xattrs {
-            let xid = xattr.xid;
-            // Only the newest node of an attribute counts.
-            let inodes = users.remove(&xid).unwrap_or(0);
-            if inodes > 0 {
-                let (version, address, total_len) = (xattr.version, xattr.address, xattr.total_len);
-                let state = XattrState { version, address, total_len, inodes };
-                self.fs.tables.xattrs.insert(xid, state);
-            }
-            let raw = raw(Kind::Xattr, (xid, xattr.version), xattr.total_len, inodes > 0);
-            self.raws.push((xattr.address, raw));
-        }
-    }
-
-    fn others(&mut self) {
-        for (address, len) in core::mem::take(&mut self.found.others) {
-            self.raws.push((address, raw(Kind::Other, (0, 0), len, true)));
-        }
-    }
-
-    /// Nodes into their blocks, blocks into their states.
-    fn blocks(mut self) {
-        self.raws.sort_by_key(|(address, _)| *address);
-        let blocks = &mut self.fs.blocks;
-        for (address, raw) in &self.raws {
-            let (number, at) = blocks.place(*address);
-            let geometry = blocks.geometry;
-            let block = blocks.block(number);
-            let fits = at.checked_add(raw.len).is_some_and(|end| end <= geometry.erase_size);
-            // A summary may say what it likes; two nodes in one place are one too many.
-            if fits && block.raws.last().is_none_or(|last| last.at < at) {
-                block.summary_len += raw.summary_entry_len();
-                block.used += if raw.is_dead { 0 } else { raw.space() };
-                block.raws.push(Raw { at, ..*raw });
-            }
-        }
-        for number in 0..self.fs.blocks.blocks.len() as u32 {
-            let state = self.block_state(number);
-            if state == State::Closed {
-                self.fs.blocks.block(number).is_torn = self.torn.contains(&number);
-                self.count_dead(number);
-            }
-            self.fs.blocks.settle(number, state);
-        }
-        // Empty ones are taken first: what counts instead of the dead nodes in others may be in a
-        // page that is not firm, and is not copied yet. Of these the one that was opened last is
-        // most likely to hold nothing but copies.
-        let Blocks { erasable, blocks, .. } = &mut self.fs.blocks;
-        erasable.make_contiguous().sort_by_key(|number| {
-            let holds_nodes = !blocks[*number as usize].raws.is_empty();
-            (holds_nodes, Reverse(self.ranks.opened(*number)))
-        });
-    }
-
-    fn block_state(&mut self, number: u32) -> State {
-        let facts = self.found.blocks[number as usize];
-        let marker = self.fs.medium.marker();
-        let block = self.fs.blocks.block(number);
-        block.padded = facts.padded;
-        block.end = facts.end;
-        if facts.is_bad {
-            return State::Bad;
-        }
-        if block.used > 0 {
-            return State::Closed;
-        }
-        let is_marked = match marker {
-            Marker::Node(len) => {
-                facts.cleanmarker_len == len && facts.end <= len.next_multiple_of(4)
-            }
-            Marker::Oob => facts.end == 0 && self.fs.medium.has_oob_marker(number),
-            // A LEB may be mapped and empty by a header that does not read the same each time: it
-            // is given up before it is written to, which costs nothing where it is not mapped.
-            // Elsewhere nobody could tell an interrupted erase, and Linux does not ask.
-            Marker::None => false,
-        };
-        // One that does not read as erased each time is not erased, whatever its marker says.
-        if is_marked && !self.torn.contains(&number) { State::Free } else { State::Erasable }
-    }
-
-    /// Counts the bytes of a closed block that collecting it would set free.
-    fn count_dead(&mut self, number: u32) {
-        let geometry = self.fs.blocks.geometry;
-        let has_summary = self.found.blocks[number as usize].end == geometry.block_len(number);
-        let marker_len = self.fs.medium.marker_len();
-        let block = self.fs.blocks.block(number);
-        let dead: u32 = block.raws.iter().filter(|raw| raw.is_dead).map(Raw::space).sum();
-        let holds = block.end.saturating_sub(marker_len).saturating_sub(block.used);
-        block.dead = if has_summary { dead + block.padded } else { holds.max(dead) };
-        let tail = geometry.erase_size - block.end.min(geometry.erase_size);
-        if tail > geometry.erase_size / 8 {
-            block.dead += tail;
-        }
-    }
-}
-
-/// The directory and entry by which the tree reaches a directory.
-fn name_of(inodes: &BTreeMap<u32, InodeState>, ino: u32) -> Option<(u32, Name)> {
-    let parent = inodes.get(&ino)?.directory.as_ref()?.parent;
-    let above = inodes.get(&parent)?.directory.as_ref()?;
-    let name = above.all().find(|name| name.ino == ino)?;
-    Some((parent, name.clone()))
-}
-
-/// The entries on the flash as a tree.
-struct Tree<'d> {
-    /// By directory and name, the newest of a name first.
-    dirents: &'d [DirentRef],
-    names: &'d [u8],
-    /// Which of them are the newest of their name.
-    count: Vec<bool>,
-    /// Inodes with a node, or with entries.
-    known: BTreeSet<u32>,
-    by_mkfs: Option<Address>,
-}
-
-impl Tree<'_> {
-    /// Makes the inodes that can be reached from the root; returns names that would give a
-    /// directory a second one, and the numbers of the entries that count.
-    fn walk(
-        &mut self,
-        inodes: &mut BTreeMap<u32, InodeState>,
-    ) -> (Vec<(u32, Name)>, BTreeSet<usize>) {
-        let mut doubles = vec![];
-        let mut counting = BTreeSet::new();
-        let mut root = InodeState::default();
-        root.directory = Some(Directory::below(0));
-        root.names = 1;
-        inodes.insert(ROOT_INO, root);
-        let mut open = vec![ROOT_INO];
-        while let Some(pino) = open.pop() {
-            let start = self.dirents.partition_point(|dirent| dirent.pino < pino);
-            let own = self.dirents[start..].iter().take_while(|dirent| dirent.pino == pino);
-            for (at, dirent) in (start..).zip(own) {
-                if !self.count[at] || (dirent.ino != 0 && !self.known.contains(&dirent.ino)) {
-                    continue;
-                }
-                counting.insert(at);
-                let name = Name {
-                    name: dirent.name(self.names).into(),
-                    ino: dirent.ino,
-                    version: dirent.version,
-                    address: dirent.address,
-                    kind: dirent.kind,
-                    by_mkfs: Some(dirent.address) <= self.by_mkfs,
-                };
-                if dirent.ino != 0 && dirent.kind == KIND_DIRECTORY {
-                    if inodes.get(&dirent.ino).is_some_and(|state| state.directory.is_some()) {
-                        doubles.push((pino, name.clone()));
-                    } else {
-                        let state = inodes.entry(dirent.ino).or_default();
-                        state.directory = Some(Directory::below(pino));
-                        open.push(dirent.ino);
-                    }
-                }
-                if dirent.ino != 0 {
-                    inodes.entry(dirent.ino).or_default().names += 1;
-                }
-                if let Some(directory) =
-                    inodes.get_mut(&pino).and_then(|state| state.directory.as_deref_mut())
-                {
-                    directory.put(name);
-                }
-            }
-        }
-        (doubles, counting)
     }
 }

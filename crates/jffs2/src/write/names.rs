@@ -5,15 +5,16 @@ use alloc::vec::Vec;
 
 use flysch_api::flash::FlashMut;
 use flysch_api::vfs::{DeviceNumber, Error, FileKind, NewFile, Rename, Timestamp};
-use flysch_wire::jffs2::{Dirent, NAME_LEN_MAX, ROOT_INO};
+use flysch_wire::jffs2::{NAME_LEN_MAX, ROOT_INO};
 
 use super::Jffs2Mut;
+use super::collector::Purpose;
 use super::content::id;
-use super::loaded::{Attributes, Loaded};
-use super::log::{NewNode, Purpose, Room};
-use super::space::Kind;
-use super::tables::{Directory, InodeState, Name, hash};
+use super::loaded::Loaded;
+use super::log::Room;
+use super::tables::{Directory, Name};
 use crate::create::{clamp_time, device_data};
+use crate::read::Attributes;
 
 /// Longest target of a symbolic link (`JFFS2_MAX_SYMLINK_LEN`).
 const TARGET_LEN_MAX: usize = 254;
@@ -35,22 +36,26 @@ fn dirent_kind(kind: FileKind) -> u8 {
 impl<F: FlashMut> Jffs2Mut<F> {
     /// A directory that a name can be added to: one that has a name itself.
     fn living_directory(&self, ino: u32) -> Result<&Directory, Error> {
-        let directory = self.directory(ino)?;
-        if self.state(ino)?.names == 0 { Err(Error::NotFound) } else { Ok(directory) }
+        let directory = self.inodes().directory(ino)?;
+        if self.inodes().tables().state(ino)?.names == 0 {
+            Err(Error::NotFound)
+        } else {
+            Ok(directory)
+        }
     }
 
     fn name(&self, directory: u32, name: &[u8]) -> Result<&Name, Error> {
-        self.directory(directory)?.lookup(name).ok_or(Error::NotFound)
+        self.inodes().directory(directory)?.lookup(name).ok_or(Error::NotFound)
     }
 
     /// Gives a directory that is only made up a node: without one, nobody will know when it was
     /// changed.
     fn give_node(&mut self, directory: u32, purpose: Purpose) -> Result<(), Error> {
-        if self.loaded_mut(directory)?.latest.is_some() {
+        if self.inodes_mut().loaded_mut(directory)?.latest.is_some() {
             return Ok(());
         }
-        self.reserve(Room::inode(0), purpose)?;
-        self.append_metadata(directory)
+        self.files.collector.reserve(Room::inode(0), purpose)?;
+        self.inodes_mut().append_metadata(directory)
     }
 
     pub(crate) fn create_file(
@@ -67,16 +72,16 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let (loaded, data) = self.new_inode(file, now)?;
         self.give_node(directory, Purpose::Change)?;
         let room = Room::inode(data.len()).and(Room::dirent(name));
-        self.reserve(room, Purpose::Change)?;
-        let ino = self.add_inode(file.kind, loaded)?;
-        let done = self
-            .append_metadata(ino)
-            .and_then(|()| self.append_name(directory, name, (ino, dirent_kind(file.kind)), now));
+        self.files.collector.reserve(room, Purpose::Change)?;
+        let ino = self.inodes_mut().add_inode(file.kind, loaded)?;
+        let done = self.inodes_mut().append_metadata(ino).and_then(|()| {
+            self.inodes_mut().append_name(directory, name, (ino, dirent_kind(file.kind)), now)
+        });
         if let Err(error) = done {
-            self.drop_inode(ino);
+            self.inodes_mut().drop_inode(ino);
             return Err(error);
         }
-        let state = self.tables.inodes.get_mut(&ino).expect("it was just added");
+        let state = self.inodes_mut().tables_mut().inodes.get_mut(&ino).expect("it was just added");
         state.names = 1;
         if let Some(own) = &mut state.directory {
             own.parent = directory;
@@ -99,8 +104,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
             }
             FileKind::CharacterDevice | FileKind::BlockDevice => {
                 let why = "a device number does not fit into 12 and 20 bits";
-                let (bytes, len) =
-                    device_data(self.order, file.device).ok_or(Error::Invalid(why))?;
+                let (bytes, len) = device_data(self.inodes().log().order, file.device)
+                    .ok_or(Error::Invalid(why))?;
                 bytes[..len].to_vec()
             }
             _ => vec![],
@@ -117,49 +122,6 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok((Loaded::new(attributes, &data), data))
     }
 
-    fn add_inode(&mut self, kind: FileKind, loaded: Loaded) -> Result<u32, Error> {
-        let ino = self.tables.next_ino;
-        let none = Error::Unsupported("an inode number beyond 32 bits");
-        self.tables.next_ino = ino.checked_add(1).ok_or(none)?;
-        let directory = (kind == FileKind::Directory).then(|| Directory::below(0));
-        let mut state = InodeState::new(directory);
-        state.loaded.set(loaded);
-        *self.loaded.get_mut() += 1;
-        self.tables.inodes.insert(ino, state);
-        Ok(ino)
-    }
-
-    /// Appends a directory entry, for which there is room: `to` is an inode and its `DT_*`, 0 for a
-    /// removal.
-    fn append_name(
-        &mut self,
-        directory: u32,
-        name: &[u8],
-        to: (u32, u8),
-        now: Timestamp,
-    ) -> Result<(), Error> {
-        let (ino, kind) = to;
-        // What a directory's own nodes tell must be known before its entries change.
-        self.loaded_mut(directory)?;
-        let version = self.next_version(directory)?;
-        let mctime = clamp_time(now);
-        let dirent = Dirent { pino: directory, version, ino, mctime, nsize: 0, kind, name_crc: 0 };
-        let mut bytes = vec![0; Dirent::LEN + name.len()];
-        dirent.emit(name, self.order, &mut bytes);
-        let raw = if ino == 0 { Kind::Removal } else { Kind::Dirent };
-        let new = NewNode { kind: raw, owner: directory, tag: hash(name) };
-        let address = self.append(&bytes, new)?;
-        let entry = Name { name: name.into(), ino, version, address, kind, by_mkfs: false };
-        let old = self.directory_mut(directory)?.put(entry);
-        if let Some(old) = old {
-            self.kill(old.address);
-        }
-        let attributes = &mut self.loaded_mut(directory)?.attributes;
-        attributes.mtime = mctime;
-        attributes.ctime = mctime;
-        Ok(())
-    }
-
     pub(crate) fn link_file(
         &mut self,
         ino: u32,
@@ -168,22 +130,22 @@ impl<F: FlashMut> Jffs2Mut<F> {
         now: Timestamp,
     ) -> Result<(), Error> {
         check_name(name)?;
-        if self.state(ino)?.directory.is_some() {
+        if self.inodes().kind(ino)? == FileKind::Directory {
             return Err(Error::IsDirectory);
         }
-        if self.state(ino)?.names == 0 {
+        if self.inodes().tables().state(ino)?.names == 0 {
             return Err(Error::NotFound);
         }
         if self.living_directory(directory)?.lookup(name).is_some() {
             return Err(Error::Exists);
         }
-        let kind = dirent_kind(self.kind(ino)?);
+        let kind = dirent_kind(self.inodes().kind(ino)?);
         self.give_node(directory, Purpose::Change)?;
-        let room = Room::dirent(name).and(self.metadata_room(ino)?);
-        self.reserve(room, Purpose::Change)?;
-        self.append_name(directory, name, (ino, kind), now)?;
-        self.state_mut(ino)?.names += 1;
-        self.append_change(ino, now)
+        let room = Room::dirent(name).and(self.inodes().metadata_room(ino)?);
+        self.files.collector.reserve(room, Purpose::Change)?;
+        self.inodes_mut().append_name(directory, name, (ino, kind), now)?;
+        self.inodes_mut().tables_mut().state_mut(ino)?.names += 1;
+        self.inodes_mut().append_change(ino, now)
     }
 
     pub(crate) fn remove_name(
@@ -193,25 +155,26 @@ impl<F: FlashMut> Jffs2Mut<F> {
         now: Timestamp,
     ) -> Result<(), Error> {
         let ino = self.name(directory, name)?.ino;
-        if self.directory(ino).is_ok_and(|directory| directory.live > 0) {
+        if self.inodes().directory(ino).is_ok_and(|directory| directory.live > 0) {
             return Err(Error::NotEmpty);
         }
         self.give_node(directory, Purpose::Removal)?;
         // The time of change of a file that has more names; of one that cannot be read it stays.
-        let stays = self.state(ino)?.names > 1 && self.loaded(ino).is_ok();
-        let more = if stays { self.metadata_room(ino)? } else { Room::default() };
-        self.reserve(Room::dirent(name).and(more), Purpose::Removal)?;
-        self.append_name(directory, name, (0, 0), now)?;
+        let stays =
+            self.inodes().tables().state(ino)?.names > 1 && self.inodes().loaded(ino).is_ok();
+        let more = if stays { self.inodes().metadata_room(ino)? } else { Room::default() };
+        self.files.collector.reserve(Room::dirent(name).and(more), Purpose::Removal)?;
+        self.inodes_mut().append_name(directory, name, (0, 0), now)?;
         self.lose_name(ino, now);
-        if stays { self.append_change(ino, now) } else { Ok(()) }
+        if stays { self.inodes_mut().append_change(ino, now) } else { Ok(()) }
     }
 
     /// One name less.
     fn lose_name(&mut self, ino: u32, now: Timestamp) {
-        if let Ok(loaded) = self.loaded_mut(ino) {
+        if let Ok(loaded) = self.inodes_mut().loaded_mut(ino) {
             loaded.attributes.ctime = clamp_time(now);
         }
-        if let Some(state) = self.tables.inodes.get_mut(&ino) {
+        if let Some(state) = self.inodes_mut().tables_mut().inodes.get_mut(&ino) {
             state.names = state.names.saturating_sub(1);
             if let Some(directory) = &mut state.directory {
                 directory.parent = 0;
@@ -221,28 +184,24 @@ impl<F: FlashMut> Jffs2Mut<F> {
 
     /// Of two names of a directory one goes, with nothing else.
     pub(crate) fn write_removal_of_double(&mut self, pino: u32, name: Name) -> Result<(), Error> {
-        let time = self.loaded_mut(pino)?.attributes.mtime;
+        let time = self.inodes_mut().loaded_mut(pino)?.attributes.mtime;
         let now = Timestamp { seconds: i64::from(time), nanoseconds: 0 };
-        self.reserve(Room::dirent(&name.name), Purpose::Removal)?;
-        self.append_name(pino, &name.name, (0, 0), now)?;
-        let state = self.state_mut(name.ino)?;
+        self.files.collector.reserve(Room::dirent(&name.name), Purpose::Removal)?;
+        self.inodes_mut().append_name(pino, &name.name, (0, 0), now)?;
+        let state = self.inodes_mut().tables_mut().state_mut(name.ino)?;
         state.names = state.names.saturating_sub(1);
         Ok(())
-    }
-
-    fn state_mut(&mut self, ino: u32) -> Result<&mut InodeState, Error> {
-        self.tables.inodes.get_mut(&ino).ok_or(Error::NotFound)
     }
 
     /// Whether `ino` is `below` or lies above it.
     fn is_above(&self, ino: u32, below: u32) -> bool {
         let mut at = below;
         // No tree is deeper than it has inodes.
-        for _ in 0..=self.tables.inodes.len() {
+        for _ in 0..=self.inodes().tables().inodes.len() {
             if at == ino {
                 return true;
             }
-            match self.directory(at) {
+            match self.inodes().directory(at) {
                 Ok(directory) if at != ROOT_INO => at = directory.parent,
                 _ => return false,
             }
@@ -251,7 +210,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
     }
 
     fn check_replace(&self, moved: u32, replaced: u32) -> Result<(), Error> {
-        match (self.directory(moved).is_ok(), self.directory(replaced)) {
+        match (self.inodes().directory(moved).is_ok(), self.inodes().directory(replaced)) {
             (true, Err(_)) => Err(Error::NotDirectory),
             (false, Ok(_)) => Err(Error::IsDirectory),
             (true, Ok(directory)) if directory.live > 0 => Err(Error::NotEmpty),
@@ -272,7 +231,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let (ino, kind) = (moved.ino, moved.kind);
         check_name(to.1)?;
         let replaced = self.living_directory(to.0)?.lookup(to.1).map(|entry| entry.ino);
-        if self.directory(ino).is_ok() && self.is_above(ino, to.0) {
+        if self.inodes().directory(ino).is_ok() && self.is_above(ino, to.0) {
             return Err(Error::Invalid("a directory can not be moved below itself"));
         }
         match (how, replaced) {
@@ -286,33 +245,35 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
         self.give_node(from.0, Purpose::Change)?;
         self.give_node(to.0, Purpose::Change)?;
-        let readable = self.loaded(ino).is_ok();
-        let metadata = if readable { self.metadata_room(ino)? } else { Room::default() };
+        let readable = self.inodes().loaded(ino).is_ok();
+        let metadata = if readable { self.inodes().metadata_room(ino)? } else { Room::default() };
         let names = Room::dirent(to.1).and(Room::dirent(from.1));
         let whiteout = if how == Rename::Whiteout { Room::inode(4) } else { Room::default() };
         // A file that was replaced and has more names keeps a time of change.
         let stays = replaced.filter(|other| {
-            self.state(*other).is_ok_and(|state| state.names > 1) && self.loaded(*other).is_ok()
+            self.inodes().tables().state(*other).is_ok_and(|state| state.names > 1)
+                && self.inodes().loaded(*other).is_ok()
         });
-        let other = stays.map_or(Ok(Room::default()), |other| self.metadata_room(other))?;
+        let other =
+            stays.map_or(Ok(Room::default()), |other| self.inodes().metadata_room(other))?;
         let room = names.and(metadata).and(whiteout).and(other);
-        self.reserve(room, Purpose::Change)?;
+        self.files.collector.reserve(room, Purpose::Change)?;
         let old = match how {
             Rename::Whiteout => (self.whiteout(now)?, dirent_kind(FileKind::CharacterDevice)),
             _ => (0, 0),
         };
-        self.append_name(to.0, to.1, (ino, kind), now)?;
-        self.append_name(from.0, from.1, old, now)?;
+        self.inodes_mut().append_name(to.0, to.1, (ino, kind), now)?;
+        self.inodes_mut().append_name(from.0, from.1, old, now)?;
         if let Some(other) = replaced {
             self.lose_name(other, now);
         }
         if let Some(other) = stays {
-            self.append_metadata(other)?;
+            self.inodes_mut().append_metadata(other)?;
         }
-        if let Ok(directory) = self.directory_mut(ino) {
+        if let Ok(directory) = self.inodes_mut().tables_mut().directory_mut(ino) {
             directory.parent = to.0;
         }
-        if readable { self.append_change(ino, now) } else { Ok(()) }
+        if readable { self.inodes_mut().append_change(ino, now) } else { Ok(()) }
     }
 
     fn whiteout(&mut self, now: Timestamp) -> Result<u32, Error> {
@@ -325,26 +286,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
             target: &[],
         };
         let (loaded, _) = self.new_inode(&file, now)?;
-        let ino = self.add_inode(file.kind, loaded)?;
-        self.append_metadata(ino)?;
-        self.state_mut(ino)?.names = 1;
+        let ino = self.inodes_mut().add_inode(file.kind, loaded)?;
+        self.inodes_mut().append_metadata(ino)?;
+        self.inodes_mut().tables_mut().state_mut(ino)?.names = 1;
         Ok(ino)
-    }
-
-    /// Nothing of an inode without a name is needed any more.
-    pub(crate) fn drop_inode(&mut self, ino: u32) {
-        let Some(state) = self.tables.inodes.remove(&ino) else { return };
-        for node in state.living() {
-            self.kill(node.address);
-        }
-        // Entries in a directory without a name count for nothing, removals included.
-        for entry in state.directory.iter().flat_map(|directory| directory.all()) {
-            self.kill(entry.address);
-        }
-        let keys: Vec<u32> =
-            self.tables.xrefs.range((ino, 0)..=(ino, u32::MAX)).map(|((_, xid), _)| *xid).collect();
-        for xid in keys {
-            self.drop_xref(ino, xid);
-        }
     }
 }

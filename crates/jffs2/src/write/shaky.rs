@@ -19,15 +19,14 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::{Error as FlashError, Flash, FlashMut, Geometry};
-use flysch_wire::jffs2::{Header, NodeType, crc32};
+use flysch_api::vfs::Error;
+use flysch_wire::jffs2::crc32;
 
-use super::Jffs2Mut;
+use super::collector::{Collector, Purpose};
 use super::copies::Ranks;
-use super::log::Purpose;
 use super::medium::{Frozen, Medium};
 use super::space::State;
 use crate::found::BlockFound;
-use crate::node;
 use crate::scan::{BYTES, last_page};
 use crate::stamp::Stamp;
 
@@ -208,112 +207,61 @@ fn look<F: Flash>(flash: &F, at: u64, len: u32, looks_clean: usize) -> Option<(F
     best.map(|page| (page, is_firm))
 }
 
-impl<F: FlashMut> Jffs2Mut<F> {
-    /// Those of the blocks that were written last whose frozen pages hold more than padding;
-    /// `wrong` are the ones with something there that was judged never to have been. What does not
-    /// count is at stake, too: it would read badly one day, and nobody could tell what it was.
-    pub(super) fn at_stake(&self, last: &[u32], wrong: &BTreeSet<u32>) -> Vec<u32> {
-        // Padding that begins there as well: its header would read badly one day.
-        let begins = |number: u32| {
-            let mut pages = self.medium.frozen_pages().into_iter();
-            pages.any(|page| {
-                let mut bytes = [0; Header::LEN];
-                self.blocks.geometry.block_of(page.start) == number
-                    && node::read(&self.medium, page.start, &mut bytes).is_ok()
-                    && Header::parse(&bytes, self.order).is_ok()
-            })
-        };
-        let is_at_stake = |number: &&u32| {
-            let start = self.blocks.geometry.block_start(**number);
-            let mut raws = self.blocks.blocks[**number as usize].raws.iter();
-            wrong.contains(*number)
-                || begins(**number)
-                || raws
-                    .any(|raw| self.medium.is_frozen(start + u64::from(raw.at), raw.len as usize))
-        };
-        last.iter().filter(is_at_stake).copied().collect()
-    }
-
+impl<F: FlashMut> Collector<F> {
     /// Copies what counts out of these blocks and erases them. Without room for it they stay as
     /// they are, and the next mount tries again.
     pub(super) fn leave(&mut self, shaky: &[u32], ranks: &Ranks) {
         if shaky.is_empty() {
-            self.stamps.oldest = None;
+            self.log_mut().stamps.oldest = None;
             return;
         }
         self.settle_all();
         self.trust_copies(ranks);
         // First what counts in the frozen pages, and nothing with nodes in it is erased before that
         // is on the flash: what it replaced, or was copied from, may be in a block left before.
-        if shaky.iter().any(|number| self.copy_frozen(*number).is_err()) || self.flush().is_err() {
+        if shaky.iter().any(|number| self.copy_frozen(*number).is_err())
+            || self.nodes_mut().flush().is_err()
+        {
             return;
         }
-        let patience = self.activity.collected + self.blocks.blocks.len() as u64;
+        let patience = self.log().activity.collected + self.log().blocks.blocks.len() as u64;
         for at in 0..shaky.len() {
             if self.clear(&shaky[at..], patience).is_err() {
                 return;
             }
         }
         // What was copied is on the flash before anybody relies on it.
-        if self.flush().is_err() {
+        if self.nodes_mut().flush().is_err() {
             return;
         }
         let is_left = |number: &u32| shaky.contains(number);
-        let left: Vec<u32> = self.blocks.erasable.iter().copied().filter(is_left).collect();
+        let left: Vec<u32> = self.log().blocks.erasable.iter().copied().filter(is_left).collect();
         for number in left {
-            self.blocks.erasable.retain(|other| *other != number);
-            if self.erase(number).is_err() {
+            self.log_mut().blocks.erasable.retain(|other| *other != number);
+            if self.nodes_mut().erase(number).is_err() {
                 return;
             }
         }
-        if self.prove().is_ok() {
-            self.stamps.oldest = None;
-        }
-    }
-
-    /// Writes padding behind what was copied, to the end of a page with nothing else in it, so that
-    /// the next mount, if nothing else is written before, finds the copies firm and has nothing to
-    /// copy.
-    fn prove(&mut self) -> Result<(), flysch_api::vfs::Error> {
-        let Some(number) = self.blocks.current.filter(|_| !self.stamps.is_due) else {
-            return Ok(());
-        };
-        let page = if self.medium.unit() > 1 { self.medium.unit() } else { BYTES };
-        let end = self.blocks.blocks[number as usize].end;
-        // The header is not in the last page: however that reads later, it is within the padding.
-        let len = (end + Header::LEN as u32).next_multiple_of(page) + page - end;
-        if self.room_left(0).is_none_or(|left| left < len) {
-            return Ok(());
-        }
-        let mut bytes = vec![0; len as usize];
-        let header = Header { node_type: NodeType::PADDING, total_len: len };
-        header.emit(self.order, &mut bytes);
-        let offset = self.blocks.geometry.block_start(number) + u64::from(end);
-        match self.medium.append(offset, &bytes) {
-            Ok(()) => {
-                self.blocks.pad(number, len);
-                Ok(())
-            }
-            Err(FlashError::ProgramFailed { .. }) => self.program_failed(number),
-            Err(error) => Err(self.failed(error, offset)),
+        if self.nodes_mut().prove().is_ok() {
+            self.log_mut().stamps.oldest = None;
         }
     }
 
     /// Collects other blocks if those that are left to write to may not do for what counts in
     /// these. One in which programming failed meanwhile holds little, and is the first.
-    fn gather(&mut self, shaky: &[u32], patience: u64) -> Result<(), flysch_api::vfs::Error> {
+    pub(super) fn gather(&mut self, shaky: &[u32], patience: u64) -> Result<(), Error> {
         loop {
-            let blocks = shaky.iter().map(|number| &self.blocks.blocks[*number as usize]);
+            let blocks = shaky.iter().map(|number| &self.log().blocks.blocks[*number as usize]);
             let closed = blocks.filter(|block| block.state == State::Closed);
             let counts: u32 = closed.map(|block| block.used).sum();
-            let rest = counts.saturating_sub(self.room_left(0).unwrap_or(0));
-            let needed = rest.div_ceil(self.blocks.geometry.erase_size);
+            let rest = counts.saturating_sub(self.log().room_left(0).unwrap_or(0));
+            let needed = rest.div_ceil(self.log().blocks.geometry.erase_size);
             let failures =
-                if self.activity.program_failures > 0 { self.reserves.removal } else { 0 };
+                if self.log().activity.program_failures > 0 { self.reserves.removal } else { 0 };
             let wanted = needed.max(failures);
-            let goes_on = self.blocks.available() < wanted
+            let goes_on = self.log().blocks.available() < wanted
                 && self.is_worth_collecting(wanted, Purpose::Removal)
-                && self.activity.collected < patience;
+                && self.log().activity.collected < patience;
             if !goes_on || !self.collect()? {
                 return Ok(());
             }
@@ -323,32 +271,32 @@ impl<F: FlashMut> Jffs2Mut<F> {
     /// Copies what counts in the first of these blocks and erases it. Nodes are copied as they are,
     /// and nothing is written anew from several: should the power go, what was written so far is of
     /// no use, and the next mount can erase it (see `super::copies`).
-    fn clear(&mut self, shaky: &[u32], patience: u64) -> Result<(), flysch_api::vfs::Error> {
+    pub(super) fn clear(&mut self, shaky: &[u32], patience: u64) -> Result<(), Error> {
         let Some(&number) = shaky.first() else { return Ok(()) };
         loop {
             // Each time: a block in which programming failed a moment ago is one less.
             self.gather(shaky, patience)?;
-            let block = &self.blocks.blocks[number as usize];
+            let block = &self.log().blocks.blocks[number as usize];
             if block.state != State::Closed {
                 break;
             }
             let Some(raw) = block.raws.iter().find(|raw| !raw.is_dead).copied() else { break };
-            self.copy_out(self.blocks.address(number, raw.at), &raw)?;
+            self.copy_out(self.log().blocks.address(number, raw.at), &raw)?;
         }
-        self.flush()?;
-        self.erase_all()
+        self.nodes_mut().flush()?;
+        self.nodes_mut().erase_all()
     }
 
     /// What counts in the frozen pages of a block goes behind what was written last: of the current
     /// one, with no other to write to, to its own end.
-    fn copy_frozen(&mut self, number: u32) -> Result<(), flysch_api::vfs::Error> {
-        let start = self.blocks.geometry.block_start(number);
-        let block = &self.blocks.blocks[number as usize];
+    pub(super) fn copy_frozen(&mut self, number: u32) -> Result<(), Error> {
+        let start = self.log().blocks.geometry.block_start(number);
+        let block = &self.log().blocks.blocks[number as usize];
         let touched = block.raws.iter().filter(|raw| {
-            !raw.is_dead && self.medium.is_frozen(start + u64::from(raw.at), raw.len as usize)
+            !raw.is_dead && self.log().medium.is_frozen(start + u64::from(raw.at), raw.len as usize)
         });
         for raw in touched.copied().collect::<Vec<_>>() {
-            self.copy_out(self.blocks.address(number, raw.at), &raw)?;
+            self.copy_out(self.log().blocks.address(number, raw.at), &raw)?;
         }
         Ok(())
     }

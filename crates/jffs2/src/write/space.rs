@@ -152,6 +152,8 @@ pub(crate) struct Blocks {
     /// Longest unused first.
     pub(crate) erasable: VecDeque<u32>,
     pub(crate) current: Option<u32>,
+    /// The block being collected.
+    pub(crate) collected: Option<u32>,
     /// Sum of what collecting closed blocks would set free.
     gain: u64,
     random: u32,
@@ -165,6 +167,7 @@ impl Blocks {
             free: VecDeque::new(),
             erasable: VecDeque::new(),
             current: None,
+            collected: None,
             gain: 0,
             random: seed | 1,
         }
@@ -236,6 +239,8 @@ impl Blocks {
         block.end = start;
         self.gain -= gain;
         self.current = Some(number);
+        // What it holds was to go elsewhere; now it is written to.
+        self.collected = self.collected.filter(|other| *other != number);
     }
 
     /// Appends a node to the current block.

@@ -4,10 +4,12 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use flysch_wire::jffs2::crc32;
+use flysch_api::vfs::Error;
+use flysch_wire::jffs2::{ByteOrder, Dirent, Inode, crc32};
 use once_cell::race::OnceBox;
 
 use super::loaded::Loaded;
+use super::space::{Kind, Raw};
 use crate::found::{Address, NodeRef};
 
 /// `DT_DIR`.
@@ -297,6 +299,66 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
+    pub(super) fn state(&self, ino: u32) -> Result<&InodeState, Error> {
+        self.inodes.get(&ino).ok_or(Error::NotFound)
+    }
+
+    pub(super) fn state_mut(&mut self, ino: u32) -> Result<&mut InodeState, Error> {
+        self.inodes.get_mut(&ino).ok_or(Error::NotFound)
+    }
+
+    pub(super) fn directory_mut(&mut self, ino: u32) -> Result<&mut Directory, Error> {
+        let state = self.inodes.get_mut(&ino).ok_or(Error::NotFound)?;
+        state.directory.as_deref_mut().ok_or(Error::NotDirectory)
+    }
+
+    /// The version of the next node of an inode.
+    pub(super) fn next_version(&mut self, ino: u32) -> Result<u32, Error> {
+        let state = self.inodes.get_mut(&ino).ok_or(Error::NotFound)?;
+        let worn = Error::Unsupported("an inode whose version counter is at its end");
+        state.version = state.version.checked_add(1).ok_or(worn)?;
+        Ok(state.version)
+    }
+
+    /// Lets everybody know that a copy of a node counts in its place.
+    pub(super) fn moved(
+        &mut self,
+        raw: &Raw,
+        (from, to): (Address, Address),
+        bytes: &[u8],
+        order: ByteOrder,
+    ) {
+        match raw.kind {
+            Kind::Inode => {
+                let start = Inode::parse(bytes, order).map_or(0, |inode| inode.offset);
+                if let Some(state) = self.inodes.get_mut(&raw.owner) {
+                    state.moved(raw.tag, from, to, start);
+                }
+            }
+            Kind::Dirent | Kind::Removal => {
+                let name = Dirent::parse(bytes, order).and_then(|dirent| dirent.name(bytes));
+                if let Ok(name) = name
+                    && let Ok(directory) = self.directory_mut(raw.owner)
+                    && let Some(entry) = directory.entry_mut(name)
+                    && entry.address == from
+                {
+                    entry.address = to;
+                }
+            }
+            Kind::Xattr => {
+                if let Some(xattr) = self.xattrs.get_mut(&raw.owner) {
+                    xattr.address = to;
+                }
+            }
+            Kind::Xref | Kind::XrefRemoval => {
+                if let Some(xref) = self.xrefs.get_mut(&(raw.owner, raw.tag)) {
+                    xref.address = to;
+                }
+            }
+            Kind::Other => {}
+        }
+    }
+
     /// References of an inode that say "there", with the number of the attribute.
     pub(crate) fn xrefs_of(&self, ino: u32) -> Vec<(u32, XrefState)> {
         let range = self.xrefs.range((ino, 0)..=(ino, u32::MAX));

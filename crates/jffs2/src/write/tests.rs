@@ -23,8 +23,8 @@ const NOW: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
 const BLOCK: usize = 8 << 10;
 
 /// NOR in memory.
-#[derive(Clone)]
-struct Nor {
+#[derive(Clone, Debug)]
+pub(super) struct Nor {
     geometry: Geometry,
     bytes: Vec<u8>,
     /// Programs and erases until the power goes.
@@ -38,7 +38,7 @@ struct Nor {
 }
 
 /// A byte that reads as zero at some times, until it is erased.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 struct Unsteady {
     at: usize,
     /// Of each of its reads, the least significant bit first and again from there: whether it does.
@@ -47,11 +47,16 @@ struct Unsteady {
 }
 
 impl Nor {
-    fn new(blocks: usize) -> Self {
+    pub(super) fn new(blocks: usize) -> Self {
         let geometry = Geometry::nor((blocks * BLOCK) as u64, BLOCK as u32);
         let bytes = vec![0xFF; blocks * BLOCK];
         let (left, until_failure, failures, unsteady) = (None, None, (0, 0), None);
         Self { geometry, bytes, left, until_failure, failures, unsteady }
+    }
+
+    /// One of which a program fails after so many.
+    pub(super) fn failing_after(programs: u32) -> Self {
+        Self { until_failure: Some(programs), ..Self::new(8) }
     }
 
     fn operate(&mut self) -> Result<(), FlashError> {
@@ -295,7 +300,7 @@ fn copies_count_when_all_was_copied_and_not_before() {
         let flash = Nor { left: Some(operations), ..flash.clone() };
         let fs = flash.mount();
         let counting = |block: &super::space::Block| block.raws.iter().any(|raw| !raw.is_dead);
-        let blocks = (0..8).filter(|block| counting(&fs.blocks.blocks[*block]));
+        let blocks = (0..8).filter(|block| counting(&fs.inodes().log().blocks.blocks[*block]));
         (blocks.collect::<Vec<_>>(), Nor { left: None, ..fs.into_flash() })
     };
     assert_eq!(cut_after(0, &flash).0, [7]);
@@ -370,8 +375,8 @@ fn the_last_node_is_judged_once_wherever_it_begins() {
     let mut fs = Nor::new(8).mount();
     let place = (0..).find_map(|number| {
         create(&mut fs, format!("{number}").as_bytes());
-        let block = fs.blocks.current?;
-        let last = fs.blocks.blocks[block as usize].raws.last()?;
+        let block = fs.inodes().log().blocks.current?;
+        let last = fs.inodes().log().blocks.blocks[block as usize].raws.last()?;
         let is_across = last.at / 1024 != (last.at + last.len - 1) / 1024;
         is_across.then_some(block as usize * BLOCK + last.at as usize)
     });
@@ -417,8 +422,8 @@ fn when_the_last_block_fails_the_end_of_another_is_written_to() {
     for programs in 0..4 {
         let flash = Nor { until_failure: Some(programs), ..flash.clone() };
         let mut fs = flash.mount();
-        assert_eq!(fs.blocks.available(), 1);
-        assert!(fs.blocks.current.is_none());
+        assert_eq!(fs.inodes().log().blocks.available(), 1);
+        assert!(fs.inodes().log().blocks.current.is_none());
         // The first takes the last block, to copy what counts in the other one to.
         for name in others {
             fs.remove(fs.statistics().root, name, NOW).unwrap();
@@ -478,16 +483,16 @@ fn a_mount_whose_programs_fail_in_every_block_that_is_left_is_begun_again() {
 fn the_end_of_a_block_that_is_to_be_left_is_written_to_last() {
     let mut fs = Nor::new(8).mount();
     for (number, is_left) in [(1, true), (2, false)] {
-        let block = fs.blocks.block(number);
+        let block = fs.inodes_mut().log_mut().blocks.block(number);
         (block.state, block.end) = (State::Closed, 1000 * number);
         (block.is_torn, block.is_left) = (true, is_left);
     }
     for expected in [2, 1] {
-        assert!(fs.resume_anywhere());
-        assert_eq!(fs.blocks.current, Some(expected));
-        fs.blocks.close(false);
+        assert!(fs.inodes_mut().log_mut().resume_anywhere());
+        assert_eq!(fs.inodes().log().blocks.current, Some(expected));
+        fs.inodes_mut().log_mut().blocks.close(false);
     }
-    assert!(!fs.resume_anywhere());
+    assert!(!fs.inodes_mut().log_mut().resume_anywhere());
 }
 
 /// Erase blocks of a flash whose reads are counted, bytes.
@@ -628,4 +633,132 @@ fn names_that_count_are_not_read_for_a_summary() {
     let mut findings = 0;
     crate::check(flash, None, &mut |_| findings += 1).unwrap();
     assert_eq!(findings, 0);
+}
+
+/// Both mounts answer the same.
+mod one_reader {
+    use flysch_api::vfs::{Error, Rename};
+    use flysch_wire::jffs2::{self, Compression, Dirent};
+
+    use super::*;
+    use crate::Jffs2;
+
+    const ROOT: Inode = Inode(1);
+    const DT_DIR: u8 = 4;
+    const DT_REG: u8 = 8;
+
+    struct Log {
+        flash: Nor,
+        at: usize,
+    }
+
+    impl Log {
+        fn new() -> Self {
+            Self { flash: Nor::new(8), at: 0 }
+        }
+
+        fn push(&mut self, node: &[u8]) {
+            self.flash.bytes[self.at..][..node.len()].copy_from_slice(node);
+            self.at += node.len().next_multiple_of(4);
+        }
+
+        fn name(&mut self, pino: u32, version: u32, (ino, kind): (u32, u8), name: &str) {
+            let mctime = 1000 + version;
+            let dirent = Dirent { pino, version, ino, mctime, nsize: 0, kind, name_crc: 0 };
+            let mut node = [0; Dirent::LEN + 255];
+            let len = dirent.emit(name.as_bytes(), ByteOrder::Little, &mut node);
+            self.push(&node[..len]);
+        }
+
+        fn inode(&mut self, ino: u32, mode: u32) {
+            let attributes = crate::read::Attributes { mode, ..crate::read::Attributes::MADE_UP };
+            let inode = jffs2::Inode { compression: Compression::None, ..attributes.node(ino, 1) };
+            let mut node = [0; jffs2::Inode::LEN];
+            inode.emit(&[], ByteOrder::Little, &mut node);
+            self.push(&node);
+        }
+
+        /// What `ask` gets from a mount that reads and from one that writes.
+        fn both<R>(&self, ask: impl Fn(&dyn FileSystem) -> R) -> [R; 2] {
+            let reads = Jffs2::mount(self.flash.clone(), None).unwrap();
+            let writes = self.flash.clone().mount();
+            [ask(&reads), ask(&writes)]
+        }
+    }
+
+    fn list(fs: &dyn FileSystem, directory: Inode) -> Result<Vec<Vec<u8>>, Error> {
+        let mut names = vec![];
+        fs.list(directory, 0, &mut |entry| {
+            names.push(entry.name.to_vec());
+            core::ops::ControlFlow::Continue(())
+        })?;
+        Ok(names)
+    }
+
+    /// Linux asks the mode in the node, whatever type the entry has.
+    #[test]
+    fn what_is_a_directory_is_told_by_its_mode() {
+        let mut log = Log::new();
+        log.name(1, 1, (10, DT_REG), "a directory");
+        log.inode(10, 0o040_755);
+        log.name(10, 1, (12, DT_REG), "inside");
+        log.name(1, 2, (11, DT_DIR), "a file");
+        log.inode(11, 0o100_644);
+        log.name(11, 1, (12, DT_REG), "not inside");
+        log.inode(12, 0o100_644);
+        let inside = [Ok(Inode(12)), Ok(Inode(12))];
+        assert_eq!(log.both(|fs| fs.lookup(Inode(10), b"inside")), inside);
+        let names = [Ok(vec![b"inside".to_vec()]), Ok(vec![b"inside".to_vec()])];
+        assert_eq!(log.both(|fs| list(fs, Inode(10))), names);
+        let refused = [Err(Error::NotDirectory), Err(Error::NotDirectory)];
+        assert_eq!(log.both(|fs| fs.lookup(Inode(11), b"not inside")), refused);
+        assert_eq!(log.both(|fs| list(fs, Inode(11)).map(drop)), refused.map(|it| it.map(drop)));
+        let mut fs = log.flash.clone().mount();
+        let moved = fs.rename((ROOT, b"a file"), (Inode(11), b"x"), Rename::Replace, NOW);
+        assert_eq!(moved, Err(Error::NotDirectory));
+        assert_eq!(fs.remove(ROOT, b"a directory", NOW), Err(Error::NotEmpty));
+        fs.remove(ROOT, b"a file", NOW).unwrap();
+    }
+
+    /// Linux makes up a mode for what has entries and no node, be they removals.
+    #[test]
+    fn a_directory_of_which_removals_alone_are_left_is_there() {
+        let mut log = Log::new();
+        log.name(1, 1, (10, DT_DIR), "d");
+        log.name(10, 7, (0, 0), "gone");
+        log.name(20, 1, (0, 0), "of nothing that has a name");
+        let is_there = |fs: &dyn FileSystem| {
+            let attributes = fs.attributes(Inode(10)).unwrap();
+            let names = list(fs, Inode(10)).unwrap();
+            (fs.lookup(ROOT, b"d"), attributes.kind, attributes.permissions, names)
+        };
+        let expected = (Ok(Inode(10)), FileKind::Directory, 0o755, vec![]);
+        assert_eq!(log.both(is_there), [expected.clone(), expected]);
+        let nothing = [Err(Error::NotFound), Err(Error::NotFound)];
+        assert_eq!(log.both(|fs| fs.attributes(Inode(20)).map(drop)), nothing);
+    }
+
+    /// An inode without a kind is an error wherever it is asked for, with its place; the entries
+    /// below it are served.
+    #[test]
+    fn a_damaged_mode_says_where_it_is_and_hides_no_entries() {
+        let mut log = Log::new();
+        log.name(1, 1, (10, DT_DIR), "d");
+        let at = log.at as u32;
+        log.inode(10, 0o150_000);
+        log.name(10, 1, (11, DT_REG), "inside");
+        log.inode(11, 0o100_644);
+        log.name(1, 2, (12, DT_DIR), "empty");
+        log.inode(12, 0o150_000);
+        let place = flysch_api::finding::Place { peb: Some(0), leb: None, offset: Some(at) };
+        let damaged = Error::Damaged { structure: "mode of an inode node", place };
+        let attributes = log.both(|fs| fs.attributes(Inode(10)).map(drop));
+        assert_eq!(attributes, [Err(damaged), Err(damaged)]);
+        let found = [Ok(Inode(11)), Ok(Inode(11))];
+        assert_eq!(log.both(|fs| fs.lookup(Inode(10), b"inside")), found);
+        let nothing = [Err(Error::NotFound), Err(Error::NotFound)];
+        assert_eq!(log.both(|fs| fs.lookup(Inode(10), b"else")), nothing);
+        let is_error = |fs: &dyn FileSystem| list(fs, Inode(12)).is_err();
+        assert_eq!(log.both(is_error), [true, true]);
+    }
 }

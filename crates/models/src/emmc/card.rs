@@ -5,25 +5,24 @@ use alloc::collections::BTreeSet;
 use flysch_api::machine::Instant;
 use flysch_wire::mmc::command::{
     BlockCount, CommandIndex, DISCARD_QUEUE, DISCARD_TASK, HPI, OCR_POWERED_UP, OCR_SECTOR_MODE,
-    OCR_VOLTAGES, SEND_QUEUE_STATUS, SLEEP, SwitchArgument, TaskParams, access, erase,
+    OCR_VOLTAGES, SEND_QUEUE_STATUS, SLEEP, SwitchArgument, TaskParams, access,
 };
 use flysch_wire::mmc::ext_csd::{self as at, bus_width, hs_timing, partition};
 use flysch_wire::mmc::{CardState, CardStatus, Cid, Csd, ExtCsd};
 
 use super::config::Config;
-use super::ext_csd::{self, ERASE_GROUP, FFU_ARGUMENT, PROTECT_GROUP, Switched};
+use super::ext_csd::{self, FFU_ARGUMENT, PROTECT_GROUP, Switched};
+use super::profile::Dialect;
 use super::provision::{self, Layout};
 use super::rpmb::Rpmb;
+use super::sd::{self, Sd};
 use crate::media::cache::Units;
 use crate::store::Store;
 
 /// After power-on or CMD0 the device says for so long that it is busy, nanoseconds.
 const POWER_UP_NS: u64 = 3_000_000;
 /// CMD6 that changes a value, nanoseconds.
-const SWITCH_NS: u64 = 30_000;
-/// Erase or trim: for the command, and for each erase group, nanoseconds.
-const ERASE_NS: u64 = 500_000;
-const GROUP_NS: u64 = 20_000;
+pub(super) const SWITCH_NS: u64 = 30_000;
 /// Sanitize, nanoseconds.
 const SANITIZE_NS: u64 = 400_000_000;
 /// Background operations, nanoseconds.
@@ -33,7 +32,7 @@ const SLEEP_NS: u64 = 2_000_000;
 /// Partitions lie so far apart on the medium: log2 of bytes.
 const PLACE_SHIFT: u32 = 42;
 /// Largest device whose bytes are addressed: 2 GiB (7.4.57, OCR bit 30).
-const BYTES_MAX: u64 = 2 << 30;
+pub(super) const BYTES_MAX: u64 = 2 << 30;
 /// The relative address a device has before CMD3.
 const RCA: u16 = 1;
 
@@ -67,6 +66,8 @@ pub(super) enum Load {
     /// Frames; reliable.
     Rpmb(bool),
     Firmware,
+    /// What an SD card has put down for the command.
+    Message,
 }
 
 /// A data phase.
@@ -120,15 +121,20 @@ pub(super) const fn base(part: u8) -> u64 {
     (part as u64) << PLACE_SHIFT
 }
 
+/// READ_BL_LEN and C_SIZE, with the largest C_SIZE_MULT, of up to 2 GiB.
+pub(super) fn small_size(bytes: u64) -> Option<(u8, u32)> {
+    match bytes {
+        0..=0x4000_0000 => Some((9, (bytes >> 18) as u32 - 1)),
+        0x4000_0001..=BYTES_MAX => Some((10, (bytes >> 19) as u32 - 1)),
+        _ => None,
+    }
+}
+
 /// CSD of a device whose user area has so many bytes (7.3.12): up to 2 GiB it tells them, by C_SIZE
 /// and READ_BL_LEN with the largest C_SIZE_MULT; beyond that C_SIZE is the largest, and EXT_CSD
 /// tells.
 fn csd(bytes: u64) -> u128 {
-    let (read_block_shift, size) = match bytes {
-        0..=0x4000_0000 => (9, (bytes >> 18) as u32 - 1),
-        0x4000_0001..=BYTES_MAX => (10, (bytes >> 19) as u32 - 1),
-        _ => (9, 0xFFF),
-    };
+    let (read_block_shift, size) = small_size(bytes).unwrap_or((9, 0xFFF));
     let csd = Csd {
         structure: 3,
         version: 4,
@@ -152,7 +158,7 @@ fn csd(bytes: u64) -> u128 {
 #[derive(Debug)]
 pub(super) struct Card {
     pub(super) state: CardState,
-    rca: u16,
+    pub(super) rca: u16,
     cid: u128,
     csd: u128,
     pub(super) ext_csd: ExtCsd,
@@ -163,19 +169,19 @@ pub(super) struct Card {
     /// CMD23 before.
     count: Option<BlockCount>,
     /// CMD35 and CMD36 before.
-    erase: (Option<u32>, Option<u32>),
+    pub(super) erase: (Option<u32>, Option<u32>),
     /// CMD44 before.
     params: Option<TaskParams>,
     /// Tasks the device has.
     pub(super) tasks: u32,
     /// When it is powered up.
-    ready_at: u64,
+    pub(super) ready_at: u64,
     pub(super) is_busy: bool,
     pub(super) is_powered: bool,
     pub(super) parts: Parts,
     pub(super) rpmb: Rpmb,
     /// Write protect groups of the user area that are protected.
-    protected: BTreeSet<u32>,
+    pub(super) protected: BTreeSet<u32>,
     /// What was erased just now: partition, offset, bytes.
     pub(super) erased: Option<(u8, u64, u64)>,
     /// Sectors of new firmware that came.
@@ -185,13 +191,23 @@ pub(super) struct Card {
     /// Bytes of the device, whatever partitions take of them.
     size: u64,
     /// Addresses count sectors (0) or bytes (9: a shift).
-    address_shift: u32,
+    pub(super) address_shift: u32,
     /// What the next power-on makes.
     next: Option<Layout>,
+    /// What an SD card has of its own; its EXT_CSD is all zeros.
+    pub(super) sd: Option<Sd>,
 }
 
 impl Card {
+    /// The device of `config`.
     pub(super) fn new(config: &mut Config) -> Self {
+        match config.profile.dialect {
+            Dialect::Emmc => Self::emmc(config),
+            Dialect::Sd { modes } => Self::sd(config, modes),
+        }
+    }
+
+    fn emmc(config: &mut Config) -> Self {
         let fresh = ext_csd::power_on(config);
         let part = |size: u64| (size != 0).then(|| Part { store: Store::memory(size), size });
         let general = |n: usize| part(config.general.get(n).copied().unwrap_or(0));
@@ -232,20 +248,52 @@ impl Card {
             size: config.size,
             address_shift: if config.size > BYTES_MAX { 0 } else { 9 },
             next: None,
+            sd: None,
+        }
+    }
+
+    /// An SD card: of what an eMMC device has the user area and the registers of its own.
+    fn sd(config: &mut Config, modes: u8) -> Self {
+        (config.boot_size, config.rpmb_size) = (0, 0);
+        config.general.clear();
+        let (cid, csd) = sd::registers(config);
+        let none = ExtCsd::default();
+        let device = Self::emmc(config);
+        let (ext_csd, fresh) = (none.clone(), none);
+        let sd = Some(Sd::new(modes));
+        Self { rca: 0, cid, csd, ext_csd, fresh, sd, ..device }
+    }
+
+    /// Power came.
+    pub(super) fn power_on(&mut self, now: u64) {
+        self.reset(now);
+        if let Some(sd) = &mut self.sd {
+            sd.power_on();
         }
     }
 
     /// Power came, or CMD0: everything volatile is as at first.
-    pub(super) fn reset(&mut self, now: u64) {
+    fn reset(&mut self, now: u64) {
         let firmware = self.ext_csd.0[usize::from(at::FIRMWARE_VERSION)..][..8].to_vec();
         self.ext_csd = self.fresh.clone();
         self.ext_csd.0[usize::from(at::FIRMWARE_VERSION)..][..8].copy_from_slice(&firmware);
         self.state = CardState::Idle;
-        self.rca = RCA;
+        self.rca = if self.sd.is_some() { 0 } else { RCA };
         (self.errors, self.tasks) = (0, 0);
         (self.count, self.erase, self.params) = (None, (None, None), None);
         self.is_busy = false;
         self.ready_at = now + POWER_UP_NS;
+        if let Some(sd) = &mut self.sd {
+            sd.reset();
+        }
+    }
+
+    /// The data of a command has crossed the bus.
+    pub(super) fn end_data(&mut self) {
+        self.state = CardState::Transfer;
+        if let Some(sd) = &mut self.sd {
+            sd.end_data();
+        }
     }
 
     /// Whether the cache keeps what is written.
@@ -253,8 +301,22 @@ impl Card {
         self.ext_csd.byte(at::CACHE_CTRL) & 1 != 0
     }
 
+    /// It did not cross the bus, or not well. With a count of its own the device is done; else it
+    /// waits for CMD12.
+    pub(super) fn fail_data(&mut self, counted: bool) {
+        if counted {
+            self.state = CardState::Transfer;
+        }
+        if let Some(sd) = &mut self.sd {
+            sd.fail_data();
+        }
+    }
+
     /// Data lines as the device drives them, and whether on both edges.
     pub(super) fn lines(&self) -> (u8, bool) {
+        if let Some(sd) = &self.sd {
+            return sd.lines();
+        }
         match self.ext_csd.byte(at::BUS_WIDTH) & 0xF {
             bus_width::FOUR => (4, false),
             bus_width::EIGHT => (8, false),
@@ -271,8 +333,11 @@ impl Card {
 
     /// The fastest clock of its timing, Hz.
     pub(super) fn clock_max(&self) -> u64 {
-        match (self.state, self.timing()) {
-            (CardState::Idle | CardState::Ready | CardState::Identification, _) => 400_000,
+        if matches!(self.state, CardState::Idle | CardState::Ready | CardState::Identification) {
+            return 400_000;
+        }
+        match (&self.sd, self.timing()) {
+            (Some(sd), _) => sd.clock_max(),
             (_, hs_timing::LEGACY) => 26_000_000,
             (_, hs_timing::HIGH_SPEED) => 52_000_000,
             _ => 200_000_000,
@@ -296,19 +361,19 @@ impl Card {
         self.errors |= error.into_bits();
     }
 
-    fn answer(&mut self, busy: Busy) -> Option<Answer> {
+    pub(super) fn answer(&mut self, busy: Busy) -> Option<Answer> {
         let response = Response::Status(self.status());
         Some(Answer { response, phase: None, busy })
     }
 
     /// R1 with an error.
-    fn refuse(&mut self, error: CardStatus) -> Option<Answer> {
+    pub(super) fn refuse(&mut self, error: CardStatus) -> Option<Answer> {
         self.fail(error);
         self.answer(Busy::None)
     }
 
     /// No response, and the next one says why.
-    fn ignore(&mut self) -> Option<Answer> {
+    pub(super) fn ignore(&mut self) -> Option<Answer> {
         self.fail(CardStatus::new().with_illegal_command(true));
         None
     }
@@ -324,31 +389,59 @@ impl Card {
             return None;
         }
         let index = CommandIndex::from_bits(index);
-        let count = self.count.take();
-        let state = self.state;
-        let mine = (argument >> 16) as u16 == self.rca;
-        match (index, state) {
-            (CommandIndex::GoIdleState, _) => {
-                self.reset(now.nanos());
-                Some(Answer { response: Response::None, phase: None, busy: Busy::None })
-            }
+        if self.sd.is_some() {
+            return self.sd_command(index, argument, (now.nanos(), switch_fails));
+        }
+        let mine = self.is_mine(argument);
+        match (index, self.state) {
             (CommandIndex::SleepAwake, CardState::Sleep | CardState::StandBy) if mine => {
                 self.sleep(argument)
+            }
+            (CommandIndex::GoIdleState, CardState::Sleep) => {
+                self.reset(now.nanos());
+                self.none()
             }
             (_, CardState::Sleep) => None,
             (CommandIndex::SendOpCond, CardState::Idle | CardState::Ready) => {
                 Some(self.power_up(argument, now.nanos()))
-            }
-            (CommandIndex::AllSendCid, CardState::Ready) => {
-                self.state = CardState::Identification;
-                let response = Response::Long(self.cid);
-                Some(Answer { response, phase: None, busy: Busy::None })
             }
             (CommandIndex::SetRelativeAddr, CardState::Identification) => {
                 self.rca = (argument >> 16) as u16;
                 let answer = self.answer(Busy::None);
                 self.state = CardState::StandBy;
                 answer
+            }
+            (CommandIndex::SendStatus, _) if mine => self.send_status(argument),
+            _ => self.shared_command(index, argument, now.nanos(), |card, count| {
+                card.in_transfer(index, argument, (count, switch_fails))
+            }),
+        }
+    }
+
+    /// Whether a command is for this card, which has that address.
+    pub(super) fn is_mine(&self, argument: u32) -> bool {
+        (argument >> 16) as u16 == self.rca
+    }
+
+    /// What both dialects have of the states of a card; `in_transfer` is what is theirs in the
+    /// transfer state, with the count of CMD23 before.
+    pub(super) fn shared_command(
+        &mut self,
+        index: CommandIndex,
+        argument: u32,
+        now: u64,
+        in_transfer: impl FnOnce(&mut Self, Option<BlockCount>) -> Option<Answer>,
+    ) -> Option<Answer> {
+        let count = self.count.take();
+        let mine = self.is_mine(argument);
+        match (index, self.state) {
+            (CommandIndex::GoIdleState, _) => {
+                self.reset(now);
+                self.none()
+            }
+            (CommandIndex::AllSendCid, CardState::Ready) => {
+                self.state = CardState::Identification;
+                self.long(self.cid)
             }
             (CommandIndex::SendCsd, CardState::StandBy) if mine => self.long(self.csd),
             (CommandIndex::SendCid, CardState::StandBy) if mine => self.long(self.cid),
@@ -359,9 +452,8 @@ impl Card {
             }
             (CommandIndex::SelectCard, CardState::Transfer) if !mine => {
                 self.state = CardState::StandBy;
-                Some(Answer { response: Response::None, phase: None, busy: Busy::None })
+                self.none()
             }
-            (CommandIndex::SendStatus, _) if mine => self.send_status(argument),
             (CommandIndex::StopTransmission, _) if self.is_busy && argument & HPI == 0 => {
                 self.answer(Busy::None)
             }
@@ -371,12 +463,35 @@ impl Card {
                 self.state = CardState::Transfer;
                 answer
             }
-            (_, CardState::Transfer) => self.in_transfer(index, argument, (count, switch_fails)),
+            (_, CardState::Transfer) => in_transfer(self, count),
             _ => self.ignore(),
         }
     }
 
-    fn long(&self, register: u128) -> Option<Answer> {
+    /// A command that is not answered.
+    fn none(&self) -> Option<Answer> {
+        Some(Answer { response: Response::None, phase: None, busy: Busy::None })
+    }
+
+    /// Commands that read and write sectors, if they are taken now.
+    pub(super) fn sector_command(
+        &mut self,
+        index: CommandIndex,
+        argument: u32,
+        count: Option<BlockCount>,
+    ) -> Option<Answer> {
+        match index {
+            CommandIndex::SetBlocklen if argument == 512 => self.answer(Busy::None),
+            CommandIndex::SetBlocklen => self.refuse(CardStatus::new().with_block_len_error(true)),
+            CommandIndex::ReadSingleBlock => self.transfer(true, argument, ONE),
+            CommandIndex::WriteBlock => self.transfer(false, argument, ONE),
+            CommandIndex::ReadMultipleBlock => self.transfer(true, argument, count),
+            CommandIndex::WriteMultipleBlock => self.transfer(false, argument, count),
+            _ => self.ignore(),
+        }
+    }
+
+    pub(super) fn long(&self, register: u128) -> Option<Answer> {
         let response = Response::Long(register);
         Some(Answer { response, phase: None, busy: Busy::None })
     }
@@ -432,27 +547,12 @@ impl Card {
                 self.refresh();
                 self.phase(true, Load::ExtCsd, Some(1))
             }
-            CommandIndex::SetBlocklen if argument == 512 => self.answer(Busy::None),
-            CommandIndex::SetBlocklen => self.refuse(CardStatus::new().with_block_len_error(true)),
-            CommandIndex::SetBlockCount => {
-                self.count = Some(BlockCount::from_bits(argument));
-                self.answer(Busy::None)
-            }
+            CommandIndex::SetBlockCount => self.set_count(BlockCount::from_bits(argument)),
             CommandIndex::SendTuningBlock if self.timing() == hs_timing::HS200 => {
                 self.phase(true, Load::Tuning, Some(1))
             }
-            CommandIndex::ReadSingleBlock if !queueing => self.transfer(true, argument, ONE),
-            CommandIndex::WriteBlock if !queueing => self.transfer(false, argument, ONE),
-            CommandIndex::ReadMultipleBlock if !queueing => self.transfer(true, argument, count),
-            CommandIndex::WriteMultipleBlock if !queueing => self.transfer(false, argument, count),
-            CommandIndex::EraseGroupStart => {
-                self.erase = (Some(argument >> self.address_shift), None);
-                self.answer(Busy::None)
-            }
-            CommandIndex::EraseGroupEnd => {
-                self.erase.1 = Some(argument >> self.address_shift);
-                self.answer(Busy::None)
-            }
+            CommandIndex::EraseGroupStart => self.set_erase_start(argument),
+            CommandIndex::EraseGroupEnd => self.set_erase_end(argument),
             CommandIndex::Erase => self.erase_range(argument),
             CommandIndex::SetWriteProt | CommandIndex::ClrWriteProt => {
                 self.protect(sector, index == CommandIndex::SetWriteProt)
@@ -463,11 +563,19 @@ impl Card {
             CommandIndex::SendWriteProtType => {
                 self.phase(true, Load::ProtectionTypes(sector / PROTECT_GROUP), Some(1))
             }
+            CommandIndex::SetBlocklen => self.sector_command(index, argument, count),
+            _ if !queueing => self.sector_command(index, argument, count),
             _ => self.ignore(),
         }
     }
 
-    fn phase(&mut self, read: bool, load: Load, blocks: Option<u32>) -> Option<Answer> {
+    /// CMD23: of the command that comes next.
+    pub(super) fn set_count(&mut self, count: BlockCount) -> Option<Answer> {
+        self.count = Some(count);
+        self.answer(Busy::None)
+    }
+
+    pub(super) fn phase(&mut self, read: bool, load: Load, blocks: Option<u32>) -> Option<Answer> {
         let response = Response::Status(self.status());
         self.state = if read { CardState::SendingData } else { CardState::ReceiveData };
         Some(Answer { response, phase: Some(Phase { read, load, blocks }), busy: Busy::None })
@@ -629,67 +737,6 @@ impl Card {
             let place = usize::from(at::FIRMWARE_VERSION);
             self.ext_csd.0[place + 7] = self.ext_csd.0[place + 7].wrapping_add(1);
         }
-    }
-
-    fn erase_range(&mut self, argument: u32) -> Option<Answer> {
-        let (Some(first), Some(last)) = core::mem::take(&mut self.erase) else {
-            return self.refuse(CardStatus::new().with_erase_seq_error(true));
-        };
-        let groups = matches!(argument, erase::ERASE | erase::SECURE_ERASE);
-        let known = groups
-            || matches!(argument, erase::TRIM | erase::DISCARD)
-            || matches!(argument, erase::SECURE_TRIM_1 | erase::SECURE_TRIM_2);
-        if !known || last < first {
-            return self.refuse(CardStatus::new().with_erase_param(true));
-        }
-        let (first, last) = match groups {
-            // Any address of a group means the group.
-            true => (first / ERASE_GROUP * ERASE_GROUP, last / ERASE_GROUP * ERASE_GROUP + 1023),
-            false => (first, last),
-        };
-        let blocks = (last - first).saturating_add(1);
-        let part = match self.range(false, first, blocks) {
-            Ok(part) => part,
-            Err(error) => return self.refuse(error),
-        };
-        let (offset, bytes) = (u64::from(first) * 512, u64::from(blocks) * 512);
-        let number = part;
-        if argument != erase::SECURE_TRIM_1
-            && let Some(part) = &mut self.parts.0[usize::from(part)]
-            && part.store.discard(offset, bytes).is_err()
-        {
-            return self.refuse(CardStatus::new().with_error(true));
-        }
-        if argument != erase::SECURE_TRIM_1 {
-            self.erased = Some((number, offset, bytes));
-        }
-        let nanos = ERASE_NS + u64::from(blocks.div_ceil(ERASE_GROUP)) * GROUP_NS;
-        self.answer(Busy::For(nanos))
-    }
-
-    fn protect(&mut self, sector: u32, on: bool) -> Option<Answer> {
-        if let Err(error) = self.range(true, sector, 1) {
-            return self.refuse(error);
-        }
-        let group = sector / PROTECT_GROUP;
-        if on {
-            self.protected.insert(group);
-        } else {
-            self.protected.remove(&group);
-        }
-        self.answer(Busy::For(SWITCH_NS))
-    }
-
-    /// CMD30's data: 32 groups from this one on.
-    pub(super) fn protection(&self, first: u32) -> u32 {
-        let set = |n: &u32| self.protected.contains(&first.saturating_add(*n));
-        (0..32).filter(set).fold(0, |bits, n| bits | 1 << n)
-    }
-
-    /// CMD31's data: two bits for each of 32 groups; what is protected is so until it is cleared.
-    pub(super) fn protection_types(&self, first: u32) -> u64 {
-        let bits = self.protection(first);
-        (0..32).filter(|n| bits >> n & 1 != 0).fold(0, |types, n| types | 1 << (2 * n))
     }
 
     /// CMD44 and CMD45 of the engine: a task, or the error the device answers with.

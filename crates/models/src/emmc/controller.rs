@@ -7,6 +7,7 @@ use flysch_wire::mmc::sdhci::{
 };
 
 use super::config::Config;
+use super::profile::Dialect;
 use super::{Emmc, Event};
 
 /// Where the queueing engine's registers are, as Intel's controllers have them.
@@ -54,21 +55,22 @@ pub(super) struct Registers {
 
 impl Registers {
     pub(super) fn new(config: &Config) -> Self {
+        let removable = config.profile.dialect != Dialect::Emmc;
         let capabilities = Capabilities::new()
             .with_timeout_clock(1)
             .with_timeout_mhz(true)
             .with_base_mhz(BASE_MHZ)
-            .with_bus_8(config.fast)
+            .with_bus_8(config.fast && !removable)
             .with_adma2(config.adma2)
             .with_high_speed(true)
             .with_v3_3(true)
             .with_v1_8(true)
             .with_wide_v3(config.wide)
-            .with_slot(1)
+            .with_slot(u8::from(!removable))
             .with_sdr50(config.fast)
             .with_sdr104(config.fast)
             .with_ddr50(config.fast)
-            .with_hs400(config.hs400 && config.fast);
+            .with_hs400(config.hs400 && config.fast && !removable);
         let mut this = Self {
             capabilities,
             argument2: 0,
@@ -178,6 +180,20 @@ impl Registers {
     }
 }
 
+/// Two preset values (SDHCI 2.2.26): the divider of each timing's clock.
+fn presets(offset: u32) -> u32 {
+    // MHz, from identification (400 kHz) and default speed to SDR104 and DDR50.
+    const MEGAHERTZ: [u32; 10] = [0, 25, 50, 25, 50, 100, 200, 50, 0, 0];
+    let one = |at: usize| match MEGAHERTZ.get(at) {
+        // Identification.
+        Some(_) if at == 0 => u32::from(BASE_MHZ) * 1000 / 400 / 2,
+        Some(&hertz) if hertz != 0 => u32::from(BASE_MHZ) / hertz / 2,
+        _ => 0,
+    };
+    let at = ((offset - reg::PRESETS) / 2) as usize;
+    one(at) | one(at + 1) << 16
+}
+
 fn with_low(value: u64, low: u32) -> u64 {
     value & !0xFFFF_FFFF | u64::from(low)
 }
@@ -236,6 +252,7 @@ impl Emmc {
             reg::ADMA_ERROR => r.adma_error,
             reg::ADMA_ADDRESS => r.adma as u32,
             0x5C => (r.adma >> 32) as u32,
+            reg::PRESETS..STROBE => presets(offset),
             STROBE => r.strobe,
             reg::SLOT_VERSION => u32::from(reg::version::V3) << 16 | u32::from(self.is_asserted()),
             _ if offset < WINDOW => 0,
@@ -245,10 +262,16 @@ impl Emmc {
 
     fn present(&self) -> Present {
         let busy = self.card.is_busy;
-        let data = if busy { 0xE } else { 0xF };
+        let held = self.card.holds_lines();
+        let data = match (held, busy) {
+            (true, _) => 0,
+            (_, true) => 0xE,
+            _ => 0xF,
+        };
         let transfer = self.transfer.is_some();
         let inhibit = transfer || self.waits_busy;
-        self.registers.present.with_data(data).with_data_inhibit(inhibit).with_data_active(transfer)
+        let present = self.registers.present.with_command(!held);
+        present.with_data(data).with_data_inhibit(inhibit).with_data_active(transfer)
     }
 
     #[inline]
@@ -295,7 +318,8 @@ impl Emmc {
         let (was, reset) = (r.is_powered(), r.control.hardware_reset());
         r.control = value;
         let is = r.is_powered();
-        if was && !is || value.hardware_reset() && !reset {
+        let reset = value.hardware_reset() && !reset && self.card.sd.is_none();
+        if was && !is || reset {
             // Power off, or RST_n: the card starts over. What its cache holds stays.
             self.restart_card();
         }
@@ -325,6 +349,8 @@ impl Emmc {
         let r = &mut self.registers;
         r.clock = Clock::from_bits(value.into_bits() & !Clock::RESETS | resets);
         r.clock = r.clock.with_stable(stable);
+        let lines = (r.hertz() != 0, r.control2.signal_1_8());
+        self.card.clock(lines, self.now.nanos());
         self.meter_state();
         if resets != 0 {
             self.reset_by(value);

@@ -145,12 +145,13 @@ impl Emmc {
         if self.faults.is_active() && self.fault_in_command(mode) {
             return;
         }
-        let fast = self.registers.hertz() > self.card.clock_max();
-        if mode.data() && mode.auto() == auto::CMD23 {
+        let low = self.registers.control2.signal_1_8();
+        let reaches = self.registers.hertz() <= self.card.clock_max() && self.card.hears(low);
+        if mode.data() && mode.auto() == auto::CMD23 && reaches {
             let set = CommandIndex::SetBlockCount.into_bits();
             self.execute(set, self.registers.argument2);
         }
-        let answer = if fast { None } else { self.execute(mode.index(), argument) };
+        let answer = if reaches { self.execute(mode.index(), argument) } else { None };
         match answer {
             Some(answer) => self.respond(mode, answer),
             None if mode.response() == kind::NONE => {
@@ -246,6 +247,7 @@ impl Emmc {
                     let span = span(&self.card, part, first, blocks);
                     transfer.ready = self.media.read(span, accepted);
                 } else {
+                    self.card.set_well(0);
                     transfer.ready = Ready { first: accepted, last: accepted };
                     transfer.waits = !self.media.admit(transfer.bytes);
                 }
@@ -399,6 +401,7 @@ impl Emmc {
                 self.card.protection_types(group).to_be_bytes().to_vec()
             }
             Load::Rpmb(_) => self.card.rpmb.read(data.len() / 512),
+            Load::Message => self.card.message().to_vec(),
             _ => return,
         };
         let len = data.len().min(from.len());
@@ -421,9 +424,10 @@ impl Emmc {
     /// The data phase is over: the transfer is complete once the device is not busy with it.
     fn end_data(&mut self) {
         let Some(transfer) = self.transfer.take() else { return };
-        self.card.state = CardState::Transfer;
+        self.card.end_data();
         let Phase { read, load, .. } = transfer.phase;
         if !read && let Load::Sectors { force, .. } = load {
+            self.card.set_well(transfer.blocks);
             self.data_came(transfer.bytes);
             self.program();
             if force || !self.card.has_cache_on() {
@@ -452,10 +456,7 @@ impl Emmc {
     pub(super) fn fail_data(&mut self, what: Interrupts) {
         self.give_room();
         let Some(transfer) = self.transfer.take() else { return };
-        // With a count of its own the device is done; else it waits for CMD12.
-        if transfer.phase.blocks.is_some() {
-            self.card.state = CardState::Transfer;
-        }
+        self.card.fail_data(transfer.phase.blocks.is_some());
         self.interrupts += 1;
         self.registers.raise(what);
     }

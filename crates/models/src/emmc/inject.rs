@@ -204,7 +204,7 @@ impl Emmc {
     pub fn cut_power(&mut self) -> Result<Loss, StoreError> {
         self.swallow_tasks();
         self.stop_transfer();
-        self.card.reset(self.now.nanos());
+        self.card.power_on(self.now.nanos());
         self.card.rpmb.power_off();
         self.card.is_powered = false;
         self.meter_state();
@@ -224,7 +224,7 @@ impl Emmc {
         self.card.is_powered = true;
         self.card.take_firmware();
         self.card.take_partitions();
-        self.card.reset(self.now.nanos());
+        self.card.power_on(self.now.nanos());
         self.meter_state();
     }
 

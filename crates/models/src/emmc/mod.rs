@@ -1,4 +1,4 @@
-//! An eMMC device and its SD host controller with a command queueing engine.
+//! An eMMC device, or an SD card, and its SD host controller with a command queueing engine.
 //!
 //! Theory. [`Emmc`] is one state machine with three inputs - register reads, register writes, the
 //! passing of time - and three outputs: register values, DMA, interrupts. It has no clock: every
@@ -24,12 +24,14 @@ mod card;
 pub mod config;
 mod controller;
 mod engine;
+mod erase;
 mod ext_csd;
 mod flow;
 mod inject;
 pub mod profile;
 mod provision;
 mod rpmb;
+mod sd;
 mod transfer;
 
 use alloc::string::String;
@@ -53,6 +55,7 @@ use card::Card;
 use controller::Registers;
 use engine::{Engine, TaskRef};
 use flow::{Sent, Transfer};
+use profile::Dialect;
 
 /// What will happen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +150,7 @@ impl Emmc {
         Ok(Self {
             memory: memory.into(),
             profile: config.profile,
-            has_engine: config.engine,
+            has_engine: config.engine && config.profile.dialect == Dialect::Emmc,
             seed: config.seed,
             registers: Registers::new(&config),
             engine: Engine::new(config.direct),
@@ -285,8 +288,12 @@ impl Emmc {
         self.events.push(self.now.after_nanos(nanos), event);
     }
 
-    /// Everything of the controller as after power-on; the card knows nothing of it.
+    /// Everything of the controller as after power-on. An eMMC device knows nothing of it; an SD
+    /// card has its power from the controller's power control.
     fn reset_host(&mut self) {
+        if self.card.sd.is_some() {
+            self.restart_card();
+        }
         self.epoch = self.epoch.wrapping_add(1);
         self.drop_tasks();
         self.engine.reset();
@@ -304,7 +311,7 @@ impl Emmc {
         self.detuned = false;
         self.card.take_firmware();
         self.card.take_partitions();
-        self.card.reset(self.now.nanos());
+        self.card.power_on(self.now.nanos());
         self.meter_state();
     }
 

@@ -1,10 +1,33 @@
-//! Profiles: the parameters of a modelled eMMC device and of the bus to it.
+//! Profiles: the parameters of a modelled eMMC device or SD card and of the bus to it.
 //!
 //! A profile holds mechanisms' parameters, never answers: throughput and latency come out of them.
 //! `docs/emmc-model.md` says which published figure fixes which parameter, and what is assumed.
 
+use crate::faults::Kind;
 use crate::media::energy::{Charges, Consumption, Level};
 use crate::media::timing::{Pause, Timing};
+
+/// Which language a card speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// An eMMC device.
+    Emmc,
+    /// An SD card: SDSC up to 2 GiB, beyond that SDHC and SDXC.
+    Sd {
+        /// The access modes it has, a bit each (CMD6, group 1); those of UHS-I at 1.8 V.
+        modes: u8,
+    },
+}
+
+impl Dialect {
+    /// What can go wrong with it.
+    pub const fn faults(self) -> &'static [Kind] {
+        match self {
+            Self::Emmc => &Kind::EMMC,
+            Self::Sd { .. } => &Kind::SD,
+        }
+    }
+}
 
 /// A device that can be modelled.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -15,7 +38,9 @@ pub struct Profile {
     pub description: &'static str,
     /// Timing of what is behind the bus.
     pub timing: Timing,
-    /// Bits 7:0 of DEVICE_TYPE: the timings of the bus it has.
+    /// What it is.
+    pub dialect: Dialect,
+    /// Bits 7:0 of DEVICE_TYPE: the timings of the bus it has. This and the next four are eMMC's.
     pub device_type: u8,
     /// Enhanced strobe.
     pub strobe: bool,
@@ -95,6 +120,7 @@ pub const HS400: Profile = Profile {
         checkpoint: NEVER,
         patrol: NEVER,
     },
+    dialect: Dialect::Emmc,
     device_type: HS400_TYPES,
     strobe: true,
     queue_depth: 0,
@@ -143,9 +169,31 @@ pub const OK3576: Profile = Profile {
     ..HS400
 };
 
+/// An SD card with UHS-I. All of it is assumed but the bus: a package of one channel with two dies,
+/// so that at SDR104 reads are the bus's and writes the flash's.
+pub const SD_UHS: Profile = Profile {
+    name: "sd-uhs",
+    description: "SD card with UHS-I, SDR104 at 200 MHz on four lines",
+    timing: Timing {
+        command_ns: 180_000,
+        firmware_jitter_ns: 40_000,
+        program_slc_ns: 600_000,
+        write_buffer_bytes: 512 * KIB,
+        ..HS400.timing
+    },
+    dialect: Dialect::Sd { modes: 0x1F },
+    device_type: 0,
+    strobe: false,
+    queue_depth: 0,
+    cache_kib: 0,
+    ..HS400
+};
+
 impl Profile {
-    /// Every profile; the first is the default.
+    /// Every profile of eMMC devices; the first is the default.
     pub const ALL: [&'static Self; 3] = [&HS400_CMDQ, &HS400, &OK3576];
+    /// Every profile of SD cards; the first is the default.
+    pub const SD: [&'static Self; 1] = [&SD_UHS];
 
     /// Whether a device can be like this.
     ///
@@ -164,5 +212,10 @@ impl Profile {
     /// The profile of this name.
     pub fn by_name(name: &str) -> Option<&'static Self> {
         Self::ALL.into_iter().find(|profile| profile.name == name)
+    }
+
+    /// The profile of an SD card of this name.
+    pub fn sd_by_name(name: &str) -> Option<&'static Self> {
+        Self::SD.into_iter().find(|profile| profile.name == name)
     }
 }

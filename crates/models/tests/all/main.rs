@@ -11,5 +11,6 @@ mod nvme;
 mod nvme_commands;
 mod nvme_host;
 mod profiles;
+mod sd;
 mod speed;
 mod threaded;

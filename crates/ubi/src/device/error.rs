@@ -76,6 +76,15 @@ impl fmt::Display for ReadOnly {
     }
 }
 
+impl core::error::Error for ReadOnly {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Flash(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
 /// Why something could not be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -136,7 +145,16 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Attach(error) => Some(error),
+            Self::Flash(error) => Some(error),
+            Self::ReadOnly(why) => Some(why),
+            _ => None,
+        }
+    }
+}
 
 impl From<AttachError> for Error {
     fn from(error: AttachError) -> Self {

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 use flysch_api::flash::{Error as FlashError, FlashMut};
 use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader, VID_HEADER_SIZE};
 
-use super::{Device, DeviceOptions, Error, Io, ReadOnly, open};
+use super::io::Io;
+use super::{Device, DeviceOptions, Error, ReadOnly, open};
 use crate::Offsets;
 
 /// How a flash is formatted.
@@ -65,7 +66,7 @@ impl<F: FlashMut> Device<F> {
         }
         let mut device = Self::attach(flash, options)?;
         // All of them were erased just now, each to its end.
-        device.wear.pebs.iter_mut().for_each(|peb| peb.checked = true);
+        device.lebs.pebs.wear.pebs.iter_mut().for_each(|peb| peb.checked = true);
         Ok(device)
     }
 }

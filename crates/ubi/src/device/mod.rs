@@ -31,6 +31,14 @@
 //!   a new one is written from blocks of the old one's pools, and the old one's first block is
 //!   erased before anything else changes.
 //!
+//! # Objects
+//!
+//! Each has the state that it alone changes, the lower ones within the upper ones: [`Device`] the
+//! table of volumes; [`Lebs`] which LEB lies where ([`Volumes`](entries::Volumes)); [`Pebs`] which
+//! block is what - how often erased and how good ([`Wear`](wear::Wear), [`Pools`](pools::Pools)),
+//! which are a fastmap ([`Fastmaps`](fastmap::Fastmaps)), how many there are for whom
+//! ([`Account`]); [`Io`](io::Io) the bytes in one.
+//!
 //! # No threads
 //!
 //! What Linux does in its background thread - erases, moves - is done by [`Device::work`], and
@@ -39,13 +47,15 @@
 //! is kept for changes and one for moves, so one is always free or queued.
 
 mod bits;
+mod entries;
 mod error;
 mod fastmap;
 mod format;
 mod io;
-mod leb;
+mod lebs;
 mod moving;
 mod open;
+mod pebs;
 mod pools;
 mod seen;
 mod update;
@@ -57,12 +67,11 @@ mod wear;
 #[cfg(test)]
 mod tests;
 
-use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use flysch_api::finding::Finding;
-use flysch_api::flash::{self, FlashMut};
-use flysch_wire::ubi::{Compatibility, LAYOUT_VOLUME, VolumeKind, VolumeRecord};
+use flysch_api::flash::FlashMut;
+use flysch_wire::ubi::VolumeKind;
 
 pub use error::{Error, ReadOnly};
 pub use format::FormatOptions;
@@ -71,12 +80,11 @@ pub use volume::DeviceVolume;
 pub use volumes::NewVolume;
 
 use crate::{Image, Offsets, VolumeInfo};
-use fastmap::Fastmaps;
-use io::{Io, Shape};
-use wear::{State, Wear};
+use entries::{Entry, UNMAPPED};
+use lebs::Lebs;
+use pebs::Pebs;
+use wear::State;
 
-/// A LEB without a block.
-const UNMAPPED: u32 = u32::MAX;
 /// Queued erases are overdue when no more than so many blocks are free, and one in 64.
 const FREE_LOW: u32 = 2;
 
@@ -118,34 +126,6 @@ impl Default for DeviceOptions {
             write_size: None,
             erase_corrupt: false,
             autoresize: true,
-        }
-    }
-}
-
-/// One volume, or the layout volume.
-#[derive(Clone, Debug)]
-struct Entry {
-    /// As in the volume table; of the layout volume there is none.
-    record: Option<VolumeRecord>,
-    kind: VolumeKind,
-    data_pad: u32,
-    compatibility: Compatibility,
-    /// Static volumes: bytes of content.
-    used_bytes: u64,
-    /// The block of each LEB.
-    map: Vec<u32>,
-}
-
-impl Entry {
-    /// The layout volume without blocks.
-    fn layout() -> Self {
-        Self {
-            record: None,
-            kind: VolumeKind::Dynamic,
-            data_pad: 0,
-            compatibility: Compatibility::Reject,
-            used_bytes: 0,
-            map: alloc::vec![UNMAPPED; flysch_wire::ubi::LAYOUT_VOLUME_LEBS as usize],
         }
     }
 }
@@ -197,54 +177,49 @@ pub struct Statistics {
 /// ```
 #[derive(Debug)]
 pub struct Device<F> {
-    io: Io<F>,
-    options: DeviceOptions,
-    wear: Wear,
-    volumes: BTreeMap<u32, Entry>,
-    account: Account,
+    lebs: Lebs<F>,
     findings: Vec<Finding>,
-    /// Last sequence number that was used.
-    sequence: u64,
-    maps: Fastmaps,
     attached_by_fastmap: bool,
-    read_only: Option<ReadOnly>,
-    statistics: Statistics,
 }
 
 impl<F: FlashMut> Device<F> {
+    fn pebs(&self) -> &Pebs<F> {
+        &self.lebs.pebs
+    }
+
     /// The flash.
     pub fn flash(&self) -> &F {
-        &self.io.flash
+        &self.pebs().io.flash
     }
 
     /// The flash, for those who inject faults into a model; what UBI wrote is not to be changed.
     pub fn flash_mut(&mut self) -> &mut F {
-        &mut self.io.flash
+        &mut self.lebs.pebs.io.flash
     }
 
     /// Gives the flash back as it is, as if the power went; see [`detach`](Self::detach).
     pub fn into_flash(self) -> F {
-        self.io.flash
+        self.lebs.pebs.io.flash
     }
 
     /// Where in each erase block things lie.
     pub fn offsets(&self) -> Offsets {
-        self.io.shape.offsets
+        self.pebs().io.shape.offsets
     }
 
     /// What the image consists of.
     pub fn image(&self) -> Image {
-        self.io.shape.image
+        self.pebs().io.shape.image
     }
 
     /// Bytes of a logical erase block, before a volume's alignment.
     pub fn leb_size(&self) -> u32 {
-        self.io.shape.leb_size()
+        self.pebs().leb_size()
     }
 
     /// Bytes that are programmed together.
     pub fn write_size(&self) -> u32 {
-        self.io.shape.write_size
+        self.pebs().write_size()
     }
 
     /// What was found when the device was attached. All of it that can be mended is.
@@ -254,17 +229,17 @@ impl<F: FlashMut> Device<F> {
 
     /// Why the device takes no changes; `None` if it does.
     pub fn read_only(&self) -> Option<ReadOnly> {
-        self.read_only
+        self.pebs().read_only
     }
 
     /// How the blocks are shared out.
     pub fn account(&self) -> Account {
-        self.account
+        self.pebs().account
     }
 
     /// What was done since attaching.
     pub fn statistics(&self) -> Statistics {
-        self.statistics
+        self.pebs().statistics
     }
 
     /// Whether the fastmap spared reading every header.
@@ -274,43 +249,41 @@ impl<F: FlashMut> Device<F> {
 
     /// Last sequence number that was used.
     pub fn sequence(&self) -> u64 {
-        self.sequence
+        self.pebs().sequence
     }
 
     /// Blocks that wait for their erase.
     pub fn waiting(&self) -> u32 {
-        self.wear.waiting_count()
+        self.pebs().wear.waiting_count()
     }
 
     /// How often each block was erased; `None` for those that are bad or left alone.
     pub fn erase_counters(&self) -> impl Iterator<Item = Option<u32>> + '_ {
-        (0..).zip(&self.wear.pebs).map(|(peb, known)| match known.state {
+        (0..).zip(&self.pebs().wear.pebs).map(|(peb, known)| match known.state {
             State::Bad | State::Kept => None,
-            _ => Some(self.known_erase_counter(peb)),
+            _ => Some(self.pebs().known_erase_counter(peb)),
         })
     }
 
     /// The volumes, by id.
     pub fn volumes(&self) -> impl Iterator<Item = VolumeInfo> + '_ {
-        self.volumes.iter().filter_map(|(&id, entry)| self.describe(id, entry))
+        self.lebs.volumes.iter().filter_map(|(id, entry)| self.describe(id, entry))
     }
 
     /// The volume of this id.
     pub fn info(&self, id: u32) -> Option<VolumeInfo> {
-        self.describe(id, self.volumes.get(&id)?)
+        self.describe(id, self.lebs.volumes.get(id)?)
     }
 
     /// Id of the volume of this name.
     pub fn find(&self, name: &[u8]) -> Option<u32> {
-        let mut all = self.volumes.iter();
-        let found = all.find(|(_, entry)| entry.record.is_some_and(|r| r.name() == name));
-        found.map(|(&id, _)| id)
+        self.lebs.volumes.find(name)
     }
 
     fn describe(&self, id: u32, entry: &Entry) -> Option<VolumeInfo> {
         let record = entry.record?;
         let mapped = (0..).zip(&entry.map).filter(|(_, peb)| **peb != UNMAPPED);
-        let mapped = mapped.filter(|(lnum, _)| self.peb_of(id, *lnum).is_some());
+        let mapped = mapped.filter(|(lnum, _)| self.lebs.peb_of(id, *lnum).is_some());
         Some(VolumeInfo {
             id,
             name: record.name().into(),
@@ -325,74 +298,13 @@ impl<F: FlashMut> Device<F> {
         })
     }
 
-    fn entry(&self, id: u32) -> Result<&Entry, Error> {
-        self.volumes.get(&id).ok_or(Error::NoVolume(id))
-    }
-
-    /// Refuses when the device is read-only, and makes void before the first change what could be
-    /// taken for a fastmap that is true.
-    fn begin(&mut self) -> Result<(), Error> {
-        if let Some(why) = self.read_only {
-            return Err(Error::ReadOnly(why));
-        }
-        if let Some(block) = self.wear.wrong.first() {
-            return Err(self.stop(ReadOnly::Fastmap { block }));
-        }
-        self.settle_fastmaps()
-    }
-
-    /// The device takes no more changes.
-    fn stop(&mut self, why: ReadOnly) -> Error {
-        Error::ReadOnly(*self.read_only.get_or_insert(why))
-    }
-
-    fn next_sequence(&mut self) -> u64 {
-        self.sequence += 1;
-        self.sequence
-    }
-
     /// Does up to `budget` pieces of background work: an erase or a move of a LEB each, the erases
     /// first. `true`: there is more to do.
     ///
     /// # Errors
     /// [`Error::ReadOnly`]: the device is read-only, or became it.
     pub fn work(&mut self, budget: u32) -> Result<bool, Error> {
-        for _ in 0..budget {
-            if !self.has_work() {
-                return Ok(false);
-            }
-            self.begin()?;
-            if !self.erase_next()? && !self.move_next()? {
-                return Ok(false);
-            }
-        }
-        Ok(self.has_work())
-    }
-
-    fn has_work(&mut self) -> bool {
-        self.collect_found();
-        self.wear.waiting_count() > 0
-            || self.wear.scrub_count() > 0
-            || self.wear.unbalanced(self.options.wear_threshold).is_some()
-    }
-
-    /// What a call that writes pays of the work that is overdue.
-    fn pay(&mut self) -> Result<(), Error> {
-        self.collect_found();
-        if self.wear.free_count() <= FREE_LOW + self.account.blocks / 64 || self.wants_free() {
-            self.erase_next()?;
-        }
-        self.level_anchor()?;
-        if self.wear.scrub_count() > 0
-            || self.wear.unbalanced(self.options.wear_threshold).is_some()
-        {
-            // One block for the move, one for the call itself.
-            while self.wear.free_count() < 2 && self.erase_next()? {}
-            if self.wear.free_count() >= 2 {
-                self.move_next()?;
-            }
-        }
-        Ok(())
+        self.lebs.work(budget)
     }
 
     /// Erases every block that was given up, and makes all durable.
@@ -400,18 +312,7 @@ impl<F: FlashMut> Device<F> {
     /// # Errors
     /// [`Error::ReadOnly`] or [`Error::Flash`].
     pub fn sync(&mut self) -> Result<(), Error> {
-        self.collect_found();
-        if self.wear.waiting_count() > 0 {
-            self.begin()?;
-            self.drain()?;
-        }
-        self.io.flash.sync().map_err(Error::Flash)
-    }
-
-    /// Erases every block that was given up.
-    fn drain(&mut self) -> Result<(), Error> {
-        while self.erase_next()? {}
-        Ok(())
+        self.lebs.sync()
     }
 
     /// Ends the work with the device: nothing is pending and the fastmap is written, if the device
@@ -420,15 +321,7 @@ impl<F: FlashMut> Device<F> {
     /// # Errors
     /// As [`sync`](Self::sync).
     pub fn close(&mut self) -> Result<(), Error> {
-        if self.read_only.is_none() {
-            self.sync()?;
-            let is_old = self.maps.changed || self.maps.current.is_empty();
-            if self.options.fastmap && is_old {
-                self.begin()?;
-                self.write_fastmap()?;
-            }
-        }
-        self.io.flash.sync().map_err(Error::Flash)
+        self.lebs.close()
     }
 
     /// Closes the device and gives the flash back.
@@ -437,104 +330,6 @@ impl<F: FlashMut> Device<F> {
     /// As [`close`](Self::close), and the flash is lost with it.
     pub fn detach(mut self) -> Result<F, Error> {
         self.close()?;
-        Ok(self.io.flash)
-    }
-
-    /// Takes a free block; erases what is queued until there is one.
-    fn allocate(&mut self) -> Result<u32, Error> {
-        loop {
-            self.fill_user_pool()?;
-            while let Some(peb) = self.wear.take() {
-                if self.wear.pebs[peb as usize].checked || self.io.looks_erased(peb) {
-                    return Ok(peb);
-                }
-                self.wear.give_up(peb, false);
-            }
-            if !self.erase_next()? {
-                if self.wear.pools.is_some() {
-                    self.void_fastmap()?;
-                    continue;
-                }
-                return Err(self.stop(ReadOnly::NoGoodBlock));
-            }
-        }
-    }
-
-    /// Erases the block that waits longest; `false` if none does.
-    fn erase_next(&mut self) -> Result<bool, Error> {
-        let Some(waiting) = self.wear.next_waiting() else { return Ok(false) };
-        self.erase_block(waiting.peb, waiting.torture)?;
-        Ok(true)
-    }
-
-    /// Erases a block and makes it free, or marks it bad.
-    fn erase_block(&mut self, peb: u32, torture: bool) -> Result<(), Error> {
-        self.maps.changed = true;
-        if self.went_bad(peb) {
-            return self.mark_again(peb);
-        }
-        let erase_counter = self.known_erase_counter(peb).saturating_add(1);
-        if u64::from(erase_counter) > flysch_wire::ubi::ERASE_COUNTER_MAX {
-            self.wear.set_aside(peb, State::Kept);
-            return Err(self.stop(ReadOnly::WornOut { block: peb }));
-        }
-        self.statistics.tortures += u64::from(torture);
-        match self.io.erase(peb, erase_counter, torture) {
-            Ok(()) => {
-                self.statistics.erases += 1;
-                self.wear.erased(peb, erase_counter);
-                Ok(())
-            }
-            Err(flash::Error::EraseFailed { .. } | flash::Error::ProgramFailed { .. })
-                if self.io.bad_allowed() =>
-            {
-                self.retire(peb)
-            }
-            // Power went while it was marked, and the marker was not read before.
-            Err(flash::Error::BadBlock { .. }) => self.mark_again(peb),
-            Err(error) => {
-                self.wear.set_aside(peb, State::Kept);
-                Err(self.stop(ReadOnly::Flash(error)))
-            }
-        }
-    }
-
-    /// Marks a block bad and lets one of the reserve take its place.
-    fn retire(&mut self, peb: u32) -> Result<(), Error> {
-        if self.account.bad_reserved == 0 && self.account.available == 0 {
-            self.wear.set_aside(peb, State::Kept);
-            let bad = self.account.bad;
-            return Err(self.stop(ReadOnly::PoolEmpty { block: peb, bad }));
-        }
-        if let Err(error) = self.io.mark_bad(peb) {
-            self.wear.set_aside(peb, State::Kept);
-            return Err(self.stop(ReadOnly::Flash(error)));
-        }
-        self.count_bad(peb);
-        self.statistics.gone_bad += 1;
-        // It is in a list where bad ones are not.
-        self.void_fastmap()
-    }
-
-    /// A block was being marked bad when power went: the marker may be half there.
-    fn mark_again(&mut self, peb: u32) -> Result<(), Error> {
-        let marked = self.io.mark_bad(peb);
-        self.count_bad(peb);
-        marked.map_err(|error| self.stop(ReadOnly::Flash(error)))
-    }
-
-    /// A block is marked bad.
-    fn count_bad(&mut self, peb: u32) {
-        self.wear.set_aside(peb, State::Bad);
-        self.account.bad += 1;
-        match &mut self.account {
-            Account { bad_reserved: 0, available, .. } => *available = available.saturating_sub(1),
-            Account { bad_reserved, .. } => *bad_reserved -= 1,
-        }
-    }
-
-    fn table_records(&self) -> BTreeMap<u32, VolumeRecord> {
-        let volumes = self.volumes.iter().filter(|(id, _)| **id != LAYOUT_VOLUME);
-        volumes.filter_map(|(&id, entry)| Some((id, entry.record?))).collect()
+        Ok(self.into_flash())
     }
 }

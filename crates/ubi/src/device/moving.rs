@@ -3,7 +3,9 @@
 use flysch_api::flash::{self, FlashMut};
 use flysch_wire::ubi::{VidHeader, VolumeKind, crc32};
 
-use super::{Device, Error, ReadOnly, State};
+use super::lebs::Lebs;
+use super::wear::State;
+use super::{Error, ReadOnly};
 
 /// How a move ended.
 enum Moved {
@@ -14,35 +16,35 @@ enum Moved {
     BadTarget,
 }
 
-impl<F: FlashMut> Device<F> {
+impl<F: FlashMut> Lebs<F> {
     /// Moves one LEB that should be moved; `false` if none should or no block is free for it.
     pub(super) fn move_next(&mut self) -> Result<bool, Error> {
-        let range = self.options.wear_threshold.saturating_mul(2);
-        let unbalanced = || self.wear.unbalanced(self.options.wear_threshold);
-        let Some(peb) = self.wear.next_scrub().or_else(unbalanced) else { return Ok(false) };
+        let range = self.pebs.options.wear_threshold.saturating_mul(2);
+        let unbalanced = || self.pebs.wear.unbalanced(self.pebs.options.wear_threshold);
+        let Some(peb) = self.pebs.wear.next_scrub().or_else(unbalanced) else { return Ok(false) };
         if self.drop_gone(peb)? {
             return Ok(true);
         }
-        let scrub = self.wear.is_scrub(peb);
+        let scrub = self.pebs.wear.is_scrub(peb);
         self.fill_move_pool()?;
-        while self.wear.free_count() == 0 {
-            if !self.erase_next()? {
+        while self.pebs.wear.free_count() == 0 {
+            if !self.pebs.erase_next()? {
                 return Ok(false);
             }
         }
-        let Some(target) = self.wear.take_worn(range) else { return Ok(false) };
-        if !self.wear.pebs[target as usize].checked && !self.io.looks_erased(target) {
-            self.wear.give_up(target, false);
+        let Some(target) = self.pebs.wear.take_worn(range) else { return Ok(false) };
+        if !self.pebs.wear.pebs[target as usize].checked && !self.pebs.io.looks_erased(target) {
+            self.pebs.wear.give_up(target, false);
             return Ok(true);
         }
         match self.move_leb(peb, target)? {
-            Moved::Yes if scrub => self.statistics.scrubs += 1,
-            Moved::Yes => self.statistics.moves += 1,
+            Moved::Yes if scrub => self.pebs.statistics.scrubs += 1,
+            Moved::Yes => self.pebs.statistics.moves += 1,
             // At once: it may be a whole copy, which must not outlive the next write to the LEB.
-            Moved::BadTarget => self.erase_block(target, true)?,
+            Moved::BadTarget => self.pebs.erase_block(target, true)?,
             Moved::Unreadable => {
-                self.wear.put_back(target);
-                self.wear.set_unreadable(peb);
+                self.pebs.wear.put_back(target);
+                self.pebs.wear.set_unreadable(peb);
                 self.check_unreadable()?;
             }
         }
@@ -51,9 +53,9 @@ impl<F: FlashMut> Device<F> {
 
     /// Too many blocks that can not be read mean that the chip is going (10 %, at least 16).
     fn check_unreadable(&mut self) -> Result<(), Error> {
-        let blocks = self.wear.unreadable_count();
-        if blocks > (self.account.blocks / 10).max(16) {
-            return Err(self.stop(ReadOnly::Unreadable { blocks }));
+        let blocks = self.pebs.wear.unreadable_count();
+        if blocks > (self.pebs.account.blocks / 10).max(16) {
+            return Err(self.pebs.stop(ReadOnly::Unreadable { blocks }));
         }
         Ok(())
     }
@@ -63,7 +65,7 @@ impl<F: FlashMut> Device<F> {
         if self.drop_gone(peb)? {
             return Ok(true);
         }
-        match self.io.read_vid(peb) {
+        match self.pebs.io.read_vid(peb) {
             Ok(vid) => self.move_known(peb, &vid),
             Err(_) => Ok(false),
         }
@@ -74,15 +76,15 @@ impl<F: FlashMut> Device<F> {
         let target = self.allocate()?;
         match self.move_content(peb, vid, target)? {
             Moved::Yes => return Ok(true),
-            Moved::BadTarget => self.erase_block(target, true)?,
-            Moved::Unreadable => self.wear.put_back(target),
+            Moved::BadTarget => self.pebs.erase_block(target, true)?,
+            Moved::Unreadable => self.pebs.wear.put_back(target),
         }
         Ok(false)
     }
 
     /// Copies what `peb` holds to the free block `target` and gives `peb` up.
     fn move_leb(&mut self, peb: u32, target: u32) -> Result<Moved, Error> {
-        match self.io.read_vid(peb) {
+        match self.pebs.io.read_vid(peb) {
             Ok(vid) => self.move_content(peb, &vid, target),
             Err(_) => Ok(Moved::Unreadable),
         }
@@ -90,16 +92,16 @@ impl<F: FlashMut> Device<F> {
 
     /// [`move_leb`](Self::move_leb) for a block whose header is `old`.
     fn move_content(&mut self, peb: u32, old: &VidHeader, target: u32) -> Result<Moved, Error> {
-        let State::Used { volume, lnum } = self.wear.state(peb) else {
+        let State::Used { volume, lnum } = self.pebs.wear.state(peb) else {
             return Ok(Moved::Unreadable);
         };
         if (old.volume, old.lnum) != (volume, lnum) {
             return Ok(Moved::Unreadable);
         }
-        let leb_size = self.leb_size() - old.data_pad;
+        let leb_size = self.pebs.leb_size() - old.data_pad;
         let size = if old.kind == VolumeKind::Static { old.data_size } else { leb_size };
         let mut data = alloc::vec![0; size as usize];
-        if self.io.read_data(peb, 0, &mut data).is_err() {
+        if self.pebs.io.read_data(peb, 0, &mut data).is_err() {
             return Ok(Moved::Unreadable);
         }
         if old.kind == VolumeKind::Static && crc32(&data) != old.data_crc {
@@ -108,27 +110,30 @@ impl<F: FlashMut> Device<F> {
         }
         let data = match old.kind {
             VolumeKind::Static => &data[..],
-            VolumeKind::Dynamic => trimmed(&data, self.io.shape.write_size),
+            VolumeKind::Dynamic => trimmed(&data, self.pebs.io.shape.write_size),
         };
         let copy = !data.is_empty();
         let (data_size, data_crc) = if copy { (data.len() as u32, crc32(data)) } else { (0, 0) };
-        let sequence = self.next_sequence();
+        let sequence = self.pebs.next_sequence();
         let vid = VidHeader { copy, data_size, data_crc, sequence, ..*old };
-        let written =
-            self.io.write_vid(target, &vid).and_then(|()| self.io.write_data(target, 0, data));
+        let written = self
+            .pebs
+            .io
+            .write_vid(target, &vid)
+            .and_then(|()| self.pebs.io.write_data(target, 0, data));
         match written {
-            Ok(()) if self.io.reads_back(target, data) => {}
-            Ok(()) | Err(flash::Error::ProgramFailed { .. }) if self.io.bad_allowed() => {
+            Ok(()) if self.pebs.io.reads_back(target, data) => {}
+            Ok(()) | Err(flash::Error::ProgramFailed { .. }) if self.pebs.io.bad_allowed() => {
                 return Ok(Moved::BadTarget);
             }
             Ok(()) => {
                 let error = flash::Error::ProgramFailed { offset: 0 };
-                return Err(self.stop(ReadOnly::Flash(error)));
+                return Err(self.pebs.stop(ReadOnly::Flash(error)));
             }
-            Err(error) => return Err(self.stop(ReadOnly::Flash(error))),
+            Err(error) => return Err(self.pebs.stop(ReadOnly::Flash(error))),
         }
         // Not protected: what was moved is what nobody changes.
-        self.wear.settle(target, volume, lnum);
+        self.pebs.wear.settle(target, volume, lnum);
         self.swap(volume, lnum, target, false)?;
         Ok(Moved::Yes)
     }

@@ -5,14 +5,19 @@ use alloc::vec::Vec;
 
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::{self, Flash, FlashMut, Kind};
-use flysch_wire::ubi::fastmap::START_MAX;
 use flysch_wire::ubi::{
     Compatibility, EC_HEADER_SIZE, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VID_HEADER_SIZE,
     VolumeFlags, records_max,
 };
 
+use super::entries::{Entry, UNMAPPED, Volumes};
 use super::fastmap::Fastmaps;
-use super::{Account, Device, DeviceOptions, Entry, Error, Io, ReadOnly, Shape, State, Wear};
+use super::io::{Io, Shape};
+use super::lebs::Lebs;
+use super::pebs::Pebs;
+use super::volumes::table_bytes;
+use super::wear::{State, Wear};
+use super::{Account, Device, DeviceOptions, Error, ReadOnly, Statistics};
 use crate::attach::{Evidence, Purpose};
 use crate::{Block, Content, FastmapUse, Image, Offsets, Options, Ubi};
 
@@ -47,30 +52,32 @@ impl<F: FlashMut> Device<F> {
         queue.iter().for_each(|&peb| wear.give_up(peb, false));
         let leftover = sort_blocks(&mut wear, ubi.blocks(), &evidence, options);
         queue.iter().chain(&fastmap.unseen).for_each(|&peb| wear.unseen.set(peb));
-        let mut device = Self {
+        let mut volumes = Volumes::new(entries(&ubi, &evidence, shape.leb_size())?);
+        volumes.map_blocks(&mut wear);
+        let attached_by_fastmap = ubi.attached_by_fastmap();
+        let findings = ubi.findings().to_vec();
+        let pebs = Pebs {
             wear,
             options: *options,
-            volumes: entries(&ubi, &evidence, shape.leb_size())?,
             account: Account::default(),
-            findings: ubi.findings().to_vec(),
             sequence: ubi.sequence_max(),
             maps: Fastmaps::found(&evidence, leftover),
-            attached_by_fastmap: ubi.attached_by_fastmap(),
             read_only: None,
-            statistics: super::Statistics::default(),
+            statistics: Statistics::default(),
             io: Io { flash: ubi.into_flash(), shape },
         };
-        device.map_blocks();
+        let mut device = Self { lebs: Lebs { pebs, volumes }, findings, attached_by_fastmap };
         device.take_stock()?;
+        let pebs = &mut device.lebs.pebs;
         let alien = evidence.aliens.iter().find(|alien| alien.1 == Compatibility::ReadOnly);
         if let Some(&(block, _)) = alien {
-            device.read_only = Some(ReadOnly::Alien { block });
+            pebs.read_only = Some(ReadOnly::Alien { block });
             return Ok(device);
         }
-        device.adopt_fastmap(&fastmap);
-        device.look_at_updates();
-        device.distrust();
-        device.execute(&evidence)?;
+        pebs.adopt_fastmap(&fastmap);
+        device.lebs.look_at_updates();
+        device.lebs.pebs.distrust();
+        device.lebs.execute(&evidence)?;
         device.mend_table()?;
         if options.autoresize {
             device.autoresize()?;
@@ -78,104 +85,24 @@ impl<F: FlashMut> Device<F> {
         Ok(device)
     }
 
-    /// LEBs of a volume that was being updated were given up, whatever a fastmap says; nobody will
-    /// ask for them before the next update.
-    fn look_at_updates(&mut self) {
-        let updated = self
-            .volumes
-            .iter()
-            .filter(|(_, entry)| entry.record.is_some_and(|record| record.update_marker));
-        for (&id, entry) in updated {
-            for lnum in 0..entry.map.len() as u32 {
-                let _held = self.lookup(id, lnum);
-            }
-        }
-    }
-
-    /// Blocks that would have been taken next may have been programmed when the power went,
-    /// although they look erased: they are erased before they are taken.
-    fn distrust(&mut self) {
-        if self.wear.pools.is_some() {
-            let fastmap = self.fastmap_blocks() as usize;
-            let next = self.wear.pools.as_mut().map_or_else(Vec::new, |p| p.take_next(fastmap));
-            next.into_iter().for_each(|peb| self.wear.give_up(peb, false));
-        } else {
-            let range = self.options.wear_threshold.saturating_mul(2);
-            let anchors = if self.options.fastmap { START_MAX } else { 0 };
-            for peb in self.wear.next_free(range, anchors).into_iter().flatten() {
-                if self.wear.state(peb) == State::Free {
-                    self.wear.give_up(peb, false);
-                }
-            }
-        }
-    }
-
-    /// Enters the used blocks into their volumes' maps.
-    fn map_blocks(&mut self) {
-        for peb in 0..self.io.shape.image.pebs {
-            let State::Used { volume, lnum } = self.wear.state(peb) else { continue };
-            let entry = self.volumes.get_mut(&volume);
-            match entry.and_then(|entry| entry.map.get_mut(lnum as usize)) {
-                Some(slot) => *slot = peb,
-                None => self.wear.give_up(peb, false),
-            }
-        }
-    }
-
     /// Shares out the blocks.
     fn take_stock(&mut self) -> Result<(), Error> {
-        let count =
-            |wear: &Wear, state| wear.pebs.iter().filter(|peb| peb.state == state).count() as u32;
-        let (bad, kept) = (count(&self.wear, State::Bad), count(&self.wear, State::Kept));
-        let blocks = self.io.shape.image.pebs;
-        let records = self.table_records();
-        let volumes: u32 = records.values().map(|record| record.reserved_pebs).sum();
-        let good = blocks - bad - kept;
-        let reserved = volumes + INTERNAL_BLOCKS;
-        let Some(mut available) = good.checked_sub(reserved) else {
-            return Err(Error::NoSpace { wanted: reserved, available: good });
-        };
-        let mut reserved = reserved;
-        if self.options.fastmap {
-            // The one on the flash and the next one.
-            let blocks = 2 * self.fastmap_blocks();
-            match available.checked_sub(blocks) {
-                Some(left) if self.fastmap_blocks() as usize <= super::fastmap::BLOCKS => {
-                    available = left;
-                    reserved += blocks;
-                }
-                _ => self.give_up_fastmap(),
-            }
+        let records = self.lebs.volumes.table_records();
+        let reserved = records.values().map(|record| record.reserved_pebs).sum();
+        let pebs = &mut self.lebs.pebs;
+        let wanted = pebs.options.fastmap;
+        pebs.take_stock(reserved)?;
+        if wanted && !pebs.options.fastmap {
+            self.findings.push(Finding {
+                severity: Severity::Note,
+                structure: "fastmap",
+                problem: "no blocks are left for it; none will be written".into(),
+                place: Place::default(),
+                inode: None,
+                path: None,
+            });
         }
-        let level = match self.io.bad_allowed() {
-            true => bad_limit(blocks, self.options.bad_per_1024).saturating_sub(bad),
-            false => 0,
-        };
-        let bad_reserved = level.min(available);
-        available -= bad_reserved;
-        self.account = Account { blocks, bad, kept, reserved, bad_reserved, available };
         Ok(())
-    }
-
-    /// Blocks that the bad-block reserve lacks.
-    pub(super) fn bad_reserve_missing(&self) -> u32 {
-        if !self.io.bad_allowed() {
-            return 0;
-        }
-        let limit = bad_limit(self.account.blocks, self.options.bad_per_1024);
-        limit.saturating_sub(self.account.bad).saturating_sub(self.account.bad_reserved)
-    }
-
-    fn give_up_fastmap(&mut self) {
-        self.options.fastmap = false;
-        self.findings.push(Finding {
-            severity: Severity::Note,
-            structure: "fastmap",
-            problem: "no blocks are left for it; none will be written".into(),
-            place: Place::default(),
-            inode: None,
-            path: None,
-        });
     }
 }
 
@@ -247,7 +174,7 @@ pub(super) fn shape(
 }
 
 /// Blocks of a chip that are expected to go bad, rounded up.
-fn bad_limit(blocks: u32, per_1024: u32) -> u32 {
+pub(super) fn bad_limit(blocks: u32, per_1024: u32) -> u32 {
     (u64::from(blocks) * u64::from(per_1024)).div_ceil(1024) as u32
 }
 
@@ -370,7 +297,7 @@ fn entries<F: Flash>(
             data_pad: record.data_pad,
             compatibility: Compatibility::None,
             used_bytes: info.and_then(|info| info.used_bytes).unwrap_or(0),
-            map: alloc::vec![super::UNMAPPED; record.reserved_pebs as usize],
+            map: alloc::vec![UNMAPPED; record.reserved_pebs as usize],
         };
         volumes.insert(id, entry);
     }
@@ -381,14 +308,15 @@ fn entries<F: Flash>(
 impl<F: FlashMut> Device<F> {
     /// Writes the copies of the table that are lost or differ from what counts.
     fn mend_table(&mut self) -> Result<(), Error> {
-        let table = self.table_bytes(&self.table_records());
+        let records = self.lebs.volumes.table_records();
+        let table = table_bytes(&records, self.leb_size(), self.write_size());
         let mut found = alloc::vec![0; table.len()];
         for lnum in 0..2 {
-            let read = self.read_leb(LAYOUT_VOLUME, lnum, 0, &mut found);
-            let mapped = self.peb_of(LAYOUT_VOLUME, lnum).is_some();
+            let read = self.lebs.read_leb(LAYOUT_VOLUME, lnum, 0, &mut found);
+            let mapped = self.lebs.peb_of(LAYOUT_VOLUME, lnum).is_some();
             let size = records_max(self.leb_size()) as usize * flysch_wire::ubi::RECORD_SIZE;
             if !mapped || read.is_err() || found[..size] != table[..size] {
-                self.change_leb(LAYOUT_VOLUME, lnum, &table)?;
+                self.lebs.change_leb(LAYOUT_VOLUME, lnum, &table)?;
             }
         }
         Ok(())
@@ -396,21 +324,20 @@ impl<F: FlashMut> Device<F> {
 
     /// Gives the volume that asks for it all that is available.
     fn autoresize(&mut self) -> Result<(), Error> {
-        let mut records = self.table_records();
+        let mut records = self.lebs.volumes.table_records();
         let flagged = |flags: VolumeFlags| flags.contains(VolumeFlags::AUTORESIZE);
         let Some((&id, record)) = records.iter_mut().find(|(_, r)| flagged(r.flags)) else {
             return Ok(());
         };
         record.flags = VolumeFlags(record.flags.0 & !VolumeFlags::AUTORESIZE.0);
-        record.reserved_pebs += self.account.available;
+        record.reserved_pebs += self.account().available;
         let lebs = record.reserved_pebs;
-        self.write_table(&records)?;
-        self.set_records(&records);
-        if let Some(entry) = self.volumes.get_mut(&id) {
-            entry.map.resize(lebs as usize, super::UNMAPPED);
+        self.lebs.write_table(&records)?;
+        self.lebs.volumes.set_records(&records);
+        if let Some(entry) = self.lebs.volumes.get_mut(id) {
+            entry.map.resize(lebs as usize, UNMAPPED);
         }
-        self.account.reserved += self.account.available;
-        self.account.available = 0;
+        self.lebs.pebs.hand_out(self.account().available);
         Ok(())
     }
 }

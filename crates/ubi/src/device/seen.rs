@@ -6,7 +6,11 @@
 use flysch_api::flash::{self, FlashMut};
 use flysch_wire::ubi::HeaderError;
 
-use super::{Device, Error, State, UNMAPPED};
+use super::Error;
+use super::entries::UNMAPPED;
+use super::lebs::Lebs;
+use super::pebs::Pebs;
+use super::wear::State;
 use crate::blocks::Reader;
 
 /// What a mapped block holds.
@@ -16,38 +20,9 @@ enum Held {
     SomethingElse,
 }
 
-impl<F: FlashMut> Device<F> {
-    fn reader(&self) -> Reader<'_, F> {
+impl<F: FlashMut> Pebs<F> {
+    pub(super) fn reader(&self) -> Reader<'_, F> {
         Reader { flash: &self.io.flash, image: self.io.shape.image }
-    }
-
-    /// The block of a LEB; the error is that of reading its headers.
-    pub(super) fn lookup(&self, volume: u32, lnum: u32) -> Result<Option<u32>, flash::Error> {
-        let mapped = self.volumes.get(&volume).and_then(|entry| entry.map.get(lnum as usize));
-        let Some(&peb) = mapped.filter(|peb| **peb != UNMAPPED) else { return Ok(None) };
-        let wear = &self.wear;
-        if !wear.unseen.get(peb) {
-            return Ok(Some(peb));
-        }
-        if wear.gone.get(peb) {
-            return Ok(None);
-        }
-        let offset = self.reader().start(peb);
-        match self.look(peb, (volume, lnum)) {
-            Some(Held::Mapped) => {
-                wear.unseen.clear(peb);
-                Ok(Some(peb))
-            }
-            Some(Held::Nothing) => {
-                wear.gone.set(peb);
-                Ok(None)
-            }
-            Some(Held::SomethingElse) => {
-                wear.wrong.set(peb);
-                Err(flash::Error::Uncorrectable { offset })
-            }
-            None => Err(flash::Error::Uncorrectable { offset }),
-        }
     }
 
     /// As a scan judges it; `None` if the headers can not be read at all.
@@ -77,31 +52,6 @@ impl<F: FlashMut> Device<F> {
         })
     }
 
-    /// Acts on what reads found: blocks with bit errors, and mapped ones that hold nothing.
-    pub(super) fn collect_found(&mut self) {
-        self.wear.collect_flagged();
-        for peb in self.wear.gone.take() {
-            let State::Used { volume, lnum } = self.wear.state(peb) else { continue };
-            let map = self.volumes.get_mut(&volume).map(|entry| &mut entry.map);
-            match map.and_then(|map| map.get_mut(lnum as usize)) {
-                Some(slot) if *slot == peb => *slot = UNMAPPED,
-                _ => {}
-            }
-            self.wear.give_up(peb, false);
-        }
-    }
-
-    /// Gives up a block that a LEB is mapped to and that holds nothing any more; `false` if it
-    /// holds something.
-    pub(super) fn drop_gone(&mut self, peb: u32) -> Result<bool, Error> {
-        let State::Used { volume, lnum } = self.wear.state(peb) else { return Ok(false) };
-        if !self.wear.unseen.get(peb) || !matches!(self.lookup(volume, lnum), Ok(None)) {
-            return Ok(false);
-        }
-        self.swap(volume, lnum, UNMAPPED, false)?;
-        Ok(true)
-    }
-
     /// How often a block was erased, as its header says if it was not looked at yet.
     pub(super) fn known_erase_counter(&self, peb: u32) -> u32 {
         let known = self.wear.erase_counter(peb);
@@ -116,5 +66,60 @@ impl<F: FlashMut> Device<F> {
     /// Whether a block that the fastmap lists went bad since.
     pub(super) fn went_bad(&self, peb: u32) -> bool {
         self.wear.unseen.get(peb) && self.io.flash.is_bad(peb).unwrap_or(false)
+    }
+}
+
+impl<F: FlashMut> Lebs<F> {
+    /// The block of a LEB; the error is that of reading its headers.
+    pub(super) fn lookup(&self, volume: u32, lnum: u32) -> Result<Option<u32>, flash::Error> {
+        let mapped = self.volumes.get(volume).and_then(|entry| entry.map.get(lnum as usize));
+        let Some(&peb) = mapped.filter(|peb| **peb != UNMAPPED) else { return Ok(None) };
+        let wear = &self.pebs.wear;
+        if !wear.unseen.get(peb) {
+            return Ok(Some(peb));
+        }
+        if wear.gone.get(peb) {
+            return Ok(None);
+        }
+        let offset = self.pebs.reader().start(peb);
+        match self.pebs.look(peb, (volume, lnum)) {
+            Some(Held::Mapped) => {
+                wear.unseen.clear(peb);
+                Ok(Some(peb))
+            }
+            Some(Held::Nothing) => {
+                wear.gone.set(peb);
+                Ok(None)
+            }
+            Some(Held::SomethingElse) => {
+                wear.wrong.set(peb);
+                Err(flash::Error::Uncorrectable { offset })
+            }
+            None => Err(flash::Error::Uncorrectable { offset }),
+        }
+    }
+
+    /// Acts on what reads found: blocks with bit errors, and mapped ones that hold nothing.
+    pub(super) fn collect_found(&mut self) {
+        self.pebs.wear.collect_flagged();
+        for peb in self.pebs.wear.gone.take() {
+            let State::Used { volume, lnum } = self.pebs.wear.state(peb) else { continue };
+            match self.volumes.slot(volume, lnum) {
+                Some(slot) if *slot == peb => *slot = UNMAPPED,
+                _ => {}
+            }
+            self.pebs.wear.give_up(peb, false);
+        }
+    }
+
+    /// Gives up a block that a LEB is mapped to and that holds nothing any more; `false` if it
+    /// holds something.
+    pub(super) fn drop_gone(&mut self, peb: u32) -> Result<bool, Error> {
+        let State::Used { volume, lnum } = self.pebs.wear.state(peb) else { return Ok(false) };
+        if !self.pebs.wear.unseen.get(peb) || !matches!(self.lookup(volume, lnum), Ok(None)) {
+            return Ok(false);
+        }
+        self.swap(volume, lnum, UNMAPPED, false)?;
+        Ok(true)
     }
 }

@@ -35,10 +35,10 @@ impl<F: FlashMut> Device<F> {
             let wanted = u32::try_from(lebs).unwrap_or(u32::MAX);
             return Err(Error::NoSpace { wanted, available: info.reserved_pebs });
         }
-        self.begin()?;
+        self.lebs.pebs.begin()?;
         self.mark_update(id, true)?;
         for lnum in 0..info.reserved_pebs {
-            self.unmap_leb(id, lnum)?;
+            self.lebs.unmap_leb(id, lnum)?;
         }
         let (kind, leb_size) = (info.kind, info.leb_size);
         let buffer = Vec::with_capacity(leb_size as usize);
@@ -46,12 +46,12 @@ impl<F: FlashMut> Device<F> {
     }
 
     fn mark_update(&mut self, id: u32, marker: bool) -> Result<(), Error> {
-        let mut records = self.table_records();
+        let mut records = self.lebs.volumes.table_records();
         let record = records.get_mut(&id).ok_or(Error::NoVolume(id))?;
         if record.update_marker != marker {
             record.update_marker = marker;
-            self.write_table(&records)?;
-            self.set_records(&records);
+            self.lebs.write_table(&records)?;
+            self.lebs.volumes.set_records(&records);
         }
         Ok(())
     }
@@ -86,7 +86,7 @@ impl<F: FlashMut> Update<'_, F> {
         match self.kind {
             VolumeKind::Static => {
                 let used = self.bytes.div_ceil(u64::from(self.leb_size)) as u32;
-                self.device.write_static(self.id, lnum, used, &self.buffer)?;
+                self.device.lebs.write_static(self.id, lnum, used, &self.buffer)?;
             }
             VolumeKind::Dynamic => {
                 let unit = self.device.write_size();
@@ -94,7 +94,7 @@ impl<F: FlashMut> Update<'_, F> {
                 self.buffer.resize(padded, 0xff);
                 let data = moving::trimmed(&self.buffer, unit);
                 if !data.is_empty() {
-                    self.device.write_leb(self.id, lnum, 0, data)?;
+                    self.device.lebs.write_leb(self.id, lnum, 0, data)?;
                 }
             }
         }
@@ -112,8 +112,8 @@ impl<F: FlashMut> Update<'_, F> {
             return Err(Error::Invalid("fewer bytes than the update was started for"));
         }
         // The old content must not be able to come back.
-        self.device.drain()?;
-        if let Some(entry) = self.device.volumes.get_mut(&self.id) {
+        self.device.lebs.pebs.drain()?;
+        if let Some(entry) = self.device.lebs.volumes.get_mut(self.id) {
             entry.used_bytes = if self.kind == VolumeKind::Static { self.bytes } else { 0 };
         }
         self.device.mark_update(self.id, false)

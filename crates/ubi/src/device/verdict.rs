@@ -2,7 +2,8 @@
 //!
 //! A page that was cut late reads as either, each time anew: a copy that was whole may not be so at
 //! the next attach, and one that was not may be. So each block is judged once, by attaching, and
-//! then, before anything else is written and before [`Device::attach`] returns:
+//! then, before anything else is written and before [`Device::attach`](super::Device::attach)
+//! returns:
 //!
 //! 1. blocks that were judged to be no copy of a LEB are erased, so that they never become one;
 //! 2. the LEB that was written last is written again, from what was read of it then, while the
@@ -16,22 +17,24 @@
 use flysch_api::flash::FlashMut;
 use flysch_wire::ubi::VidHeader;
 
-use super::{BLOCK_TRIES, Device, Error, ReadOnly, State};
+use super::lebs::Lebs;
+use super::wear::State;
+use super::{BLOCK_TRIES, Error, ReadOnly};
 use crate::attach::{Evidence, Fresh};
 use crate::blocks::Claim;
 
-impl<F: FlashMut> Device<F> {
+impl<F: FlashMut> Lebs<F> {
     /// Does what the verdicts of attaching ask for.
     pub(super) fn execute(&mut self, evidence: &Evidence) -> Result<(), Error> {
         for &peb in &evidence.rejected {
-            if self.wear.state(peb) != State::Waiting {
+            if self.pebs.wear.state(peb) != State::Waiting {
                 continue;
             }
             // Erases what starts an unfinished fastmap, which may be this one.
-            self.begin()?;
-            if self.wear.state(peb) == State::Waiting {
-                self.wear.unqueue(peb);
-                self.erase_block(peb, false)?;
+            self.pebs.begin()?;
+            if self.pebs.wear.state(peb) == State::Waiting {
+                self.pebs.wear.unqueue(peb);
+                self.pebs.erase_block(peb, false)?;
             }
         }
         if let Some(fresh) = &evidence.fresh {
@@ -40,10 +43,10 @@ impl<F: FlashMut> Device<F> {
         for Claim { peb, vid } in &evidence.announced {
             let held = State::Used { volume: vid.volume, lnum: vid.lnum };
             for _ in 0..=BLOCK_TRIES {
-                if self.wear.state(*peb) != held {
+                if self.pebs.wear.state(*peb) != held {
                     break;
                 }
-                self.begin()?;
+                self.pebs.begin()?;
                 if self.move_known(*peb, vid)? {
                     break;
                 }
@@ -55,47 +58,26 @@ impl<F: FlashMut> Device<F> {
     /// Writes a LEB again from what was read of it.
     fn rewrite(&mut self, fresh: &Fresh) -> Result<(), Error> {
         let (volume, lnum) = (fresh.vid.volume, fresh.vid.lnum);
-        if self.wear.state(fresh.peb) != (State::Used { volume, lnum }) {
+        if self.pebs.wear.state(fresh.peb) != (State::Used { volume, lnum }) {
             return Ok(());
         }
-        self.begin()?;
+        self.pebs.begin()?;
         for _ in 0..=BLOCK_TRIES {
             // Never so: two blocks are reserved for changes and moves.
-            let Some(peb) = self.spare_block(&fresh.older)? else { return Ok(()) };
-            let vid = VidHeader { sequence: self.next_sequence(), ..fresh.vid };
-            let written = self.io.write_vid(peb, &vid);
-            match written.and_then(|()| self.io.write_data(peb, 0, &fresh.data)) {
+            let Some(peb) = self.pebs.spare_block(&fresh.older)? else { return Ok(()) };
+            let vid = VidHeader { sequence: self.pebs.next_sequence(), ..fresh.vid };
+            let written = self.pebs.io.write_vid(peb, &vid);
+            match written.and_then(|()| self.pebs.io.write_data(peb, 0, &fresh.data)) {
                 Ok(()) => {
-                    self.wear.settle(peb, volume, lnum);
+                    self.pebs.wear.settle(peb, volume, lnum);
                     return self.swap(volume, lnum, peb, false);
                 }
-                Err(error) if self.is_block_failure(error) => self.erase_block(peb, true)?,
-                Err(error) => return Err(self.stop(ReadOnly::Flash(error))),
-            }
-        }
-        Err(self.stop(ReadOnly::NoGoodBlock))
-    }
-
-    /// A free block; where there is none, the first that waits for its erase and is not in `older`.
-    fn spare_block(&mut self, older: &[u32]) -> Result<Option<u32>, Error> {
-        loop {
-            let range = self.options.wear_threshold.saturating_mul(2);
-            if let Some(peb) = self.wear.take().or_else(|| self.wear.take_worn(range)) {
-                if self.wear.pebs[peb as usize].checked || self.io.looks_erased(peb) {
-                    return Ok(Some(peb));
+                Err(error) if self.pebs.is_block_failure(error) => {
+                    self.pebs.erase_block(peb, true)?
                 }
-                self.wear.give_up(peb, false);
-                continue;
+                Err(error) => return Err(self.pebs.stop(ReadOnly::Flash(error))),
             }
-            // What is erased now is in no pool.
-            self.void_fastmap()?;
-            if self.wear.free_count() > 0 {
-                continue;
-            }
-            let waiting = self.wear.queue.iter().map(|waiting| waiting.peb);
-            let Some(peb) = { waiting }.find(|peb| !older.contains(peb)) else { return Ok(None) };
-            self.wear.unqueue(peb);
-            self.erase_block(peb, false)?;
         }
+        Err(self.pebs.stop(ReadOnly::NoGoodBlock))
     }
 }

@@ -42,7 +42,7 @@ impl<F: FlashMut> Device<F> {
 impl<F: FlashMut, D: BorrowMut<Device<F>>> DeviceVolume<D, F> {
     fn new(device: D, id: u32) -> Result<Self, Error> {
         let inner: &Device<F> = device.borrow();
-        let entry = inner.entry(id)?;
+        let entry = inner.lebs.volumes.entry(id)?;
         let record = entry.record.ok_or(Error::NoVolume(id))?;
         if record.update_marker {
             return Err(Error::UpdateUnfinished(id));
@@ -102,7 +102,7 @@ impl<F: FlashMut, D: BorrowMut<Device<F>>> Volume for DeviceVolume<D, F> {
     }
 
     fn state(&self, lnum: u32) -> LebState {
-        match self.device().peb_of(self.id, lnum) {
+        match self.device().lebs.peb_of(self.id, lnum) {
             Some(peb) => LebState::Mapped(Some(peb)),
             None => LebState::Unmapped,
         }
@@ -110,13 +110,13 @@ impl<F: FlashMut, D: BorrowMut<Device<F>>> Volume for DeviceVolume<D, F> {
 
     fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         self.check(lnum, offset, buffer.len())?;
-        self.device().read_leb(self.id, lnum, offset, buffer)
+        self.device().lebs.read_leb(self.id, lnum, offset, buffer)
     }
 
     fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
         self.check(lnum, offset, len).ok()?;
         let device = self.device();
-        let peb = device.peb_of(self.id, lnum)?;
+        let peb = device.lebs.peb_of(self.id, lnum)?;
         let at = u64::from(peb) * u64::from(device.image().peb_size);
         device.flash().point(at + u64::from(device.offsets().data) + u64::from(offset), len)
     }
@@ -126,28 +126,28 @@ impl<F: FlashMut, D: BorrowMut<Device<F>>> VolumeMut for DeviceVolume<D, F> {
     fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
         self.check_write(lnum, offset, data.len())?;
         let id = self.id;
-        Ok(self.device_mut().write_leb(id, lnum, offset, data)?)
+        Ok(self.device_mut().lebs.write_leb(id, lnum, offset, data)?)
     }
 
     fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), FlashError> {
         self.check_write(lnum, 0, data.len())?;
         let id = self.id;
-        Ok(self.device_mut().change_leb(id, lnum, data)?)
+        Ok(self.device_mut().lebs.change_leb(id, lnum, data)?)
     }
 
     fn unmap(&mut self, lnum: u32) -> Result<(), FlashError> {
         self.check_write(lnum, 0, 0)?;
         let id = self.id;
-        Ok(self.device_mut().unmap_leb(id, lnum)?)
+        Ok(self.device_mut().lebs.unmap_leb(id, lnum)?)
     }
 
     fn map(&mut self, lnum: u32) -> Result<(), FlashError> {
         self.check_write(lnum, 0, 0)?;
         let id = self.id;
-        if self.device().peb_of(id, lnum).is_some() {
+        if self.device().lebs.peb_of(id, lnum).is_some() {
             return Ok(());
         }
-        Ok(self.device_mut().write_leb(id, lnum, 0, &[])?)
+        Ok(self.device_mut().lebs.write_leb(id, lnum, 0, &[])?)
     }
 
     fn sync(&mut self) -> Result<(), FlashError> {

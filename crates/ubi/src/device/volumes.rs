@@ -1,17 +1,15 @@
 //! Volumes made, resized, renamed and removed: each one a change of the volume table.
 
-use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use flysch_api::flash::FlashMut;
 use flysch_wire::ubi::{
-    Compatibility, LAYOUT_VOLUME, RECORD_SIZE, VolumeFlags, VolumeKind, VolumeRecord, records_max,
+    Compatibility, RECORD_SIZE, VolumeFlags, VolumeKind, VolumeRecord, records_max,
 };
 
-use super::{Device, Entry, Error, UNMAPPED};
-
-pub(super) type Records = BTreeMap<u32, VolumeRecord>;
+use super::entries::{Entry, Records, UNMAPPED};
+use super::{Device, Error};
 
 /// A volume to be made.
 #[derive(Clone, Copy, Debug)]
@@ -55,16 +53,16 @@ impl<F: FlashMut> Device<F> {
         if self.find(new.name).is_some() {
             return Err(name_taken(new.name));
         }
-        let available = self.account.available;
+        let available = self.account().available;
         if new.lebs > available {
             return Err(Error::NoSpace { wanted: new.lebs, available });
         }
-        self.begin()?;
+        self.lebs.pebs.begin()?;
         // Blocks of a volume that had this id before must be gone.
-        self.drain()?;
-        let mut records = self.table_records();
+        self.lebs.pebs.drain()?;
+        let mut records = self.lebs.volumes.table_records();
         records.insert(id, record);
-        self.write_table(&records)?;
+        self.lebs.write_table(&records)?;
         let entry = Entry {
             record: Some(record),
             kind: record.kind,
@@ -73,10 +71,9 @@ impl<F: FlashMut> Device<F> {
             used_bytes: 0,
             map: alloc::vec![UNMAPPED; record.reserved_pebs as usize],
         };
-        self.volumes.insert(id, entry);
-        self.account.available -= new.lebs;
-        self.account.reserved += new.lebs;
-        self.volumes_changed()?;
+        self.lebs.volumes.insert(id, entry);
+        self.lebs.pebs.hand_out(new.lebs);
+        self.lebs.volumes_changed()?;
         Ok(id)
     }
 
@@ -84,10 +81,10 @@ impl<F: FlashMut> Device<F> {
         let ids = records_max(self.leb_size());
         match wanted {
             Some(id) if id >= ids => Err(Error::TooManyVolumes),
-            Some(id) if self.volumes.contains_key(&id) => Err(Error::IdTaken(id)),
+            Some(id) if self.lebs.volumes.get(id).is_some() => Err(Error::IdTaken(id)),
             Some(id) => Ok(id),
             None => {
-                let mut free = (0..ids).filter(|id| !self.volumes.contains_key(id));
+                let mut free = (0..ids).filter(|id| self.lebs.volumes.get(*id).is_none());
                 free.next().ok_or(Error::TooManyVolumes)
             }
         }
@@ -125,29 +122,21 @@ impl<F: FlashMut> Device<F> {
     /// # Errors
     /// [`Error::NoVolume`], [`Error::ReadOnly`].
     pub fn remove(&mut self, id: u32) -> Result<(), Error> {
-        let mut records = self.table_records();
+        let mut records = self.lebs.volumes.table_records();
         records.remove(&id).ok_or(Error::NoVolume(id))?;
-        self.begin()?;
-        self.write_table(&records)?;
+        self.lebs.pebs.begin()?;
+        self.lebs.write_table(&records)?;
         self.drop_volume(id);
-        self.volumes_changed()
+        self.lebs.volumes_changed()
     }
 
     /// Forgets a volume that the table has no more.
     fn drop_volume(&mut self, id: u32) {
-        let Some(entry) = self.volumes.remove(&id) else { return };
+        let Some(entry) = self.lebs.volumes.remove(id) else { return };
         for &peb in entry.map.iter().filter(|peb| **peb != UNMAPPED) {
-            self.wear.give_up(peb, false);
+            self.lebs.pebs.wear.give_up(peb, false);
         }
-        self.give_back(entry.map.len() as u32);
-    }
-
-    /// Blocks no volume needs any more; the bad-block reserve comes first.
-    fn give_back(&mut self, blocks: u32) {
-        self.account.reserved -= blocks;
-        let missing = self.bad_reserve_missing().min(blocks);
-        self.account.bad_reserved += missing;
-        self.account.available += blocks - missing;
+        self.lebs.pebs.give_back(entry.map.len() as u32);
     }
 
     /// Changes a volume's size; LEBs behind the new end are lost.
@@ -156,16 +145,16 @@ impl<F: FlashMut> Device<F> {
     /// [`Error::NoVolume`], [`Error::NoSpace`], [`Error::Invalid`] for no LEBs or when the content
     /// of a static volume would be cut, with nothing done; [`Error::ReadOnly`].
     pub fn resize(&mut self, id: u32, lebs: u32) -> Result<(), Error> {
-        let mut records = self.table_records();
+        let mut records = self.lebs.volumes.table_records();
         let record = records.get_mut(&id).ok_or(Error::NoVolume(id))?;
         let old = record.reserved_pebs;
-        let entry = self.entry(id)?;
+        let entry = self.lebs.volumes.entry(id)?;
         let usable = u64::from(self.leb_size() - entry.data_pad);
         let used = entry.used_bytes.div_ceil(usable);
         if lebs == 0 || record.kind == VolumeKind::Static && u64::from(lebs) < used {
             return Err(Error::Invalid("the new size does not hold the volume's content"));
         }
-        let available = self.account.available;
+        let available = self.account().available;
         if lebs.saturating_sub(old) > available {
             return Err(Error::NoSpace { wanted: lebs - old, available });
         }
@@ -173,26 +162,25 @@ impl<F: FlashMut> Device<F> {
             return Ok(());
         }
         record.reserved_pebs = lebs;
-        self.begin()?;
+        self.lebs.pebs.begin()?;
         if lebs > old {
             // Blocks from before an earlier shrinking must be gone.
-            self.drain()?;
+            self.lebs.pebs.drain()?;
         }
-        self.write_table(&records)?;
-        self.set_records(&records);
+        self.lebs.write_table(&records)?;
+        self.lebs.volumes.set_records(&records);
         for lnum in lebs..old {
-            self.unmap_leb(id, lnum)?;
+            self.lebs.unmap_leb(id, lnum)?;
         }
-        if let Some(entry) = self.volumes.get_mut(&id) {
+        if let Some(entry) = self.lebs.volumes.get_mut(id) {
             entry.map.resize(lebs as usize, UNMAPPED);
         }
         if lebs > old {
-            self.account.available -= lebs - old;
-            self.account.reserved += lebs - old;
+            self.lebs.pebs.hand_out(lebs - old);
         } else {
-            self.give_back(old - lebs);
+            self.lebs.pebs.give_back(old - lebs);
         }
-        self.volumes_changed()
+        self.lebs.volumes_changed()
     }
 
     /// Renames volumes, all at one instant. A volume that is not renamed itself and whose name is
@@ -203,7 +191,7 @@ impl<F: FlashMut> Device<F> {
     /// [`Error::NoVolume`], [`Error::NameTaken`] when two would have one name, [`Error::Invalid`],
     /// with nothing done; [`Error::ReadOnly`].
     pub fn rename(&mut self, names: &[(u32, &[u8])]) -> Result<(), Error> {
-        let mut records = self.table_records();
+        let mut records = self.lebs.volumes.table_records();
         let mut replaced: Vec<u32> = Vec::new();
         for (at, &(id, name)) in names.iter().enumerate() {
             let before = &names[..at];
@@ -227,43 +215,26 @@ impl<F: FlashMut> Device<F> {
         for id in &replaced {
             records.remove(id);
         }
-        self.begin()?;
-        self.write_table(&records)?;
+        self.lebs.pebs.begin()?;
+        self.lebs.write_table(&records)?;
         for id in replaced {
             self.drop_volume(id);
         }
-        self.set_records(&records);
-        self.volumes_changed()
+        self.lebs.volumes.set_records(&records);
+        self.lebs.volumes_changed()
     }
+}
 
-    /// Writes both copies of the table, and erases what was given up: an older copy of the table
-    /// that counted again, because the newer one was damaged, would undo what was done.
-    pub(super) fn write_table(&mut self, records: &Records) -> Result<(), Error> {
-        let bytes = self.table_bytes(records);
-        self.change_leb(LAYOUT_VOLUME, 0, &bytes)?;
-        self.change_leb(LAYOUT_VOLUME, 1, &bytes)?;
-        self.drain()
+/// A copy of the volume table with these records, for LEBs and units of these sizes.
+pub(super) fn table_bytes(records: &Records, leb_size: u32, write_size: u32) -> Vec<u8> {
+    let count = records_max(leb_size);
+    let mut bytes = Vec::with_capacity(count as usize * RECORD_SIZE);
+    for id in 0..count {
+        let record = records.get(&id);
+        bytes.extend(record.map_or_else(VolumeRecord::emit_empty, VolumeRecord::emit));
     }
-
-    pub(super) fn table_bytes(&self, records: &Records) -> Vec<u8> {
-        let count = records_max(self.leb_size());
-        let mut bytes = Vec::with_capacity(count as usize * RECORD_SIZE);
-        for id in 0..count {
-            let record = records.get(&id);
-            bytes.extend(record.map_or_else(VolumeRecord::emit_empty, VolumeRecord::emit));
-        }
-        bytes.resize(bytes.len().next_multiple_of(self.write_size() as usize), 0);
-        bytes
-    }
-
-    /// What was written to the table counts.
-    pub(super) fn set_records(&mut self, records: &Records) {
-        for (id, record) in records {
-            if let Some(entry) = self.volumes.get_mut(id) {
-                entry.record = Some(*record);
-            }
-        }
-    }
+    bytes.resize(bytes.len().next_multiple_of(write_size as usize), 0);
+    bytes
 }
 
 const BAD_NAME: Error = Error::Invalid("a volume's name has 1 to 127 bytes, none of them NUL");

@@ -136,7 +136,15 @@ impl fmt::Display for RepairError {
     }
 }
 
-impl core::error::Error for RepairError {}
+impl core::error::Error for RepairError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Open(error) => Some(error),
+            Self::Write(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// Finds out what a repair would do; nothing is written.
 ///

@@ -55,7 +55,15 @@ impl fmt::Display for MountError {
     }
 }
 
-impl core::error::Error for MountError {}
+impl core::error::Error for MountError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Open(error) => Some(error),
+            Self::Failed(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 impl From<Error> for MountError {
     fn from(error: Error) -> Self {

@@ -53,6 +53,18 @@ impl Cid {
         }
     }
 
+    /// The register of an SD card, without its CRC.
+    pub fn emit_sd(&self) -> u128 {
+        let [name @ .., _] = self.product;
+        let eight = Self { product: [0; 6], revision: 0, serial: 0, date: 0, ..*self }.emit();
+        let name = name.iter().fold(0, |all, &byte| all << 8 | u128::from(byte));
+        eight
+            | name << 64
+            | u128::from(self.revision) << 56
+            | u128::from(self.serial) << 24
+            | u128::from(self.date & 0xFFF) << 8
+    }
+
     /// The register of an eMMC device, without its CRC.
     pub fn emit(&self) -> u128 {
         let mut register = u128::from(self.manufacturer) << 120 | u128::from(self.oem) << 104;
@@ -146,6 +158,16 @@ impl Csd {
             | field(self.write_shift.into(), 26)
             | field(self.write_protected.into(), 12)
             | 1
+    }
+
+    /// The register of an SD card of either structure, without its CRC. WRITE_BL_LEN is that of
+    /// reads.
+    pub fn emit_sd(&self) -> u128 {
+        let register = match self.structure {
+            1 => Self { size: 0, size_shift: 0, ..*self }.emit() | u128::from(self.size) << 48,
+            _ => self.emit(),
+        };
+        register | u128::from(self.read_block_shift) << 22
     }
 
     /// Capacity as C_SIZE tells it, sectors (7.3.12): of devices up to 2 GB, whose EXT_CSD may

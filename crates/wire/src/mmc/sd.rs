@@ -26,14 +26,31 @@ pub const S18: u32 = 1 << 24;
 pub const XPC: u32 = 1 << 28;
 /// ACMD41: 2.7 to 3.6 V.
 pub const VOLTAGES: u32 = 0x00FF_8000;
+/// ACMD22: how many sectors of the last write arrived well, 4 bytes.
+pub const SEND_NUM_WR_BLOCKS: u8 = 22;
+/// ACMD23: how many sectors a write will have, a hint.
+pub const SET_WR_BLK_ERASE_COUNT: u8 = 23;
+/// ACMD42: the pull-up of DAT3 on or off.
+pub const SET_CLR_CARD_DETECT: u8 = 42;
+/// Bytes of a tuning block (CMD19).
+pub const TUNING_BLOCK: u16 = 64;
 /// CMD6: asks or sets functions; the status has 64 bytes.
 pub const SWITCH_STATUS: usize = 64;
 /// CMD6: sets, else only asks.
 pub const SWITCH_SET: u32 = 1 << 31;
 /// CMD6: leaves all function groups alone.
 pub const SWITCH_KEEP: u32 = 0x00FF_FFFF;
-/// Function of group 1, access mode: high speed, SDR25.
+/// CMD6: four groups of functions have four bits each, the first the lowest; the other two are
+/// reserved. This leaves a group as it is, and in a status says that what was asked cannot be.
+pub const SWITCH_NONE: u8 = 0xF;
+/// Function of group 1, access mode: high speed, SDR25 (0 is default speed, SDR12).
 pub const HIGH_SPEED: u8 = 1;
+/// Access mode SDR50: 100 MHz, as the rest at 1.8 V.
+pub const SDR50: u8 = 2;
+/// Access mode SDR104: 208 MHz.
+pub const SDR104: u8 = 3;
+/// Access mode DDR50: 50 MHz, data on both edges.
+pub const DDR50: u8 = 4;
 
 /// Argument of CMD6 that chooses `function` of group 1.
 pub const fn access_mode(set: bool, function: u8) -> u32 {
@@ -51,11 +68,74 @@ pub fn access_mode_of(status: &[u8; SWITCH_STATUS]) -> u8 {
     status[16] & 0xF
 }
 
+/// What the card says of a switch (4.3.10.4): what each group of functions has, and what is in
+/// force or would be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SwitchStatus {
+    /// Largest current of these functions, mA.
+    pub current: u16,
+    /// Functions of groups 1 to 6, a bit each.
+    pub functions: [u16; 6],
+    /// The function of each group, or [`SWITCH_NONE`].
+    pub chosen: [u8; 6],
+}
+
+impl SwitchStatus {
+    /// The bytes, with a data structure of version 0.
+    pub fn emit(&self) -> [u8; SWITCH_STATUS] {
+        let mut bytes = [0; SWITCH_STATUS];
+        bytes[..2].copy_from_slice(&self.current.to_be_bytes());
+        for (group, functions) in self.functions.iter().enumerate() {
+            bytes[12 - 2 * group..][..2].copy_from_slice(&functions.to_be_bytes());
+        }
+        for (group, chosen) in self.chosen.iter().enumerate() {
+            bytes[16 - group / 2] |= (chosen & 0xF) << (4 * (group % 2));
+        }
+        bytes
+    }
+}
+
+/// What the SD status says of a card (4.10.2), as far as anybody looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SdStatus {
+    /// DAT_BUS_WIDTH: four lines.
+    pub four_lines: bool,
+    /// SPEED_CLASS: 0 to 4 are classes 0, 2, 4, 6 and 10.
+    pub speed_class: u8,
+    /// AU_SIZE: 1 is 16 KiB, each step doubles it, up to 9.
+    pub allocation_unit: u8,
+    /// ERASE_SIZE: allocation units of one erase that ERASE_TIMEOUT is of.
+    pub erase_units: u16,
+    /// ERASE_TIMEOUT, seconds.
+    pub erase_seconds: u8,
+    /// UHS_SPEED_GRADE.
+    pub uhs_grade: u8,
+}
+
+impl SdStatus {
+    /// Bytes.
+    pub const LENGTH: usize = 64;
+
+    /// The bytes.
+    pub fn emit(&self) -> [u8; Self::LENGTH] {
+        let mut bytes = [0; Self::LENGTH];
+        bytes[0] = u8::from(self.four_lines) << 7;
+        bytes[8] = self.speed_class;
+        bytes[10] = self.allocation_unit << 4;
+        bytes[11..13].copy_from_slice(&self.erase_units.to_be_bytes());
+        bytes[13] = self.erase_seconds << 2;
+        bytes[14] = self.uhs_grade << 4;
+        bytes
+    }
+}
+
 /// SD configuration register.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scr {
     /// SD_SPEC: 2 from version 2.00 on.
     pub version: u8,
+    /// SD_SPEC3: version 3.0x, which has UHS-I.
+    pub third: bool,
     /// DATA_STAT_AFTER_ERASE: what erased blocks read as, 0 or 1.
     pub erased_ones: bool,
     /// SD_BUS_WIDTHS: four lines.
@@ -72,6 +152,7 @@ impl Scr {
     pub fn parse(bytes: &[u8; Self::LENGTH]) -> Self {
         Self {
             version: bytes[0] & 0xF,
+            third: bytes[2] & 0x80 != 0,
             erased_ones: bytes[1] & 0x80 != 0,
             four_lines: bytes[1] & 4 != 0,
             block_count: bytes[3] & 2 != 0,
@@ -83,6 +164,7 @@ impl Scr {
         let mut bytes = [0; Self::LENGTH];
         bytes[0] = self.version;
         bytes[1] = u8::from(self.erased_ones) << 7 | 1 | u8::from(self.four_lines) << 2;
+        bytes[2] = u8::from(self.third) << 7;
         bytes[3] = u8::from(self.block_count) << 1;
         bytes
     }

@@ -23,6 +23,32 @@ fn an_sd_card_of_structure_one_counts_in_half_mebibytes() {
     assert_eq!(csd.sd_sectors(), (0x1D89 + 1) * 1024);
     let small = Csd { size: 0xEFF, size_shift: 7, read_block_shift: 9, ..Csd::default() };
     assert_eq!(Csd::parse_sd(small.emit()).sd_sectors(), (0xEFF + 1) << 9);
+    for csd in [csd, small] {
+        assert_eq!(Csd::parse_sd(csd.emit_sd()), csd);
+    }
+    // A SanDisk card as Linux prints it in sysfs.
+    let cid = Cid::parse_sd(0x0353_4453_4333_3247_8061_6A35_AD01_3800);
+    assert_eq!((cid.manufacturer, &cid.product[..5], cid.revision), (3, &b"SC32G"[..], 0x80));
+    assert_eq!(cid.emit_sd() >> 8, 0x0353_4453_4333_3247_8061_6A35_AD01_3800_u128 >> 8);
+    assert_eq!(Csd::parse_sd(0x400E_0032_5B59_0000_EDC8_7F80_0A40_4000).sd_sectors(), 62_333_952);
+}
+
+#[test]
+fn what_an_sd_card_tells_of_its_functions() {
+    let keep = [sd::SWITCH_NONE; 6];
+    let mut status = sd::SwitchStatus { current: 200, chosen: keep, ..Default::default() };
+    (status.functions[0], status.chosen[0]) = (0x801F, sd::SDR104);
+    (status.functions[3], status.chosen[3]) = (0x800F, 1);
+    let bytes = status.emit();
+    // Bits 511:496, 415:400, 463:448, 379:376 and 391:388 of the status.
+    assert_eq!(
+        (bytes[1], &bytes[12..14], &bytes[6..8]),
+        (200, &[0x80, 0x1F][..], &[0x80, 0x0F][..])
+    );
+    assert_eq!(bytes[14..17], [0xFF, 0x1F, 0xF3]);
+    assert_eq!((sd::access_modes(&bytes), sd::access_mode_of(&bytes)), (0x801F, sd::SDR104));
+    let status = sd::SdStatus { four_lines: true, allocation_unit: 9, ..Default::default() };
+    assert_eq!((status.emit()[0], status.emit()[10]), (0x80, 0x90));
 }
 
 #[test]
@@ -86,7 +112,13 @@ fn sizes_of_partitions() {
 
 #[test]
 fn an_scr_goes_both_ways() {
-    let scr = sd::Scr { version: 2, erased_ones: false, four_lines: true, block_count: true };
+    let scr = sd::Scr {
+        version: 2,
+        third: true,
+        four_lines: true,
+        block_count: true,
+        ..Default::default()
+    };
     assert_eq!(sd::Scr::parse(&scr.emit()), scr);
     // A card of 8 GB as Linux prints it.
     let card = sd::Scr::parse(&0x0235_8000_0000_0000_u64.to_be_bytes());

@@ -25,8 +25,8 @@ use crate::serve::{self, Order, Remote};
 /// Options of `flysch lab linux`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Devices: the models `ufs`, `nvme`, `ahci`, `emmc` with their keys, faults among them, shown over
-vfio-user to QEMU 11 or later; and one of QEMU's own, `ufs@qemu` and so on. Their drivers are
+Devices: the models `ufs`, `nvme`, `ahci`, `emmc`, `sd` with their keys, faults among them, shown
+over vfio-user to QEMU 11 or later; and one of QEMU's own, `ufs@qemu` and so on. Their drivers are
 loaded. The guest runs under software emulation, without root, KVM or modules of this machine; its
 disk is thrown away, /share stays. In its bash `flysch-ctl [DEVICE] inject KIND:WHEN`, `power-cut`,
 `power-on`, `reset`, `remove` and `status` do to a model what `flysch serve-ctl` does; DEVICE counts

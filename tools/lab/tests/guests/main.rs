@@ -4,6 +4,7 @@ mod areas;
 mod chip_work;
 mod churn;
 mod common;
+mod exports;
 mod guest;
 mod image_create;
 mod image_options;

@@ -44,13 +44,14 @@ const NVME: Device = Device {
     log: "nvme|Buffer I/O",
 };
 
-const DEVICES: [Device; 8] = [
+const DEVICES: [Device; 9] = [
     NVME,
     Device { target: "nvme,size=256M,queues=2,vectors=off,sgl=off,block=512", ..NVME },
     UFS,
     Device { target: "ufs,size=256M,mcq=3", ..UFS },
     EMMC,
     EMMC_PLAIN,
+    SD,
     AHCI,
     Device { target: "ahci,size=256M,block=4096,port=3", ..AHCI },
 ];
@@ -65,6 +66,9 @@ const EMMC: Device = Device {
 
 /// Without an engine in the controller, whatever the card has.
 const EMMC_PLAIN: Device = Device { target: "emmc,size=256M,queue=off,timing=hs200", ..EMMC };
+
+/// With UHS-I, behind a controller Linux does not know.
+const SD: Device = Device { target: "sd,size=4G", ..EMMC };
 
 const AHCI: Device = Device {
     target: "ahci,size=256M",
@@ -228,6 +232,9 @@ fn linux_drives_our_controllers() {
             find_disk
         done
         is_there 1; echo "bound again 20 times"
+        ios=/sys/kernel/debug/mmc0/ios
+        mount -t debugfs none /sys/kernel/debug 2> /dev/null || true
+        [ ! -e $ios ] || echo "timing $(sed -n 's/timing spec:.*(\(.*\))/\1/p' $ios)"
         if [ $driver = ahci ]; then
             [ $(cat /sys/block/${d#/dev/}/device/queue_depth) = 32 ]
             for policy in min_power med_power_with_dipm medium_power max_performance; do
@@ -252,6 +259,14 @@ fn linux_drives_our_controllers() {
     on_each(&DEVICES, script, |title, output| {
         for wanted in ["fio errors 0", "files same", "bound again 20 times"] {
             assert!(output.contains(wanted), "{title}: {wanted}");
+        }
+        let timings = [
+            (EMMC.target, "mmc HS400 enhanced strobe"),
+            (EMMC_PLAIN.target, "mmc HS200"),
+            (SD.target, "sd uhs SDR104"),
+        ];
+        for (_, timing) in timings.into_iter().filter(|(target, _)| title.ends_with(target)) {
+            assert!(output.contains(&format!("timing {timing}\n")), "{title}: {timing}");
         }
         let (_, log) = output.split_once("log:\n").expect("a log");
         assert_eq!(log, "", "{title}");
@@ -348,8 +363,17 @@ fn linux_recovers_from_faults_of_our_controllers() {
 /// a queue `stuck`, `late` and `task` never come.
 #[test]
 fn linux_recovers_from_faults_of_our_card() {
+    recovers_from_faults_of_a_card(&[EMMC, EMMC_PLAIN], &FaultKind::EMMC);
+}
+
+#[test]
+fn linux_recovers_from_faults_of_our_sd_card() {
+    recovers_from_faults_of_a_card(&[SD], &FaultKind::SD);
+}
+
+fn recovers_from_faults_of_a_card(devices: &[Device], kinds: &[FaultKind]) {
     let beyond_help = [FaultKind::PowerGone, FaultKind::Unplugged];
-    let others = FaultKind::EMMC.into_iter().filter(|kind| !beyond_help.contains(kind));
+    let others = kinds.iter().copied().filter(|kind| !beyond_help.contains(kind));
     let line = |kind: FaultKind| match kind {
         // Commands that flush are few.
         FaultKind::SwitchError | FaultKind::BusyStuck => format!("fault {} n1\n", kind.name()),
@@ -357,7 +381,7 @@ fn linux_recovers_from_faults_of_our_card() {
     };
     let faults: Vec<String> = others.map(line).collect();
     let script = format!("{FAULT}\nmore=--fsync=20\nload; find_disk\n{}", faults.concat());
-    on_each(&[EMMC, EMMC_PLAIN], &script, |title, output| {
+    on_each(devices, &script, |title, output| {
         assert!(!output.contains("LOST"), "{title}");
         let told = output.lines().filter(|line| line.starts_with("== ")).count();
         assert_eq!(told, faults.len(), "{title}");

@@ -1,7 +1,7 @@
-use flysch_api::machine::{GuestMemory, Instant};
+use flysch_api::machine::{self, GuestMemory, Instant};
 use flysch_bench::results::Incident;
 use flysch_emmc::Timing;
-use flysch_models::emmc::profile::Profile;
+use flysch_models::emmc::profile::{Dialect, Profile};
 use flysch_models::emmc::{Emmc, WINDOW};
 use flysch_models::faults::{Kind, Plan};
 use flysch_models::machine::MixedModel as _;
@@ -9,6 +9,7 @@ use flysch_models::store::StoreError;
 use flysch_models::ufs::Loss;
 use flysch_vfio_user::{BARS, Function, Identity, Interrupts, Layout};
 use flysch_wire::mmc::ext_csd::device_type::{DDR52, HS26, HS52, HS200};
+use flysch_wire::mmc::sd;
 
 use super::Served;
 use crate::error::Error;
@@ -22,22 +23,49 @@ const QUEUEING: u16 = 0x4B47;
 /// Intel's Apollo Lake controller, which has none, and no enhanced strobe.
 const PLAIN: u16 = 0x5ACC;
 
-/// The eMMC model behind PCI. Its registers are 8, 16, 32 and 64 bits wide.
+/// The eMMC model behind PCI, with an eMMC device or an SD card. Its registers are 8, 16, 32 and 64
+/// bits wide.
 #[derive(Debug)]
 pub(super) struct EmmcFunction {
     model: Emmc,
-    /// PCI device id.
-    device: u16,
+    identity: machine::Identity,
+    faults: &'static [Kind],
+}
+
+/// What Linux is to take the controller for. A controller of SD cards is one it does not know.
+fn identity(target: &EmmcTarget) -> machine::Identity {
+    let intel = |device| machine::Identity { vendor: 0x8086, device };
+    match (target.profile.dialect, target.queue) {
+        (Dialect::Sd { .. }, _) => emmc::PLAIN,
+        (Dialect::Emmc, true) => intel(QUEUEING),
+        (Dialect::Emmc, false) => intel(PLAIN),
+    }
+}
+
+/// An SD card that knows no faster access mode.
+fn limited_modes(modes: u8, timing: Timing) -> u8 {
+    let fast = match timing {
+        Timing::Legacy => 0,
+        Timing::HighSpeed => 1 << sd::HIGH_SPEED,
+        Timing::Ddr50 => 1 << sd::HIGH_SPEED | 1 << sd::DDR50,
+        Timing::Sdr50 => 1 << sd::HIGH_SPEED | 1 << sd::DDR50 | 1 << sd::SDR50,
+        _ => u8::MAX,
+    };
+    modes & (fast | 1)
 }
 
 /// A device that knows no faster timing.
 fn limited(profile: Profile, timing: Timing) -> Profile {
+    if let Dialect::Sd { modes } = profile.dialect {
+        let dialect = Dialect::Sd { modes: limited_modes(modes, timing) };
+        return Profile { dialect, ..profile };
+    }
     let slower = match timing {
         Timing::Legacy => 0,
         Timing::HighSpeed => HS26 | HS52,
         Timing::Ddr52 => HS26 | HS52 | DDR52,
         Timing::Hs200 => HS26 | HS52 | DDR52 | HS200,
-        Timing::Hs400 | Timing::Hs400Es => u8::MAX,
+        _ => u8::MAX,
     };
     let strobe = profile.strobe && timing == Timing::Hs400Es;
     Profile { device_type: profile.device_type & slower, strobe, ..profile }
@@ -57,7 +85,8 @@ pub(super) fn open(target: &EmmcTarget) -> Result<EmmcFunction, Error> {
     if let Some(made) = image.and_then(|image| image.made) {
         made.keep();
     }
-    Ok(EmmcFunction { model, device: if target.queue { QUEUEING } else { PLAIN } })
+    let faults = target.profile.dialect.faults();
+    Ok(EmmcFunction { model, identity: identity(target), faults })
 }
 
 impl Interrupts for EmmcFunction {
@@ -71,8 +100,8 @@ impl Function for EmmcFunction {
         let mut bars = [0; BARS];
         bars[0] = WINDOW;
         let identity = Identity {
-            vendor: 0x8086,
-            device: self.device,
+            vendor: self.identity.vendor,
+            device: self.identity.device,
             subsystem_vendor: 0x1AF4,
             subsystem: 0x1100,
             class: 0x08_0501,
@@ -118,7 +147,7 @@ impl Function for EmmcFunction {
 
 impl Served for EmmcFunction {
     fn fault_kinds(&self) -> &'static [Kind] {
-        &Kind::EMMC
+        self.faults
     }
 
     fn arm(&mut self, plan: Plan) {

@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use flysch_emmc::Timing;
-use flysch_models::emmc::profile::{HS400_CMDQ, Profile};
+use flysch_models::emmc::profile::{HS400_CMDQ, Profile, SD_UHS};
 use flysch_models::faults::{self as fault, Plan};
 
 use super::pairs::{Kind, Pairs, key, keys, not_real, on_off};
@@ -64,11 +64,30 @@ pub(super) const SD: Kind = Kind {
     ],
 };
 
+/// The same model with an SD card.
+pub(super) const SD_MODEL: Kind = Kind {
+    name: "sd",
+    help: "an SD card and its SD host controller, modelled in this process",
+    keys: &[
+        key("profile", "sd-uhs", "the card's timing and features (sd-uhs)"),
+        key("size", "BYTES", "size of the card (4G, or the image's own); up to 2G it has no UHS-I"),
+        key("block", "512", "bytes per sector: a card is addressed by 512 (512)"),
+        keys::IMAGE,
+        key("timing", SD_TIMINGS, "the fastest timing of the bus that is tried (sdr104)"),
+        key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
+        keys::CLOCK,
+        keys::FAULTS,
+        keys::FAULTS_FROM,
+        keys::SEED,
+    ],
+};
+
+const SD_TIMINGS: &str = "legacy|high-speed|ddr50|sdr50|sdr104";
 const TIMINGS: &str = "legacy|high-speed|ddr52|hs200|hs400|hs400es";
 const PARTITIONS: &str = "user|boot0|boot1|gp1";
 const KIB: u64 = 1 << 10;
 
-/// Settings of the eMMC model.
+/// Settings of the eMMC model, with an eMMC device or an SD card.
 #[derive(Clone, Debug, PartialEq)]
 pub struct EmmcTarget {
     /// The device's timing and features.
@@ -141,6 +160,14 @@ fn partition(name: &str) -> Option<u8> {
     })
 }
 
+fn emmc_timing(name: &str) -> Option<Timing> {
+    Timing::by_name(name).filter(|timing| !timing.is_uhs())
+}
+
+fn sd_timing(name: &str) -> Option<Timing> {
+    Timing::by_name(name).filter(|timing| timing.is_uhs() || *timing <= Timing::HighSpeed)
+}
+
 impl Default for EmmcTarget {
     fn default() -> Self {
         Self {
@@ -172,7 +199,7 @@ impl EmmcTarget {
             image: pairs.path("image")?,
             partition: pairs.get("partition", partition)?.unwrap_or_default(),
             general: pairs.get("gp", crate::size::parse)?,
-            timing: pairs.get("timing", Timing::by_name)?.unwrap_or(default.timing),
+            timing: pairs.get("timing", emmc_timing)?.unwrap_or(default.timing),
             queue: pairs.get("queue", on_off)?.unwrap_or(default.queue),
             dma: pairs.get("dma", on_off)?.unwrap_or(default.dma),
             lanes: pairs.within("lanes", 1, 8)?.unwrap_or(default.lanes),
@@ -198,6 +225,29 @@ impl EmmcTarget {
             });
         }
         Ok(target)
+    }
+}
+
+impl EmmcTarget {
+    /// An SD card: no partitions, no queue.
+    pub(super) fn parse_sd(rest: &str) -> Result<Self, ParseError> {
+        let pairs = Pairs::parse(&SD_MODEL, rest)?;
+        let profile = |name: &str| Profile::sd_by_name(name).copied();
+        let profile = pairs.get("profile", profile)?.unwrap_or(SD_UHS);
+        pairs.only_block_size(512, "a card is addressed by sectors of 512 bytes")?;
+        Ok(Self {
+            profile,
+            size: pairs.size()?,
+            image: pairs.path("image")?,
+            timing: pairs.get("timing", sd_timing)?.unwrap_or(Timing::Sdr104),
+            queue: false,
+            dma: pairs.get("dma", on_off)?.unwrap_or(true),
+            clock: pairs.get("clock", not_real)?.unwrap_or_default(),
+            faults: pairs.faults(profile.dialect.faults())?,
+            faults_from: pairs.faults_from()?,
+            seed: pairs.seed()?,
+            ..Self::default()
+        })
     }
 }
 

@@ -143,7 +143,7 @@ fn step(device: &mut Device<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
         }
         Step::Update(id, len) => update(device, *id, *len),
         Step::Flip(lnum) => {
-            if let Some(peb) = device.peb_of(0, *lnum) {
+            if let Some(peb) = device.lebs.peb_of(0, *lnum) {
                 device.flash_mut().flipping.insert(peb);
                 leb(device, 0, *lnum);
             }
@@ -151,7 +151,7 @@ fn step(device: &mut Device<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
         }
         Step::Weak(lnum) => {
             let nand = device.flash().geometry().kind.is_nand();
-            if let Some(peb) = device.peb_of(0, *lnum).filter(|_| nand) {
+            if let Some(peb) = device.lebs.peb_of(0, *lnum).filter(|_| nand) {
                 device.flash_mut().weak.insert(peb);
             }
             Ok(())

@@ -53,7 +53,11 @@ pub(super) fn agrees_with_a_scan(flash: &Ram, options: &DeviceOptions, what: &st
                 (None, None) => {}
                 // Given up, and not erased yet: only the fastmap knows.
                 (None, Some(peb)) => {
-                    assert_eq!(one.wear.state(peb), State::Waiting, "{what}: LEB {lnum}, {peb}");
+                    assert_eq!(
+                        one.lebs.pebs.wear.state(peb),
+                        State::Waiting,
+                        "{what}: LEB {lnum}, {peb}"
+                    );
                 }
                 (x, y) => {
                     assert!(!is_untouched || x == y, "{what}: LEB {lnum} in {x:?}, not {y:?}");

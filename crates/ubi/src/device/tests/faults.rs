@@ -61,11 +61,11 @@ fn bit_errors_move_a_leb_away() {
     let mut device = format(Ram::nand(40));
     let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
     change(&mut device, id, 1, &data(1, 1024));
-    let peb = device.peb_of(id, 1).unwrap();
+    let peb = device.lebs.peb_of(id, 1).unwrap();
     device.flash_mut().flipping.insert(peb);
     leb(&mut device, id, 1);
     while device.work(10).unwrap() {}
-    assert_ne!(device.peb_of(id, 1), Some(peb));
+    assert_ne!(device.lebs.peb_of(id, 1), Some(peb));
     assert_eq!(device.statistics().scrubs, 1);
     assert_eq!(leb(&mut device, id, 1)[..1024], data(1, 1024));
     assert_eq!(device.flash().erases[peb as usize], 2, "and the block is erased");
@@ -76,12 +76,12 @@ fn bit_errors_seen_at_attach_move_a_leb_away() {
     let mut device = format(Ram::nand(40));
     let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
     change(&mut device, id, 1, &data(1, 1024));
-    let peb = device.peb_of(id, 1).unwrap();
+    let peb = device.lebs.peb_of(id, 1).unwrap();
     let mut flash = device.into_flash();
     flash.flipping.insert(peb);
     let mut device = attach(flash);
     while device.work(10).unwrap() {}
-    assert_ne!(device.peb_of(id, 1), Some(peb));
+    assert_ne!(device.lebs.peb_of(id, 1), Some(peb));
 }
 
 #[test]
@@ -89,10 +89,10 @@ fn a_failed_write_ends_in_another_block_and_the_old_one_is_tried() {
     let mut device = format(Ram::nand(40));
     let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
     write(&mut device, id, 0, 0, &data(1, 512));
-    let peb = device.peb_of(id, 0).unwrap();
+    let peb = device.lebs.peb_of(id, 0).unwrap();
     device.flash_mut().weak.insert(peb);
     write(&mut device, id, 0, 512, &data(2, 512));
-    assert_ne!(device.peb_of(id, 0), Some(peb));
+    assert_ne!(device.lebs.peb_of(id, 0), Some(peb));
     let expected = [data(1, 512), data(2, 512)].concat();
     assert_eq!(leb(&mut device, id, 0)[..1024], expected);
     // It fails again under torture and is bad then.
@@ -100,7 +100,7 @@ fn a_failed_write_ends_in_another_block_and_the_old_one_is_tried() {
     assert_eq!((device.statistics().tortures, device.account().bad), (1, 1));
 
     // Another one fails once only: torture finds it good.
-    let peb = device.peb_of(id, 0).unwrap();
+    let peb = device.lebs.peb_of(id, 0).unwrap();
     device.flash_mut().weak.insert(peb);
     write(&mut device, id, 0, 1024, &data(3, 512));
     device.flash_mut().weak.clear();
@@ -116,8 +116,8 @@ fn first_writes_and_changes_avoid_blocks_that_fail() {
     let mut device = format(Ram::nand(100));
     let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
     for _ in 0..2 {
-        let next = device.wear.take().unwrap();
-        device.wear.add_free(next);
+        let next = device.lebs.pebs.wear.take().unwrap();
+        device.lebs.pebs.wear.add_free(next);
         device.flash_mut().weak.insert(next);
         write(&mut device, id, 0, 0, &data(1, 512));
         change(&mut device, id, 1, &data(2, 512));
@@ -180,12 +180,12 @@ fn what_can_not_be_read_stays_and_the_rest_goes_on() {
     let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
     change(&mut device, id, 0, &data(1, 1024));
     change(&mut device, id, 1, &data(2, 1024));
-    let peb = device.peb_of(id, 0).unwrap();
+    let peb = device.lebs.peb_of(id, 0).unwrap();
     device.flash_mut().flipping.insert(peb);
     leb(&mut device, id, 0);
     device.flash_mut().unreadable.insert(peb);
     assert!(!device.work(10).unwrap(), "one try, not for ever");
-    assert_eq!(device.peb_of(id, 0), Some(peb));
+    assert_eq!(device.lebs.peb_of(id, 0), Some(peb));
     let read = device.volume_mut(id).unwrap().read(0, 0, &mut [0; 4]);
     assert!(matches!(read, Err(FlashError::Uncorrectable { .. })));
     change(&mut device, id, 0, &data(3, 1024));
@@ -199,7 +199,7 @@ fn too_many_unreadable_blocks_stop_the_device() {
     let id = device.create(&NewVolume::dynamic(b"v", 40)).unwrap();
     (0..20).for_each(|lnum| change(&mut device, id, lnum, &data(1, 512)));
     for lnum in 0..20 {
-        let peb = device.peb_of(id, lnum).unwrap();
+        let peb = device.lebs.peb_of(id, lnum).unwrap();
         device.flash_mut().flipping.insert(peb);
         leb(&mut device, id, lnum);
         device.flash_mut().unreadable.insert(peb);
@@ -237,13 +237,13 @@ fn a_move_that_failed_leaves_no_copy_that_could_count() {
     let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
     write(&mut device, id, 0, 0, &data(1, 512));
     device.sync().unwrap();
-    let source = device.peb_of(id, 0).unwrap();
-    let target = device.wear.take_worn(8192).unwrap();
-    device.wear.add_free(target);
+    let source = device.lebs.peb_of(id, 0).unwrap();
+    let target = device.lebs.pebs.wear.take_worn(8192).unwrap();
+    device.lebs.pebs.wear.add_free(target);
     device.flash_mut().flipping.extend([source, target]);
     leb(&mut device, id, 0);
     device.work(1).unwrap();
-    assert_eq!(device.peb_of(id, 0), Some(source), "the target reads badly");
+    assert_eq!(device.lebs.peb_of(id, 0), Some(source), "the target reads badly");
     write(&mut device, id, 0, 512, &data(2, 512));
     let mut device = attach(device.into_flash());
     let expected = [data(1, 512), data(2, 512)].concat();

@@ -2,6 +2,7 @@ mod basic;
 mod cuts;
 mod fastmap;
 mod faults;
+mod objects;
 mod ram;
 mod table;
 mod verdict;

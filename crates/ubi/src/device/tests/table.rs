@@ -95,11 +95,11 @@ fn static_volumes_are_updated_and_checked() {
 
     // Moving a block of it keeps size and checksum.
     let mut device = attach(flash);
-    let peb = device.peb_of(id, 2).unwrap();
+    let peb = device.lebs.peb_of(id, 2).unwrap();
     device.flash_mut().flipping.insert(peb);
     leb(&mut device, id, 2);
     while device.work(10).unwrap() {}
-    assert_ne!(device.peb_of(id, 2), Some(peb));
+    assert_ne!(device.lebs.peb_of(id, 2), Some(peb));
     let flash = device.into_flash();
     let ubi = crate::Ubi::attach(flash, image, &crate::Options::default()).unwrap();
     assert_eq!(ubi.volume(id).unwrap().verify(), []);
@@ -148,9 +148,9 @@ fn alignment_leaves_the_end_of_each_leb_unused() {
 
 /// Changes the records of a device's table behind its back.
 fn edit(device: &mut Device<Ram>, change: impl Fn(&mut VolumeRecord)) {
-    let mut records = device.table_records();
+    let mut records = device.lebs.volumes.table_records();
     records.values_mut().for_each(change);
-    device.write_table(&records).unwrap();
+    device.lebs.write_table(&records).unwrap();
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn the_lost_copy_of_the_table_is_written_again() {
     for lost in 0..2 {
         let mut device = format(Ram::nand(40));
         device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
-        let peb = device.peb_of(LAYOUT_VOLUME, lost).unwrap() as usize;
+        let peb = device.lebs.peb_of(LAYOUT_VOLUME, lost).unwrap() as usize;
         let mut flash = device.into_flash();
         flash.bytes[peb * 4096..][..4096].fill(0xff);
         let device = attach(flash);
@@ -190,7 +190,7 @@ fn what_linux_refuses_is_refused() {
 
     let mut device = format(Ram::nand(40));
     device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
-    let tables = [0, 1].map(|lnum| device.peb_of(LAYOUT_VOLUME, lnum).unwrap() as usize);
+    let tables = [0, 1].map(|lnum| device.lebs.peb_of(LAYOUT_VOLUME, lnum).unwrap() as usize);
     change(&mut device, 0, 0, &data(1, 512));
     let good = device.into_flash();
     let attach = |flash: Ram| Device::attach(flash, &DeviceOptions::default());

@@ -123,11 +123,11 @@ fn a_header_of_an_update_without_its_content_is_nothing() {
         for flash in [Ram::nand(40), Ram::nor(40)] {
             let mut device = format(flash);
             let id = device.create(&NewVolume::fixed(b"kernel", 2)).unwrap();
-            let plain = device.header(id, 0).unwrap();
-            let sequence = device.next_sequence();
+            let plain = device.lebs.volumes.header(id, 0).unwrap();
+            let sequence = device.lebs.pebs.next_sequence();
             let vid = VidHeader { data_size: 300, used_ebs: 1, data_crc, sequence, ..plain };
-            let peb = device.allocate().unwrap();
-            device.io.write_vid(peb, &vid).unwrap();
+            let peb = device.lebs.allocate().unwrap();
+            device.lebs.pebs.io.write_vid(peb, &vid).unwrap();
             let device = attach(device.into_flash());
             assert_eq!(device.info(id).unwrap().map.len(), mapped, "{data_crc}");
         }

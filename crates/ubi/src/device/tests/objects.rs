@@ -1,0 +1,95 @@
+//! Each object by itself.
+
+use std::collections::BTreeMap;
+use std::string::ToString;
+use std::vec::Vec;
+
+use flysch_wire::ubi::LAYOUT_VOLUME;
+use flysch_wire::ubi::fastmap::{MapHeader, Volume};
+
+use super::*;
+use crate::device::entries::{Entry, UNMAPPED, Volumes};
+use crate::device::wear::{State, Wear};
+
+fn volumes() -> Volumes {
+    Volumes::new(BTreeMap::from([(LAYOUT_VOLUME, Entry::layout())]))
+}
+
+#[test]
+fn volumes_know_the_block_of_each_leb() {
+    let mut volumes = volumes();
+    assert_eq!(volumes.remap(LAYOUT_VOLUME, 1, 7), Ok(None));
+    assert_eq!(volumes.remap(LAYOUT_VOLUME, 1, 9), Ok(Some(7)));
+    assert_eq!(volumes.get(LAYOUT_VOLUME).unwrap().map, [UNMAPPED, 9]);
+    assert_eq!(volumes.remap(3, 0, 7), Err(Error::NoVolume(3)));
+    assert!(volumes.slot(LAYOUT_VOLUME, 2).is_none());
+}
+
+#[test]
+fn blocks_of_no_leb_are_given_up() {
+    let mut volumes = volumes();
+    let mut wear = Wear::new(8);
+    wear.settle(2, LAYOUT_VOLUME, 0);
+    wear.settle(5, LAYOUT_VOLUME, 2);
+    wear.settle(6, 4, 0);
+    volumes.map_blocks(&mut wear);
+    assert_eq!(volumes.get(LAYOUT_VOLUME).unwrap().map, [2, UNMAPPED]);
+    assert_eq!((wear.state(5), wear.state(6)), (State::Waiting, State::Waiting));
+    assert_eq!(wear.waiting_count(), 2);
+}
+
+#[test]
+fn a_fastmap_lists_each_volume_with_its_map() {
+    let mut volumes = volumes();
+    volumes.remap(LAYOUT_VOLUME, 0, 0x0102_0304).unwrap();
+    let mut bytes = Vec::new();
+    volumes.append_maps(4096, &mut bytes);
+    assert_eq!(bytes.len(), Volume::SIZE + MapHeader::SIZE + 2 * 4);
+    assert_eq!(bytes[bytes.len() - 8..], [1, 2, 3, 4, 0xff, 0xff, 0xff, 0xff]);
+}
+
+#[test]
+fn a_block_that_can_not_be_erased_is_replaced_as_long_as_there_are_any() {
+    let mut device = format(Ram::nand(64));
+    let pebs = &mut device.lebs.pebs;
+    let before = pebs.account;
+    let peb = pebs.wear.take().unwrap();
+    pebs.io.flash.endurance[peb as usize] = 0;
+    pebs.erase_block(peb, false).unwrap();
+    assert_eq!(pebs.wear.state(peb), State::Bad);
+    assert_eq!(pebs.account.bad, before.bad + 1);
+    assert_eq!(pebs.account.bad_reserved, before.bad_reserved - 1);
+    pebs.hand_out(pebs.account.available);
+    pebs.account.bad_reserved = 0;
+    let peb = pebs.wear.take().unwrap();
+    pebs.io.flash.endurance[peb as usize] = 0;
+    let why = ReadOnly::PoolEmpty { block: peb, bad: before.bad + 1 };
+    assert_eq!(pebs.erase_block(peb, false), Err(Error::ReadOnly(why)));
+    assert_eq!(pebs.begin(), Err(Error::ReadOnly(why)));
+    assert_eq!(pebs.wear.state(peb), State::Kept);
+}
+
+#[test]
+fn lebs_take_another_block_with_each_change() {
+    let mut device = format(Ram::nand(64));
+    let id = device.create(&NewVolume::dynamic(b"v", 4)).unwrap();
+    let lebs = &mut device.lebs;
+    lebs.change_leb(id, 2, &data(1, 512)).unwrap();
+    let first = lebs.peb_of(id, 2).unwrap();
+    lebs.change_leb(id, 2, &data(2, 512)).unwrap();
+    let second = lebs.peb_of(id, 2).unwrap();
+    assert_ne!(first, second);
+    assert_eq!(lebs.pebs.wear.state(second), State::Used { volume: id, lnum: 2 });
+    lebs.unmap_leb(id, 2).unwrap();
+    assert_eq!((lebs.peb_of(id, 2), lebs.pebs.wear.state(second)), (None, State::Waiting));
+}
+
+#[test]
+fn an_error_tells_what_the_flash_said() {
+    use core::error::Error as _;
+    let said = flysch_api::flash::Error::PowerLost;
+    let error = Error::ReadOnly(ReadOnly::Flash(said));
+    let why = error.source().unwrap();
+    assert_eq!(why.source().unwrap().to_string(), said.to_string());
+    assert!(Error::Shape("text").source().is_none());
+}

@@ -1,0 +1,390 @@
+//! The drivers as C has them, over the models: `flysch_drivers.h` and what it declares.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::Path;
+use std::ptr;
+use std::sync::Mutex;
+
+use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Registers};
+use flysch_drivers::{
+    Board, Clocks, Completion, Controller, DmeSetting, Error, Event, NEVER, Operation, Options,
+    Platform, Queue, Request, Status, TEXT_BYTES, Unit, flysch_attach, flysch_close,
+    flysch_default_options, flysch_dma_alloc, flysch_dma_free, flysch_dma_needed, flysch_nvme_open,
+    flysch_poll, flysch_poll_at, flysch_ring, flysch_run, flysch_shutdown, flysch_status_text,
+    flysch_submit, flysch_ufs_open, flysch_units,
+};
+use flysch_models::machine::{Inline, Mode, Model};
+use flysch_models::{nvme, ufs};
+
+const MEMORY: usize = 8 << 20;
+const ADDRESS: u64 = 0x4000_0000;
+
+unsafe extern "C" fn read32<D: Model>(context: *mut c_void, offset: u32) -> u32 {
+    // SAFETY: the context of `board` is a bus over a model of this kind.
+    unsafe { &*context.cast::<Inline<D>>() }.read32(offset)
+}
+
+unsafe extern "C" fn write32<D: Model>(context: *mut c_void, offset: u32, value: u32) {
+    // SAFETY: as in `read32`.
+    unsafe { &*context.cast::<Inline<D>>() }.write32(offset, value);
+}
+
+unsafe extern "C" fn now<D: Model>(context: *mut c_void) -> u64 {
+    // SAFETY: as in `read32`.
+    unsafe { &*context.cast::<Inline<D>>() }.now().nanos()
+}
+
+fn deadline(until: u64) -> Option<Instant> {
+    (until != NEVER).then(|| Instant::from_nanos(until))
+}
+
+unsafe extern "C" fn wait<D: Model>(context: *mut c_void, until: u64) -> c_int {
+    // SAFETY: as in `read32`.
+    let woken = unsafe { &*context.cast::<Inline<D>>() }.wait(deadline(until));
+    i32::from(woken == flysch_api::machine::Wake::Deadline)
+}
+
+/// The bus as a board, with the memory that the model sees.
+fn board<D: Model>(bus: &Inline<D>, memory: &DmaRegion) -> Board {
+    Board {
+        context: ptr::from_ref(bus).cast_mut().cast(),
+        read32: Some(read32::<D>),
+        write32: Some(write32::<D>),
+        now: Some(now::<D>),
+        wait: Some(wait::<D>),
+        sync_for_device: None,
+        sync_for_cpu: None,
+        memory: memory.as_ptr().cast(),
+        memory_len: memory.len(),
+        memory_address: memory.address(),
+        vendor: 0,
+        device: 0,
+    }
+}
+
+fn no_error() -> Error {
+    Error { status: Status::Ok, text: [0; TEXT_BYTES] }
+}
+
+fn words(text: &[c_char]) -> String {
+    // SAFETY: every text of the library ends with a zero.
+    unsafe { CStr::from_ptr(text.as_ptr()) }.to_str().expect("UTF-8").to_owned()
+}
+
+fn units(controller: *const Controller) -> Vec<Unit> {
+    let unit = Unit {
+        number: 0,
+        block_size: 0,
+        blocks: 0,
+        write_protected: false,
+        can_delete: false,
+        name: [0; 64],
+    };
+    // SAFETY: a controller that an open gave; the room is there.
+    let count = unsafe { flysch_units(controller, ptr::null_mut(), 0) };
+    let mut units = vec![unit; count];
+    // SAFETY: as above.
+    assert_eq!(unsafe { flysch_units(controller, units.as_mut_ptr(), count) }, count);
+    units
+}
+
+fn request(token: u64, operation: Operation, offset: u64, data: (*mut c_void, u64)) -> Request {
+    Request {
+        token,
+        operation: operation as u8,
+        force_unit_access: false,
+        offset,
+        length: data.1,
+        data: data.0,
+    }
+}
+
+/// What a C program does with every disk: writes, a queue full of reads, a delete, wrong requests.
+fn use_disk(controller: *mut Controller, disk: u32, unit: &Unit, wait: &dyn Fn(u64)) {
+    const LEN: usize = 64 << 10;
+    // SAFETY: the functions are called as the header says, on one controller by one thread.
+    unsafe {
+        let place = flysch_dma_alloc(controller, LEN);
+        assert!(!place.is_null());
+        let bytes = |place: *mut c_void| std::slice::from_raw_parts_mut(place.cast::<u8>(), LEN);
+        for (n, byte) in bytes(place).iter_mut().enumerate() {
+            *byte = (n * 7 + n / 251) as u8;
+        }
+        let written = bytes(place).to_vec();
+        let offset = 3 * LEN as u64;
+        let whole = |operation| request(1, operation, offset, (place, LEN as u64));
+        assert_eq!(flysch_run(controller, disk, &whole(Operation::Write)), Status::Ok);
+        let flush = request(2, Operation::Flush, 0, (ptr::null_mut(), 0));
+        assert_eq!(flysch_run(controller, disk, &flush), Status::Ok);
+        bytes(place).fill(0);
+        assert_eq!(flysch_run(controller, disk, &whole(Operation::Read)), Status::Ok);
+        assert_eq!(bytes(place), written);
+
+        // As many as are taken, in one batch, each a block into a place of its own.
+        bytes(place).fill(0);
+        let block = u64::from(unit.block_size);
+        let mut taken = 0;
+        while taken < LEN as u64 / block {
+            let to = place.byte_add((taken * block) as usize);
+            let one = request(taken, Operation::Read, offset + taken * block, (to, block));
+            match flysch_submit(controller, disk, &one) {
+                Status::Ok => taken += 1,
+                Status::Full => break,
+                other => panic!("{other:?}"),
+            }
+        }
+        assert!(taken >= 16, "{taken}");
+        flysch_ring(controller);
+        assert!(flysch_poll_at(controller) < NEVER);
+        let mut ended = vec![0; taken as usize];
+        let mut done =
+            Completion { token: 0, disk: 0, status: Status::Gone, accepted: 0, issued: 0, seen: 0 };
+        while ended.iter().sum::<u32>() < taken as u32 {
+            while flysch_poll(controller, &mut done) {
+                assert_eq!((done.status, done.disk), (Status::Ok, disk));
+                assert!(done.accepted <= done.issued && done.issued <= done.seen);
+                ended[done.token as usize] += 1;
+            }
+            wait(flysch_poll_at(controller));
+        }
+        assert!(ended.iter().all(|times| *times == 1));
+        let read = (taken * block) as usize;
+        assert_eq!(bytes(place)[..read], written[..read]);
+
+        let gone = Request {
+            operation: Operation::Delete as u8,
+            data: ptr::null_mut(),
+            ..whole(Operation::Read)
+        };
+        let expected = if unit.can_delete { Status::Ok } else { Status::Unsupported };
+        assert_eq!(flysch_run(controller, disk, &gone), expected);
+
+        let end = unit.blocks * block;
+        for (wrong, status) in [
+            (request(0, Operation::Read, end, (place, block)), Status::OutOfRange),
+            (request(0, Operation::Read, 1, (place, block)), Status::Misaligned),
+            (request(0, Operation::Read, 0, (place, 1 << 40)), Status::OutOfRange),
+            (request(0, Operation::Read, 0, (ptr::null_mut(), block)), Status::BadData),
+            (request(0, Operation::Read, 0, (place, MEMORY as u64)), Status::BadData),
+            (Request { operation: 9, ..whole(Operation::Read) }, Status::Argument),
+        ] {
+            assert_eq!(flysch_run(controller, disk, &wrong), status);
+        }
+        assert_eq!(flysch_run(controller, 7, &whole(Operation::Read)), Status::NotADisk);
+        assert!(!flysch_dma_free(controller, place, LEN / 2));
+        assert!(flysch_dma_free(controller, place, LEN));
+        assert!(!flysch_dma_free(controller, place, LEN));
+    }
+}
+
+fn memory() -> DmaRegion {
+    DmaRegion::zeroed(MEMORY, ADDRESS)
+}
+
+#[test]
+fn ufs_in_both_queue_designs_and_nvme_serve_a_c_program() {
+    for queue in [Queue::Sdq, Queue::Mcq] {
+        let memory = memory();
+        let model = ufs::Ufs::new(ufs::Config::default(), memory.clone()).unwrap();
+        let bus = Inline::new(model, memory.clone(), Identity::default(), Mode::Virtual);
+        let options = Options { queue: queue as u8, ..flysch_default_options() };
+        let mut error = no_error();
+        // SAFETY: everything pointed to lives to the end of the block, and as the header says.
+        unsafe {
+            assert!(flysch_dma_needed(&options) < MEMORY);
+            let board = board(&bus, &memory);
+            let controller = flysch_ufs_open(&board, &options, ptr::null(), &mut error);
+            assert!(!controller.is_null(), "{}", words(&error.text));
+            serve(controller, &|until| {
+                bus.wait(deadline(until));
+            });
+        }
+    }
+    let memory = memory();
+    let model = nvme::Nvme::new(nvme::Config::default(), memory.clone()).unwrap();
+    let bus = Inline::new(model, memory.clone(), Identity::default(), Mode::Virtual);
+    let mut error = no_error();
+    // SAFETY: as above.
+    unsafe {
+        let board = board(&bus, &memory);
+        let controller = flysch_nvme_open(&board, ptr::null(), &mut error);
+        assert!(!controller.is_null(), "{}", words(&error.text));
+        serve(controller, &|until| {
+            bus.wait(deadline(until));
+        });
+    }
+}
+
+/// A controller with one disk, to its end.
+fn serve(controller: *mut Controller, wait: &dyn Fn(u64)) {
+    let units = units(controller);
+    assert_eq!(units.len(), 1);
+    assert_eq!(u64::from(units[0].block_size) * units[0].blocks, 4 << 30);
+    assert!(words(&units[0].name).starts_with('<'), "{}", words(&units[0].name));
+    let mut error = no_error();
+    // SAFETY: a controller that an open gave, used by this thread, closed once at the end.
+    unsafe {
+        assert_eq!(flysch_attach(controller, 77, &mut error), Status::NotADisk as i32);
+        assert_eq!(words(&error.text), "there is no unit 77 with a disk");
+        assert_eq!(flysch_attach(controller, units[0].number, &mut error), 0);
+        assert_eq!(flysch_attach(controller, units[0].number, &mut error), Status::NoLane as i32);
+        use_disk(controller, 0, &units[0], wait);
+        assert_eq!(flysch_shutdown(controller, &mut error), Status::Ok);
+        let flush = request(0, Operation::Flush, 0, (ptr::null_mut(), 0));
+        assert_eq!(flysch_run(controller, 0, &flush), Status::Gone);
+        flysch_close(controller);
+    }
+}
+
+#[test]
+fn a_board_that_lacks_something_is_told_what() {
+    let memory = memory();
+    let model = ufs::Ufs::new(ufs::Config::default(), memory.clone()).unwrap();
+    let bus = Inline::new(model, memory.clone(), Identity::default(), Mode::Virtual);
+    let whole = board(&bus, &memory);
+    let options = flysch_default_options();
+    let cases = [
+        (Board { read32: None, ..whole }, options, "the board has no read32"),
+        (Board { wait: None, ..whole }, options, "the board has no wait"),
+        (Board { memory: ptr::null_mut(), ..whole }, options, "the board has no memory"),
+        (Board { memory_address: 12, ..whole }, options, "DMA memory is not aligned to 4096 bytes"),
+        (
+            Board { memory_address: !4095, ..whole },
+            options,
+            "the length of DMA memory makes no sense",
+        ),
+        (whole, Options { queue: 9, ..options }, "queue: there is no 9"),
+    ];
+    for (board, options, text) in cases {
+        let mut error = no_error();
+        // SAFETY: everything pointed to is there; what is missing is what is tried.
+        unsafe {
+            let controller = flysch_ufs_open(&board, &options, ptr::null(), &mut error);
+            assert!(controller.is_null());
+            assert_eq!((error.status, words(&error.text).as_str()), (Status::Argument, text));
+        }
+    }
+    let mut error = no_error();
+    // SAFETY: as above.
+    unsafe {
+        let little = Board { memory_len: 8192, ..whole };
+        assert!(flysch_ufs_open(&little, &options, ptr::null(), &mut error).is_null());
+        assert_eq!(error.status, Status::Memory);
+        assert!(words(&error.text).contains("8192 are left"), "{}", words(&error.text));
+        assert!(flysch_ufs_open(ptr::null(), &options, ptr::null(), &mut error).is_null());
+        // Who does not want to know why is not told.
+        assert!(flysch_ufs_open(&little, ptr::null(), ptr::null(), ptr::null_mut()).is_null());
+        let none = Options { disks: 0, ..options };
+        assert!(flysch_ufs_open(&whole, &none, ptr::null(), &mut error).is_null());
+        assert_eq!(error.status, Status::Controller, "{}", words(&error.text));
+        flysch_close(ptr::null_mut());
+    }
+}
+
+/// What the platform was told.
+static TOLD: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+unsafe extern "C" fn notice(
+    _: *mut c_void,
+    event: Event,
+    name: *const c_char,
+    value: u32,
+    after: bool,
+) -> c_int {
+    // SAFETY: the name is a C string during the call.
+    let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap();
+    TOLD.lock().unwrap().push(format!("{event:?} {name} {value:#x} {after}"));
+    0
+}
+
+unsafe extern "C" fn refuses(
+    _: *mut c_void,
+    event: Event,
+    _: *const c_char,
+    _: u32,
+    _: bool,
+) -> c_int {
+    if event == Event::LinkStartup { -7 } else { 0 }
+}
+
+unsafe extern "C" fn setting(
+    _: *mut c_void,
+    event: Event,
+    after: bool,
+    n: u32,
+    setting: *mut DmeSetting,
+) -> bool {
+    if event != Event::LinkStartup || after || n > 0 {
+        return false;
+    }
+    // SAFETY: there is room for one.
+    unsafe { setting.write(DmeSetting { attribute: 0x2C, selector: 0, peer: false, value: 0 }) };
+    TOLD.lock().unwrap().push("setting".to_owned());
+    true
+}
+
+unsafe extern "C" fn clocks(_: *mut c_void, clocks: Clocks) {
+    TOLD.lock().unwrap().push(format!("clocks {clocks:?}"));
+}
+
+#[test]
+fn a_platform_is_told_and_may_refuse() {
+    let memory = memory();
+    let model = ufs::Ufs::new(ufs::Config::default(), memory.clone()).unwrap();
+    let bus = Inline::new(model, memory.clone(), Identity::default(), Mode::Virtual);
+    let board = board(&bus, &memory);
+    let platform = Platform {
+        context: ptr::null_mut(),
+        notice: Some(notice),
+        setting: Some(setting),
+        device_reset: None,
+        clocks: Some(clocks),
+        reference_clock: -1,
+    };
+    let mut error = no_error();
+    // SAFETY: everything pointed to lives to the end.
+    unsafe {
+        let controller = flysch_ufs_open(&board, ptr::null(), &platform, &mut error);
+        assert!(!controller.is_null(), "{}", words(&error.text));
+        let told = std::mem::take(&mut *TOLD.lock().unwrap());
+        let place = |line: &str| told.iter().position(|told| told.starts_with(line));
+        let order = ["clocks On", "LinkStartup link start-up 0x0 false", "setting"];
+        let order = order.map(|line| place(line).unwrap_or_else(|| panic!("{line}: {told:?}")));
+        assert!(order.is_sorted(), "{told:?}");
+        assert!(place("PowerMode power mode 0x10").is_some(), "high speed: {told:?}");
+        flysch_close(controller);
+        let refusing = Platform { notice: Some(refuses), ..platform };
+        assert!(flysch_ufs_open(&board, ptr::null(), &refusing, &mut error).is_null());
+        assert_eq!(error.status, Status::Controller);
+        assert!(words(&error.text).contains('7'), "{}", words(&error.text));
+    }
+}
+
+#[test]
+fn every_status_has_words_of_its_own() {
+    let text = |status: i32| {
+        // SAFETY: a C string for ever.
+        unsafe { CStr::from_ptr(flysch_status_text(status)) }.to_str().unwrap()
+    };
+    let all: std::collections::BTreeSet<&str> = (Status::Gone as i32..=0).map(text).collect();
+    assert_eq!(all.len(), 18);
+    assert!(!all.contains("unknown status"));
+    assert_eq!((text(1), text(Status::Gone as i32 - 1)), ("unknown status", "unknown status"));
+}
+
+/// `FLYSCH_WRITE=1` writes it.
+#[test]
+fn the_header_is_what_the_crate_says() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings/c-drivers");
+    let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).expect("a file of it");
+    let bindings = cbindgen::Builder::new().with_crate(&folder).with_config(config);
+    let mut made = Vec::new();
+    bindings.generate().expect("the crate can be read").write(&mut made);
+    let place = folder.join("include/flysch_drivers.h");
+    if std::env::var_os("FLYSCH_WRITE").is_some() {
+        std::fs::write(&place, &made).expect("the header can be written");
+    }
+    let there = std::fs::read(&place).unwrap_or_default();
+    let remedy = "write it: FLYSCH_WRITE=1 cargo test --workspace --test stories c_drivers::";
+    assert!(there == made, "{} is not what the crate says; {remedy}", place.display());
+}
