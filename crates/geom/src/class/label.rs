@@ -69,7 +69,10 @@ pub fn mangle(text: &str) -> String {
 pub fn label(graph: &mut Graph, name: &str, under: ProviderId, force: bool) -> Result<(), Error> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let name = name.strip_prefix("label/").unwrap_or(name);
-    let wrong = || Error::invalid(name, "a label has 1 to 15 bytes, none of them a control");
+    let wrong = || {
+        let object = if name.is_empty() { "an empty name" } else { name };
+        Error::invalid(object, "a label has 1 to 15 bytes, none of them a control")
+    };
     let label = Name::new(name).ok_or_else(wrong)?;
     guard::in_use(graph, under)?;
     if !force {

@@ -1,7 +1,7 @@
 //! NOP: passes everything on, and fails on purpose. The fault injector of every test.
 
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -92,26 +92,32 @@ struct State {
 pub fn create(graph: &mut Graph, under: ProviderId, options: Options) -> Result<ProviderId, Error> {
     let there = &graph[under];
     let sector = u64::from(there.sector_size);
-    let wrong = |what: &str| Err(Error::invalid(&there.name, format!("{what} cannot be")));
+    let wrong = |what: String| Err(Error::invalid(&there.name, what));
     if !options.offset.is_multiple_of(sector) || options.offset >= there.media_size {
-        return wrong("this offset");
+        let (offset, size) = (options.offset, there.media_size);
+        let what = format!("offset {offset}: a multiple of {sector} below {size} can be");
+        return wrong(what);
     }
     let left = there.media_size - options.offset;
     if !options.size.is_multiple_of(sector) || options.size > left {
-        return wrong("this size");
+        return wrong(format!("size {}: a multiple of {sector} up to {left} can be", options.size));
     }
     let sector_size = match options.sector_size {
         0 => there.sector_size,
         size => size,
     };
     if !u64::from(sector_size).is_multiple_of(sector) || !sector_size.is_power_of_two() {
-        return wrong("this sector size");
+        let what = format!("sectors of {sector_size} bytes: {sector} times a power of two can be");
+        return wrong(what);
     }
     let stripe_size = if options.stripe_size > 0 { options.stripe_size } else { there.stripe_size };
     if !stripe_size.is_multiple_of(u64::from(sector_size))
         || (stripe_size > 0 && options.stripe_offset >= stripe_size)
     {
-        return wrong("this stripe size");
+        let what = format!(
+            "stripes of {stripe_size} bytes: multiples of {sector_size} can be, above their offset"
+        );
+        return wrong(what);
     }
     let size = if options.size > 0 { options.size } else { left };
     let shape = Shape {

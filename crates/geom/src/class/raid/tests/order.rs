@@ -157,8 +157,7 @@ fn who_is_rebuilt_says_so_when_it_is() {
     }
 }
 
-/// Of three two come back while the first one is written: with the next write they may differ, too:
-/// each is marked.
+/// Of three two come back while the first one is written: with the next write they may differ, too.
 #[test]
 fn who_comes_back_while_it_is_written_is_marked_as_the_others_are() {
     let (disks, top) = made("mirror", 3);
