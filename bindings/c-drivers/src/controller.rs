@@ -27,8 +27,6 @@ pub struct Controller {
     memory: DmaAllocator,
     units: Vec<(Unit, Shape)>,
     lanes: Lanes,
-    /// Switched off for good.
-    is_down: bool,
 }
 
 #[derive(Debug)]
@@ -159,7 +157,7 @@ impl Controller {
         };
         let units = found.iter().filter_map(unit).collect();
         let lanes = Lanes::Ufs(Disks { used: Vec::new(), spare, next: 0 });
-        Ok(Self { machine, memory, units, lanes, is_down: false })
+        Ok(Self { machine, memory, units, lanes })
     }
 
     /// Brings an NVMe controller up and finds its namespaces.
@@ -180,7 +178,7 @@ impl Controller {
         let units = device.namespaces.iter().filter_map(unit).collect();
         let spare = host.into_ports();
         let lanes = Lanes::Nvme(Disks { used: Vec::new(), spare, next: 0 });
-        Ok(Self { machine, memory, units, lanes, is_down: false })
+        Ok(Self { machine, memory, units, lanes })
     }
 
     /// The units that can be disks, by rising number.
@@ -213,9 +211,6 @@ impl Controller {
 
     /// Takes a request for a disk.
     pub(crate) fn submit(&mut self, disk: usize, request: &Request) -> Result<(), Status> {
-        if self.is_down {
-            return Err(Status::Gone);
-        }
         let now = self.machine.now();
         let request = self.understood(request, now)?;
         each!(&mut self.lanes, disks => match disks.used.get_mut(disk) {
@@ -280,7 +275,6 @@ impl Controller {
 
     /// Makes everything safe and stops the controller.
     pub(crate) fn shut_down(&mut self) -> Outcome<()> {
-        self.is_down = true;
         each!(&mut self.lanes, disks => disks.carrier().ok_or_else(gone)?.shut_down(&self.machine))
     }
 }

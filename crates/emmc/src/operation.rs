@@ -12,6 +12,7 @@ use crate::{Cause, Error};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
+use flysch_orders::Order;
 use flysch_script::Player;
 use flysch_wire::mmc::command::{CommandIndex, SLEEP, SwitchArgument, erase, rca};
 use flysch_wire::mmc::ext_csd::{self, flush, partition, power_off, revision, sec_feature};
@@ -515,9 +516,9 @@ impl<M: Machine> Core<M> {
             self.stop_engine()?;
         }
         self.set_clock(0)?;
-        self.effect(|core| {
-            core.shared.orders.publish(flysch_orders::Order::PAUSE | flysch_orders::Order::STOP);
-        });
+        // Whoever starts something now is told at once; bring-up begins with other orders.
+        let gone = Order::PAUSE | Order::STOP | Order::GONE;
+        self.effect(|core| core.shared.orders.publish(gone));
         self.lanes_obey()?;
         done.map_err(Into::into)
     }

@@ -162,7 +162,9 @@ impl<M: Machine> Core<M> {
         let mask = Csts::new().with_shst(3).into_bits();
         let done = self.until(("CSTS", CSTS), mask, complete, timeout)?;
         let off = disable(self)?;
-        self.effect(|core| core.shared.orders.publish(Order::PAUSE | Order::STOP));
+        // Whoever starts something now is told at once; bring-up begins with other orders.
+        let gone = Order::PAUSE | Order::STOP | Order::GONE;
+        self.effect(|core| core.shared.orders.publish(gone));
         self.lanes_obey()?;
         done.and(off)?;
         Ok(())

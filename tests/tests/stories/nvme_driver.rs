@@ -2,7 +2,7 @@
 //! deviations it knows, recovery with commands in flight.
 
 use flysch_api::command::{
-    Command, Direction, Ended, Nvme as Language, Ordering, Port as _, Token,
+    Command, Direction, Ended, NotStarted, Nvme as Language, Ordering, Port as _, Token,
 };
 use flysch_api::machine::{Clock as _, DmaRegion, Identity, Machine as _, Registers as _};
 use flysch_cam::Family as _;
@@ -132,6 +132,19 @@ fn a_drive_without_memory_is_lent_some() {
     // The mapping is in the host's memory, or 45 us away in the flash.
     let (without, with) = (reads(0), reads(16 * MIB));
     assert!(without > with + 8 * 40_000, "{without} ns without, {with} ns with");
+}
+
+/// Not "no room now", which would be asked again for ever.
+#[test]
+fn what_comes_after_a_shutdown_is_told_that_the_controller_is_gone() {
+    let machine = machine();
+    let mut port = host(&machine, Options::default()).into_ports().remove(0);
+    port.host_mut().expect("it carries the host").shut_down(&machine).expect("a shutdown");
+    let declined = port.start(transfer(&machine, false, 0, 1), machine.now()).expect_err("off");
+    assert_eq!(declined.why, NotStarted::Gone);
+    port.host_mut().expect("it carries the host").bring_up(&machine).expect("up again");
+    let read = transfer(&machine, false, 0, 1);
+    assert_eq!(carry_out(&machine, &mut port, vec![read]), [Ended::Good]);
 }
 
 #[test]
