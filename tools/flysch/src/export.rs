@@ -180,7 +180,7 @@ fn listen(place: &Place, files: &mut Vec<SocketFile>) -> Result<(Listener, Place
 enum Door {
     Nbd(Vec<Listener>, Option<Tls>),
     VhostUser(UnixListener),
-    Ublk(Control, Settings),
+    Ublk(Box<Control>, Settings),
 }
 
 impl Door {
@@ -198,7 +198,7 @@ impl Door {
                 recover: arguments.ublk_recover,
             };
             let control = Control::open().map_err(Failure::failed)?;
-            return Ok((Self::Ublk(control, settings), Vec::new()));
+            return Ok((Self::Ublk(Box::new(control), settings), Vec::new()));
         }
         if let Some(path) = &arguments.vhost_user {
             let (file, listener) = SocketFile::bind(path).map_err(Failure::failed)?;
