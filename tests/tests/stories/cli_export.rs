@@ -263,6 +263,8 @@ fn what_is_in_the_way_is_told_and_stays() {
     refused("null,size=1M", 2, "--nbd");
     refused("null,size=1M --nbd unix:s --vhost-user t", 2, "cannot be used with");
     refused("null,size=1M --nbd unix:s --ublk", 2, "cannot be used with");
+    refused("null,size=1M --nbd unix:s --ublk-depth 4", 2, "cannot be used with");
+    refused("null,size=1M --vhost-user s --ublk-recover", 2, "cannot be used with");
     if !Path::new("/dev/ublk-control").exists() {
         refused("ufs,image=new.img,size=16M --ublk", 1, "`modprobe ublk_drv`");
     }

@@ -59,16 +59,16 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     ublk: Option<Option<u32>>,
     /// Queues of the disk.
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "ublk")]
+    #[arg(long, value_name = "N", default_value_t = 1, conflicts_with_all = ["nbd", "vhost_user"])]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=16))]
     ublk_queues: u16,
     /// Requests of each queue.
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "ublk")]
+    #[arg(long, value_name = "N", default_value_t = 64, conflicts_with_all = ["nbd", "vhost_user"])]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     ublk_depth: u16,
     /// If the command is killed, the disk stays, and its requests wait until the command is given
     /// again; take the place of one that was killed.
-    #[arg(long, requires = "ublk")]
+    #[arg(long, conflicts_with_all = ["nbd", "vhost_user"])]
     ublk_recover: bool,
     /// The export's name; clients that give none get it as well. To a machine it is the serial
     /// number, of which it sees 20 bytes.
