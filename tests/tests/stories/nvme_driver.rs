@@ -140,10 +140,10 @@ fn what_comes_after_a_shutdown_is_told_that_the_controller_is_gone() {
     let machine = machine();
     let mut port = host(&machine, Options::default()).into_ports().remove(0);
     port.host_mut().expect("it carries the host").shut_down(&machine).expect("a shutdown");
-    let declined = port.start(transfer(&machine, false, 0, 1), machine.now()).expect_err("off");
+    let declined = port.start(transfer(&machine, false, 0, 0), machine.now()).expect_err("off");
     assert_eq!(declined.why, NotStarted::Gone);
     port.host_mut().expect("it carries the host").bring_up(&machine).expect("up again");
-    let read = transfer(&machine, false, 0, 1);
+    let read = transfer(&machine, false, 0, 0);
     assert_eq!(carry_out(&machine, &mut port, vec![read]), [Ended::Good]);
 }
 

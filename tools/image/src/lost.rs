@@ -65,6 +65,19 @@ impl WithLost {
         }
     }
 
+    /// Links of what has one name: of a directory also its own `.`, and `..` of each below it.
+    fn links(&self, inode: Inode, kind: FileKind) -> Result<u32, Error> {
+        if kind != FileKind::Directory {
+            return Ok(1);
+        }
+        let mut links = 2_u32;
+        self.fs.list(inode, 0, &mut |entry| {
+            links = links.saturating_add((entry.kind == FileKind::Directory).into());
+            ControlFlow::Continue(())
+        })?;
+        Ok(links)
+    }
+
     fn list_lost(&self, position: u64, visit: &mut Visitor<'_>) {
         let first = usize::try_from(position).unwrap_or(usize::MAX).min(self.lost.len());
         for (at, &(inode, kind)) in self.lost.iter().enumerate().skip(first) {
@@ -100,11 +113,11 @@ impl FileSystem for WithLost {
         let mut attributes = self.fs.attributes(inode)?;
         if inode == self.root {
             attributes.links = attributes.links.saturating_add(1);
-        } else if attributes.kind != FileKind::Directory
-            && self.lost.iter().any(|file| file.0 == inode)
-        {
-            // The names that it had are gone; it has this one.
-            attributes.links = 1;
+        } else if attributes.links == 0 || attributes.kind != FileKind::Directory {
+            if self.lost.iter().any(|file| file.0 == inode) {
+                // The names that it had are gone; it has this one.
+                attributes.links = self.links(inode, attributes.kind)?;
+            }
         }
         Ok(attributes)
     }

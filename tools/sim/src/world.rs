@@ -31,8 +31,9 @@ const REQUEST_BLOCKS_MAX: u64 = 32;
 const TRANSFER_MAX: u32 = 64 * 1024;
 /// Requests of a lane's shift.
 const SHIFT: u64 = 100;
-/// Virtual time after which a world hangs.
-const PATIENCE_NANOS: u64 = 3_600_000_000_000;
+/// Virtual time without the end of a request after which a world hangs: some deadlines of 60 s, with
+/// their retries and resets.
+const PATIENCE_NANOS: u64 = 1_800_000_000_000;
 const MEMORY_ADDRESS: u64 = 0x4000_0000;
 
 /// What to simulate.
@@ -263,7 +264,7 @@ impl<S: Stack> World<S> {
     /// Issues `requests` random requests and takes every completion.
     fn work(&mut self, requests: u64) -> Result<(), Violation> {
         let mut left = requests;
-        let start = self.machine.now();
+        let mut moved = self.machine.now();
         let rest_nanos = self.choice.rest_nanos();
         while left > 0 || !self.pending.is_empty() {
             // Now and then nothing is asked for until all is done, and a while longer.
@@ -303,7 +304,10 @@ impl<S: Stack> World<S> {
                     }
                 }
             }
-            let hung = self.machine.now().nanos_since(start) > PATIENCE_NANOS;
+            if progress || self.pending.is_empty() {
+                moved = self.machine.now();
+            }
+            let hung = self.machine.now().nanos_since(moved) > PATIENCE_NANOS;
             if let Some(wrong) = self.lanes.iter().find_map(|lane| lane.disk.port().wrong(false)) {
                 return Err(wrong.into());
             }

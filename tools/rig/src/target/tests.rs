@@ -196,7 +196,7 @@ fn wrong_kinds_name_the_nearest_and_the_list() {
         assert!(said.contains(&format!("did you mean `{nearest}`?")), "{said}");
         assert!(
             said.contains(
-                "ufs, nvme, emmc, ahci, ufs@qemu, nvme@qemu, emmc@qemu, sd@qemu, ahci@qemu, ufs@pci"
+                "ufs, nvme, emmc, sd, ahci, ufs@qemu, nvme@qemu, emmc@qemu, sd@qemu, ahci@qemu, "
             ),
             "{said}"
         );
