@@ -59,6 +59,8 @@ const LAB: &str = "flysch-lab";
 const COST: &str = "flysch-cost";
 /// The test program that needs QEMU.
 const QEMU: &str = "qemu";
+/// The test program of the stories.
+const STORIES: &str = "stories";
 /// The module of the QEMU stories that boots the example without a system.
 const BARE_METAL: &str = "bare_metal::";
 
@@ -273,7 +275,9 @@ fn stories(context: &Context<'_>) -> Result<Outcome, String> {
 /// The Python package, from the sources: what `maturin` would put into a wheel, side by side.
 fn python(context: &Context<'_>) -> Result<Outcome, String> {
     let sources = context.workspace.root.join("bindings/python");
-    shell::run(&mut context.cargo(&["build", "--locked", "--package", "flysch-python"]))?;
+    // With a test that was built before, features are those of the steps before, and so is the rest.
+    let build = ["build", "--locked", "--workspace", "--lib", "--test", STORIES];
+    shell::run(&mut context.cargo(&build))?;
     let (place, built) = (context.workspace.target.join("python"), "debug/lib_flysch.so");
     let package = place.join("flysch");
     std::fs::create_dir_all(&package).map_err(|e| format!("{}: {e}", package.display()))?;
