@@ -59,6 +59,7 @@ fn put_program(name: &str, share: &Path) -> Option<PathBuf> {
     std::fs::create_dir_all(&libraries).unwrap();
     let listed = Command::new("ldd").arg(&program).output().unwrap();
     for line in String::from_utf8_lossy(&listed.stdout).lines() {
+        assert!(!line.contains("not found"), "{name} does not run here: {}", line.trim());
         let path = line.split_once("=> ").and_then(|(_, path)| path.split_whitespace().next());
         // The guest's own C library is the newer one.
         if let Some(path) = path.filter(|path| path.starts_with('/') && !path.contains("/libc.")) {
