@@ -260,6 +260,12 @@ impl Session {
                 let file =
                     descriptors.first().ok_or(Malformed("no descriptor where one is due"))?;
                 let area = InflightArea::parse(payload)?;
+                // A ring that runs was held against the memory it began with.
+                if self.queues.iter().any(|queue| queue.ring.is_some()) {
+                    return Err(
+                        Malformed("other memory for the requests of a ring that runs").into()
+                    );
+                }
                 self.inflight = Some(Inflight::open(&area, file)?);
             }
             message::SET_VRING_NUM => {

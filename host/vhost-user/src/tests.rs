@@ -251,6 +251,27 @@ fn what_was_under_way_is_done_by_the_next_server() {
     assert!((0..16).all(|head| now[16 + 16 * head] == 0), "nothing is under way");
 }
 
+/// Memory for requests in flight that is too small for the ring, once that runs.
+#[test]
+fn a_ring_that_runs_keeps_its_memory_for_requests_in_flight() {
+    let bench = Bench::new(false);
+    let mut client = bench.ready(0);
+    let area = [5_u64.to_le_bytes(), [0; 8], [0; 8]].concat();
+    let file = client.memory_file();
+    client.tell(message::SET_INFLIGHT_FD, &area, &[&file]);
+    assert!(client.is_closed());
+    bench.logged("Gone");
+    let mut client = bench.ready(0);
+    client.put_back();
+    client.tell(message::SET_INFLIGHT_FD, &area, &[&file]);
+    client.reset_ring();
+    client.start(0);
+    assert!(client.is_closed(), "and one that begins finds it too small");
+    bench.logged("Gone");
+    let mut client = bench.ready(0);
+    assert_eq!(client.read(IN, 0, 512), (0, vec![0x11; 512]));
+}
+
 #[test]
 fn memory_comes_and_goes_in_regions_and_answers_are_given_where_wanted() {
     let bench = Bench::new(false);

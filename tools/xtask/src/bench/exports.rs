@@ -154,7 +154,7 @@ fn start(flysch: &Path, root: &Path, door: Door, in_memory: bool) -> Result<[Ser
     };
     let node = match in_memory {
         true => vec!["driver=file".into(), format!("filename={}", file("theirs")?.display())],
-        false => vec!["driver=null-co".into(), "size=1T".to_owned()],
+        false => vec!["driver=null-co".into(), format!("size={}", 1_u64 << 40)],
     };
     let pid = root.join(format!("{in_memory}.pid"));
     let _ = std::fs::remove_file(&pid);
