@@ -39,7 +39,7 @@ stop() {
 exercise() {
     mkfs.ext4 -q -F $d && mount $d /mnt || fail mkfs
     for seed in 1 2 3; do
-        perl /dev/stdin $seed /mnt/file <<'PERL' || fail "a file's content: seed $seed"
+        perl - $seed /mnt/file <<'PERL' || fail "a file's content: seed $seed"
 use strict;
 my ($seed, $path) = @ARGV;
 my $most = 1 << 20;
