@@ -3,6 +3,8 @@
 //! | module | what |
 //! |---|---|
 //! | `jobs` | requests as reads and writes of the device, cut into pieces that are in flight together |
+//! | `channel` | a socket with messages and descriptors, for protocols that have both |
+//! | `testing` | a disk and a clock for the tests of protocols |
 //! | `server` | a protocol and the device in one loop, its sleep and its end |
 //! | `counts` | what a client did, and what is told of it |
 //!
@@ -15,10 +17,16 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod channel;
 mod counts;
 mod jobs;
 mod server;
+pub mod testing;
 
+#[cfg(test)]
+mod tests;
+
+pub use channel::{Channel, Ended, Header, Malformed};
 pub use counts::{Counts, Event};
 pub use jobs::{Job, Jobs, Kind, Range, Transfer};
 pub use server::{Door, Handle, Server, Terms};

@@ -7,11 +7,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
-use flysch_api::data::{Data, SegmentLimits};
-use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
-use flysch_api::trace::Passage;
+use flysch_api::block::{Device, Geometry};
+use flysch_api::data::SegmentLimits;
 use flysch_export::Handle;
+use flysch_export::testing::{Disk, Random, Ticks};
 
 use crate::wire::{self, Errno, Fields, Form, command as cmd, option, reply};
 use crate::{Event, Export, Listener, Server, Tls};
@@ -24,113 +23,20 @@ const SIZE: u64 = BLOCK * BLOCKS;
 /// A read of this block fails.
 const BAD: u64 = 500;
 
-/// Time that passes by being asked.
-struct Ticks(std::cell::Cell<u64>);
-
-impl Clock for Ticks {
-    fn now(&self) -> Instant {
-        self.0.set(self.0.get() + 1);
-        Instant::from_nanos(self.0.get())
-    }
-
-    fn wait(&self, until: Option<Instant>) -> Wake {
-        match until {
-            Some(_) => Wake::Deadline,
-            None => Wake::Idle,
-        }
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040);
-        (self.0 >> 33) % bound
-    }
-}
-
-/// A disk that does a request some time after it took it, the order being nobody's.
-struct Disk {
-    geometry: Geometry,
-    memory: DmaRegion,
-    content: Vec<u8>,
-    waiting: Vec<Request>,
-    random: Random,
-}
-
-impl Disk {
-    fn new(read_only: bool) -> Self {
-        let geometry = Geometry {
-            block_size: BLOCK as u32,
-            blocks: BLOCKS,
-            transfer_max: 2048,
-            segments: SegmentLimits::NONE,
-            queue_depth: 8,
-            can_delete: true,
-            read_only,
-            crypto: false,
-        };
-        let memory = DmaRegion::zeroed(16 << 10, 0x1000);
-        let content = vec![0; SIZE as usize];
-        Self { geometry, memory, content, waiting: Vec::new(), random: Random(7) }
-    }
-
-    fn carry_out(&mut self, request: &Request) -> Result<(), Error> {
-        let range = request.offset as usize..(request.offset + request.length) as usize;
-        if request.operation == Operation::Flush {
-            return Ok(());
-        }
-        if request.operation == Operation::Delete {
-            self.content[range].fill(0xDE);
-            return Ok(());
-        }
-        let Data::One(slice) = request.data else { panic!("one range") };
-        let place = self.memory.offset_of(slice.address, range.len()).unwrap();
-        if request.operation == Operation::Write {
-            self.memory.read(place, &mut self.content[range]);
-        } else if range.contains(&((BAD * BLOCK) as usize)) {
-            return Err(Error::TimedOut);
-        } else {
-            self.memory.write(place, &self.content[range]);
-        }
-        Ok(())
-    }
-}
-
-impl Device for Disk {
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    fn memory(&self) -> &DmaRegion {
-        &self.memory
-    }
-
-    fn submit(&mut self, request: &Request, _now: Instant) -> Result<(), Refused> {
-        self.geometry.check(request).map_err(Refused::Invalid)?;
-        if self.waiting.len() == 8 {
-            return Err(Refused::Full);
-        }
-        self.waiting.push(*request);
-        Ok(())
-    }
-
-    fn ring(&mut self, _now: Instant) {}
-
-    fn poll(&mut self, _now: Instant) -> Option<Completion> {
-        if self.waiting.is_empty() || self.random.below(3) == 0 {
-            return None;
-        }
-        let at = self.random.below(self.waiting.len() as u64) as usize;
-        let request = self.waiting.swap_remove(at);
-        let result = self.carry_out(&request);
-        Some(Completion { token: request.token, result, passage: Passage::default() })
-    }
-
-    fn poll_at(&self) -> Option<Instant> {
-        None
-    }
+fn disk(read_only: bool) -> Disk {
+    let geometry = Geometry {
+        block_size: BLOCK as u32,
+        blocks: BLOCKS,
+        transfer_max: 2048,
+        segments: SegmentLimits::NONE,
+        queue_depth: 8,
+        can_delete: true,
+        read_only,
+        crypto: false,
+    };
+    let mut disk = Disk::new(geometry, 16 << 10, 0);
+    disk.bad = Some(BAD * BLOCK);
+    disk
 }
 
 /// A server in a thread of its own; what is on its disk in the end is its result.
@@ -155,11 +61,11 @@ impl Bench {
         let handle = server.handle();
         let (sender, log) = channel();
         let thread = std::thread::spawn(move || {
-            let mut disk = Disk::new(read_only);
+            let mut disk = disk(read_only);
             let export = Export::new(disk.geometry(), "disk", "a disk");
             let export = Export { tls, ..export };
             let tell = |event: &Event| drop(sender.send(format!("{event:?}")));
-            let clock = Ticks(std::cell::Cell::new(0));
+            let clock = Ticks::default();
             let listeners = [listener];
             let mut clients = Server::new(&listeners, &export, tell).unwrap();
             server.run(&mut clients, &mut disk, &clock).unwrap();

@@ -10,7 +10,6 @@
 //! | module | what |
 //! |---|---|
 //! | `wire` | messages: bytes and values, nothing else; all lengths are checked here |
-//! | `channel` | the socket: one message at a time, never blocking |
 //! | `memory` | the guest's memory: files mapped once, ranges that come and go |
 //! | `irq` | INTx as a level with its mask, MSI-X with pending bits |
 //! | `config` | configuration space: what a driver may write there |
@@ -27,7 +26,6 @@
 //! interrupt (QEMU), and every posted write of a function with mapped regions becomes a waited one.
 #![deny(missing_docs)]
 
-mod channel;
 mod config;
 mod irq;
 mod memory;
@@ -40,7 +38,7 @@ mod tests;
 
 use flysch_api::machine::{GuestMemory, Instant};
 
-pub use channel::Ended;
+pub use flysch_export::Ended;
 pub use server::{Event, Handle, Server, Turn};
 pub use session::{Counts, Session};
 

@@ -4,13 +4,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use flysch_api::machine::{GuestMemory, Instant};
+use flysch_export::{Channel, Ended};
 use rustix::event::PollFlags;
 
-use crate::channel::{Channel, Ended};
 use crate::config::{self, Config};
 use crate::irq::{Line, Vectors};
 use crate::memory::{self, Files, Range, Refused};
-use crate::wire::{Command, Errno, Header, Malformed, Request, Write, irq, region};
+use crate::wire::{Command, Errno, HEADER_BYTES, Header, Malformed, Request, Write, irq, region};
 use crate::{BARS, Function, Layout, VECTORS_MAX};
 
 /// What the reply to VERSION says. QEMU takes none that is longer than its own (200 bytes).
@@ -47,7 +47,7 @@ pub struct Counts {
 /// One client, for whoever has a loop of his own; [`Server`](crate::Server) is one.
 #[derive(Debug)]
 pub struct Session {
-    channel: Channel,
+    channel: Channel<Header, HEADER_BYTES>,
     layout: Layout,
     bars: [u32; BARS],
     config: Config,

@@ -2,6 +2,8 @@
 //!
 //! All integers are little endian. [`Header::parse`] and [`Request::parse`] take any bytes.
 
+pub use flysch_export::Malformed;
+
 /// Bytes of the header of every message.
 pub const HEADER_BYTES: usize = 16;
 /// Most bytes of data of one message, as the server tells its client.
@@ -107,11 +109,6 @@ impl From<u16> for Command {
     }
 }
 
-/// What is wrong with the bytes of a client: after this its stream means nothing any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Malformed(pub &'static str);
-
 /// Bits of a header's flags.
 mod flags {
     pub(super) const TYPE: u32 = 0xF;
@@ -147,27 +144,6 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Header {
-    /// Reads the header of a command.
-    ///
-    /// # Errors
-    /// It is none that could be followed by more messages.
-    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Malformed> {
-        let flags = u32_at(bytes, 8);
-        let size = u32_at(bytes, 4) as usize;
-        let Some(body) = size.checked_sub(HEADER_BYTES) else {
-            return Err(Malformed("a message shorter than its header"));
-        };
-        if body > BODY_MAX {
-            return Err(Malformed("a message longer than was agreed"));
-        }
-        if flags & flags::TYPE != 0 {
-            return Err(Malformed("a message that is no command"));
-        }
-        let number = u16_at(bytes, 2);
-        let no_reply = flags & flags::NO_REPLY != 0;
-        Ok(Self { id: u16_at(bytes, 0), command: number.into(), body, no_reply, number })
-    }
-
     /// The header of the reply with `body` bytes behind it.
     pub fn reply(&self, body: usize) -> [u8; HEADER_BYTES] {
         self.answer((HEADER_BYTES + body) as u32, flags::REPLY, 0)
@@ -186,6 +162,31 @@ impl Header {
         bytes[8..12].copy_from_slice(&flags.to_le_bytes());
         bytes[12..].copy_from_slice(&errno.to_le_bytes());
         bytes
+    }
+}
+
+impl flysch_export::Header<HEADER_BYTES> for Header {
+    const DESCRIPTORS_MAX: usize = DESCRIPTORS_MAX;
+
+    fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Malformed> {
+        let flags = u32_at(bytes, 8);
+        let size = u32_at(bytes, 4) as usize;
+        let Some(body) = size.checked_sub(HEADER_BYTES) else {
+            return Err(Malformed("a message shorter than its header"));
+        };
+        if body > BODY_MAX {
+            return Err(Malformed("a message longer than was agreed"));
+        }
+        if flags & flags::TYPE != 0 {
+            return Err(Malformed("a message that is no command"));
+        }
+        let number = u16_at(bytes, 2);
+        let no_reply = flags & flags::NO_REPLY != 0;
+        Ok(Self { id: u16_at(bytes, 0), command: number.into(), body, no_reply, number })
+    }
+
+    fn body_bytes(&self) -> usize {
+        self.body
     }
 }
 

@@ -8,7 +8,7 @@
 //! | module | what |
 //! |---|---|
 //! | `wire` | messages: bytes and values, nothing else |
-//! | `channel` | the socket: one message at a time, never blocking |
+//! | `ended` | why a client is no more |
 //! | `guard` | mappings of files that may shrink under us |
 //! | `memory` | the guest's memory, by its own addresses and by the client's |
 //! | `ring` | a split virtqueue |
@@ -23,7 +23,7 @@
 //! lie on a file system that a user's process serves.
 #![deny(missing_docs)]
 
-mod channel;
+mod ended;
 mod guard;
 mod inflight;
 mod memory;
@@ -36,6 +36,6 @@ pub mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use channel::Ended;
+pub use ended::Ended;
 pub use request::{Call, Disk};
 pub use server::{Event, Server};

@@ -7,7 +7,7 @@ use std::time::Instant;
 use flysch_export::{Door, Job};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::channel::Ended;
+use crate::ended::Ended;
 use crate::request::{Call, Disk};
 use crate::session::Session;
 

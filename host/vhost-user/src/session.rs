@@ -3,16 +3,17 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use flysch_export::{Counts, Job, Kind};
+use flysch_export::{Channel, Counts, Job, Kind};
 use rustix::event::{PollFd, PollFlags};
 
-use crate::channel::{Channel, Ended};
+use crate::ended::Ended;
 use crate::inflight::{self, Inflight};
 use crate::memory::{Memory, REGIONS_MAX};
 use crate::request::{Ask, Call, Disk, QUEUES, Status, bytes_of, put_id, read};
 use crate::ring::{Agreed, Broken, Chain, ENTRIES_MAX, Ring, Segment};
 use crate::wire::{
-    Fields, Header, InflightArea, Malformed, Region, RingAddress, feature, message, protocol,
+    Fields, HEADER_BYTES, Header, InflightArea, Malformed, Region, RingAddress, feature, message,
+    protocol,
 };
 
 /// Most requests under way.
@@ -65,7 +66,7 @@ impl Queue {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) number: u64,
-    channel: Channel,
+    channel: Channel<Header, HEADER_BYTES>,
     features: u64,
     protocol: u64,
     memory: Memory,
@@ -156,7 +157,7 @@ impl Session {
     }
 
     fn message(&mut self, header: Header, disk: &Disk) -> Result<(), Ended> {
-        let payload = self.channel.body().to_vec();
+        let payload = self.channel.body_mut().clone();
         let descriptors = self.channel.take_descriptors();
         let done = match self.ask(header, &payload, disk) {
             Ok(true) => return Ok(()),
@@ -169,9 +170,13 @@ impl Session {
             Err(Trouble::Ended(ended)) => return Err(ended),
         };
         if header.needs_reply && self.protocol & protocol::REPLY_ACK != 0 {
-            return self.channel.reply(header.request, &u64::from(is_refused).to_le_bytes(), None);
+            return self.reply(header.request, &u64::from(is_refused).to_le_bytes());
         }
         Ok(())
+    }
+
+    fn reply(&mut self, request: u32, payload: &[u8]) -> Result<(), Ended> {
+        Ok(self.channel.send(&Header::reply(request, payload.len()), payload)?)
     }
 
     /// Messages that have an answer of their own: whether it was one.
@@ -200,7 +205,7 @@ impl Session {
                 }
                 let byte = |at: usize| config.get(at).copied().unwrap_or(0);
                 answer.extend((offset..offset + size).map(byte));
-                self.channel.reply(header.request, &answer, None)?;
+                self.reply(header.request, &answer)?;
                 return Ok(true);
             }
             message::GET_INFLIGHT_FD => {
@@ -208,13 +213,18 @@ impl Session {
                 let made = inflight::make(area).filter(|_| area.queues <= QUEUES);
                 let none = InflightArea { size: 0, ..area };
                 let (area, file) = made.map_or((none, None), |(area, file)| (area, Some(file)));
-                let file = file.as_ref().map(AsFd::as_fd);
-                self.channel.reply(header.request, &area.emit(), file)?;
+                let answer = area.emit();
+                let head = Header::reply(header.request, answer.len());
+                match file {
+                    Some(file) => self.channel.send_descriptor(&head, &answer, file.as_fd()),
+                    None => self.channel.send(&head, &answer),
+                }
+                .map_err(Ended::from)?;
                 return Ok(true);
             }
             _ => return Ok(false),
         };
-        self.channel.reply(header.request, &number.to_le_bytes(), None)?;
+        self.reply(header.request, &number.to_le_bytes())?;
         Ok(true)
     }
 
@@ -250,6 +260,12 @@ impl Session {
                 let file =
                     descriptors.first().ok_or(Malformed("no descriptor where one is due"))?;
                 let area = InflightArea::parse(payload)?;
+                // A ring that runs was held against the memory it began with.
+                if self.queues.iter().any(|queue| queue.ring.is_some()) {
+                    return Err(
+                        Malformed("other memory for the requests of a ring that runs").into()
+                    );
+                }
                 self.inflight = Some(Inflight::open(&area, file)?);
             }
             message::SET_VRING_NUM => {
@@ -414,7 +430,7 @@ impl Session {
         answer[..4].copy_from_slice(&u32::from(index).to_le_bytes());
         answer[4..].copy_from_slice(&u32::from(queue.next_avail).to_le_bytes());
         self.stopping = None;
-        self.channel.reply(message::GET_VRING_BASE, &answer, None)
+        self.reply(message::GET_VRING_BASE, &answer)
     }
 
     /// Takes what waits in the rings. Whether there was anything; `trouble` is told of rings that

@@ -2,10 +2,9 @@
 
 mod client;
 
-use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
-use flysch_api::data::{Data, SegmentLimits};
-use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
-use flysch_api::trace::Passage;
+use flysch_api::block::Geometry;
+use flysch_api::data::SegmentLimits;
+use flysch_export::testing::Disk;
 
 use crate::wire::{feature, message, protocol};
 use client::{Bench, Client, NEXT, WRITE};
@@ -15,108 +14,20 @@ const BLOCKS: u64 = 64;
 /// A read of this block fails.
 const BAD: u64 = 60;
 
-/// Time that passes by being asked.
-struct Ticks(std::cell::Cell<u64>);
-
-impl Clock for Ticks {
-    fn now(&self) -> Instant {
-        self.0.set(self.0.get() + 1);
-        Instant::from_nanos(self.0.get())
-    }
-
-    fn wait(&self, until: Option<Instant>) -> Wake {
-        match until {
-            Some(_) => Wake::Deadline,
-            None => Wake::Idle,
-        }
-    }
-}
-
-/// A disk that does a request some time after it took it, the order being nobody's.
-struct Disk {
-    geometry: Geometry,
-    memory: DmaRegion,
-    content: Vec<u8>,
-    waiting: Vec<Request>,
-    random: u64,
-}
-
-impl Disk {
-    fn new(read_only: bool) -> Self {
-        let geometry = Geometry {
-            block_size: BLOCK as u32,
-            blocks: BLOCKS,
-            transfer_max: 2 * BLOCK as u32,
-            segments: SegmentLimits::NONE,
-            queue_depth: 8,
-            can_delete: true,
-            read_only,
-            crypto: false,
-        };
-        let memory = DmaRegion::zeroed(64 << 10, 0x1000);
-        let content = vec![0x11; (BLOCK * BLOCKS) as usize];
-        Self { geometry, memory, content, waiting: Vec::new(), random: 7 }
-    }
-
-    fn below(&mut self, bound: u64) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695);
-        (self.random >> 33) % bound
-    }
-
-    fn carry_out(&mut self, request: &Request) -> Result<(), Error> {
-        let range = request.offset as usize..(request.offset + request.length) as usize;
-        match request.operation {
-            Operation::Flush => return Ok(()),
-            Operation::Delete => self.content[range].fill(0xDE),
-            Operation::Read if range.contains(&((BAD * BLOCK) as usize)) => {
-                return Err(Error::TimedOut);
-            }
-            operation => {
-                let Data::One(slice) = request.data else { panic!("one range") };
-                let place = self.memory.offset_of(slice.address, range.len()).unwrap();
-                match operation {
-                    Operation::Write => self.memory.read(place, &mut self.content[range]),
-                    _ => self.memory.write(place, &self.content[range]),
-                }
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Device for Disk {
-    fn geometry(&self) -> &Geometry {
-        &self.geometry
-    }
-
-    fn memory(&self) -> &DmaRegion {
-        &self.memory
-    }
-
-    fn submit(&mut self, request: &Request, _now: Instant) -> Result<(), Refused> {
-        self.geometry.check(request).map_err(Refused::Invalid)?;
-        if self.waiting.len() == 8 {
-            return Err(Refused::Full);
-        }
-        self.waiting.push(*request);
-        Ok(())
-    }
-
-    fn ring(&mut self, _now: Instant) {}
-
-    fn poll(&mut self, _now: Instant) -> Option<Completion> {
-        if self.waiting.is_empty() || self.below(3) == 0 {
-            return None;
-        }
-        let at = self.below(self.waiting.len() as u64) as usize;
-        let request = self.waiting.swap_remove(at);
-        let result = self.carry_out(&request);
-        Some(Completion { token: request.token, result, passage: Passage::default() })
-    }
-
-    fn poll_at(&self) -> Option<Instant> {
-        None
-    }
+fn disk(read_only: bool) -> Disk {
+    let geometry = Geometry {
+        block_size: BLOCK as u32,
+        blocks: BLOCKS,
+        transfer_max: 2 * BLOCK as u32,
+        segments: SegmentLimits::NONE,
+        queue_depth: 8,
+        can_delete: true,
+        read_only,
+        crypto: false,
+    };
+    let mut disk = Disk::new(geometry, 64 << 10, 0x11);
+    disk.bad = Some(BAD * BLOCK);
+    disk
 }
 
 /// Types of requests.
@@ -338,6 +249,27 @@ fn what_was_under_way_is_done_by_the_next_server() {
     let mut now = [0; 16 + 16 * 16];
     rustix::io::pread(&file, &mut now, 0).unwrap();
     assert!((0..16).all(|head| now[16 + 16 * head] == 0), "nothing is under way");
+}
+
+/// Memory for requests in flight that is too small for the ring, once that runs.
+#[test]
+fn a_ring_that_runs_keeps_its_memory_for_requests_in_flight() {
+    let bench = Bench::new(false);
+    let mut client = bench.ready(0);
+    let area = [5_u64.to_le_bytes(), [0; 8], [0; 8]].concat();
+    let file = client.memory_file();
+    client.tell(message::SET_INFLIGHT_FD, &area, &[&file]);
+    assert!(client.is_closed());
+    bench.logged("Gone");
+    let mut client = bench.ready(0);
+    client.put_back();
+    client.tell(message::SET_INFLIGHT_FD, &area, &[&file]);
+    client.reset_ring();
+    client.start(0);
+    assert!(client.is_closed(), "and one that begins finds it too small");
+    bench.logged("Gone");
+    let mut client = bench.ready(0);
+    assert_eq!(client.read(IN, 0, 512), (0, vec![0x11; 512]));
 }
 
 #[test]

@@ -2,10 +2,7 @@
 //!
 //! Sources: QEMU `docs/interop/vhost-user.rst`; virtio 1.2, sections 2.7, 5.2 and 6.
 
-/// A message that is none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Malformed(pub &'static str);
+pub use flysch_export::Malformed;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 12;
@@ -87,11 +84,20 @@ pub struct Header {
 }
 
 impl Header {
-    /// Reads one of a client.
-    ///
-    /// # Errors
-    /// Another version, an answer, or more than there may be behind it.
-    pub fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Malformed> {
+    /// The head of an answer to `request`.
+    pub fn reply(request: u32, size: usize) -> [u8; HEADER_BYTES] {
+        let mut bytes = [0; HEADER_BYTES];
+        for (at, value) in [request, VERSION | REPLY, size as u32].into_iter().enumerate() {
+            bytes[at * 4..at * 4 + 4].copy_from_slice(&value.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+impl flysch_export::Header<HEADER_BYTES> for Header {
+    const DESCRIPTORS_MAX: usize = DESCRIPTORS_MAX;
+
+    fn parse(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Malformed> {
         let mut fields = Fields(bytes);
         let (request, flags, size) = (fields.u32()?, fields.u32()?, fields.u32()? as usize);
         if flags & VERSION_MASK != VERSION {
@@ -106,13 +112,8 @@ impl Header {
         Ok(Self { request, needs_reply: flags & NEED_REPLY != 0, size })
     }
 
-    /// The head of an answer to `request`.
-    pub fn reply(request: u32, size: usize) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        for (at, value) in [request, VERSION | REPLY, size as u32].into_iter().enumerate() {
-            bytes[at * 4..at * 4 + 4].copy_from_slice(&value.to_le_bytes());
-        }
-        bytes
+    fn body_bytes(&self) -> usize {
+        self.size
     }
 }
 
@@ -256,6 +257,8 @@ impl InflightArea {
 
 #[cfg(test)]
 mod tests {
+    use flysch_export::Header as _;
+
     use super::*;
 
     #[test]

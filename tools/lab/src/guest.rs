@@ -24,6 +24,9 @@ pub struct Job<'a> {
     pub devices: &'a [Device],
     /// More arguments for QEMU.
     pub arguments: &'a [String],
+    /// QEMU's arguments for the guest's first virtio disk, if it is not the lab's own file: they
+    /// have to show the same content.
+    pub root: &'a [String],
     /// More words for the kernel's command line.
     pub kernel_words: &'a str,
     /// The QEMU to start; without, `FLYSCH_QEMU`, else the one of the search path.
@@ -46,6 +49,7 @@ impl<'a> Job<'a> {
             timeout,
             devices: &[],
             arguments: &[],
+            root: &[],
             kernel_words: "",
             program: None,
             processors: 1,
@@ -144,10 +148,16 @@ fn boot<'a>(lab: &Path, job: &'a Job<'_>) -> Boot<'a> {
         ("-kernel", option("", &lab.join(build::KERNEL), "")),
         ("-initrd", option("", &lab.join(build::ARCHIVE), "")),
         ("-append", format!("{COMMAND_LINE} {}", job.kernel_words)),
-        ("-drive", option("file=", &lab.join(build::DISK), ",if=virtio,format=raw,readonly=on")),
         ("-virtfs", option("local,path=", job.share, share)),
     ];
     arguments.extend(more.into_iter().flat_map(|(flag, value)| [flag.into(), value.into()]));
+    if job.root.is_empty() {
+        let disk = lab.join(build::DISK);
+        arguments.push("-drive".into());
+        arguments.push(option("file=", &disk, ",if=virtio,format=raw,readonly=on").into());
+    }
+    // Devices get their places in this order, and the first disk its name.
+    arguments.extend(job.root.iter().map(OsString::from));
     arguments.extend(job.arguments.iter().map(OsString::from));
     Boot {
         program: job.program.as_deref(),

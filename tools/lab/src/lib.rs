@@ -144,6 +144,11 @@ impl Lab {
         }
     }
 
+    /// The file that is the guest's disk, which nothing writes to.
+    pub fn disk(&self) -> PathBuf {
+        self.folder.join(build::DISK)
+    }
+
     /// Builds the lab, with each kernel, unless it is there; `say` is told each step.
     ///
     /// Needs root (Debian's bootstrap unpacks device nodes and owners), `mmdebstrap`, `mke2fs` and

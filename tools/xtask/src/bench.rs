@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: measures every figure of docs/bench.md and prints it as Markdown.
 
 mod against_linux;
+mod exports;
 mod image_create;
 mod mount;
 mod raw_flash;
@@ -22,7 +23,7 @@ struct Figure {
     show: fn(&Workspace, &[&str]) -> Result<String, String>,
 }
 
-const FIGURES: [Figure; 10] = [
+const FIGURES: [Figure; 11] = [
     Figure {
         name: "instructions",
         title: "Instructions per 4 KiB read",
@@ -114,6 +115,12 @@ const FIGURES: [Figure; 10] = [
         title: "Our drivers through VFIO, against Linux's own, in one guest",
         command: &["build", "--quiet", "--profile=dist", "--package", "flysch-cli"],
         show: against_linux::measure,
+    },
+    Figure {
+        name: "exports",
+        title: "Our exports, against QEMU's, in one run",
+        command: &["build", "--quiet", "--profile=dist", "--package", "flysch-cli"],
+        show: exports::measure,
     },
 ];
 

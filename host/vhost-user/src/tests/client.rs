@@ -11,13 +11,14 @@ use std::time::Duration;
 
 use flysch_api::block::Device;
 use flysch_export::Handle;
+use flysch_export::testing::Ticks;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags,
 };
 
-use super::{Disk, Ticks};
+use super::disk;
 use crate::server::{Event, Server};
 use crate::wire::{feature, message, protocol};
 
@@ -56,11 +57,11 @@ impl Bench {
         let handle = server.handle();
         let (sender, log) = channel();
         let thread = std::thread::spawn(move || {
-            let mut disk = Disk::new(read_only);
+            let mut disk = disk(read_only);
             let shown = crate::Disk::new(disk.geometry(), "name");
             let tell = |event: &Event| drop(sender.send(format!("{event:?}")));
             let mut client = Server::new(&listener, &shown, tell).unwrap();
-            server.run(&mut client, &mut disk, &Ticks(std::cell::Cell::new(0))).unwrap();
+            server.run(&mut client, &mut disk, &Ticks::default()).unwrap();
         });
         Self { path, handle, thread: Some(thread), log, _folder: folder }
     }

@@ -1,4 +1,4 @@
-//! Linux as the client of our exports: its ublk, its NBD, its virtio disk.
+//! Linux and a PC's firmware as clients of our exports: ublk, NBD, virtio disks.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -59,6 +59,7 @@ fn put_program(name: &str, share: &Path) -> Option<PathBuf> {
     std::fs::create_dir_all(&libraries).unwrap();
     let listed = Command::new("ldd").arg(&program).output().unwrap();
     for line in String::from_utf8_lossy(&listed.stdout).lines() {
+        assert!(!line.contains("not found"), "{name} does not run here: {}", line.trim());
         let path = line.split_once("=> ").and_then(|(_, path)| path.split_whitespace().next());
         // The guest's own C library is the newer one.
         if let Some(path) = path.filter(|path| path.starts_with('/') && !path.contains("/libc.")) {
@@ -80,28 +81,47 @@ fn linux_has_our_disks_by_nbd() {
         }
         put_command(share.path());
         let job = Job::new(include_str!("exports/nbd.sh"), share.path());
-        run(&lab, &job, &["connections", "tcp", "killed", "readonly", "clean"], || ());
+        run(&lab, &job, &["exercised", "connections", "tcp", "killed", "readonly", "clean"], || ());
     }
 }
 
 /// The virtio disk of a machine, and who serves it.
 struct Disk {
     program: PathBuf,
+    target: &'static str,
     folder: PathBuf,
     server: Child,
 }
 
 impl Disk {
-    fn new(program: PathBuf, folder: &Path) -> Self {
-        let server = Self::start(&program, folder);
-        Self { program, folder: folder.to_path_buf(), server }
+    /// Serves `target` at `disk.sock` in `folder`.
+    fn new(target: &'static str, folder: &Path) -> Self {
+        let program = command();
+        let server = Self::start(&program, target, folder);
+        Self { program, target, folder: folder.to_path_buf(), server }
+    }
+
+    /// What QEMU has to be told of it.
+    fn arguments(&self, memory_mib: u32, device: &str) -> Vec<String> {
+        let socket = self.folder.join("disk.sock");
+        vec![
+            "-object".into(),
+            format!("memory-backend-memfd,id=m0,size={memory_mib}M,share=on"),
+            "-machine".into(),
+            "memory-backend=m0".into(),
+            "-chardev".into(),
+            format!("socket,id=c0,path={},reconnect-ms=100", socket.display()),
+            "-device".into(),
+            format!("vhost-user-blk-pci,chardev=c0,{device}"),
+        ]
     }
 
     /// A server in the place of none, or of one that was killed.
-    fn start(program: &Path, folder: &Path) -> Child {
+    fn start(program: &Path, target: &str, folder: &Path) -> Child {
         let mut server = Command::new(program)
-            .args(["export", "file:disk.img,block=4096", "--vhost-user", "disk.sock"])
-            .args(["--name", "exported"])
+            .arg("export")
+            .args(target.split(' '))
+            .args(["--vhost-user", "disk.sock", "--name", "exported"])
             .current_dir(folder)
             .stdout(Stdio::piped())
             .spawn()
@@ -118,7 +138,7 @@ impl Disk {
         if wish.exists() {
             self.server.kill().unwrap();
             self.server.wait().unwrap();
-            self.server = Self::start(&self.program, &self.folder);
+            self.server = Self::start(&self.program, self.target, &self.folder);
             std::fs::remove_file(wish).unwrap();
         }
     }
@@ -138,22 +158,71 @@ fn linux_has_our_disk_by_virtio() {
         let folder = tempfile::tempdir().unwrap();
         let image = std::fs::File::create(folder.path().join("disk.img")).unwrap();
         image.set_len(256 << 20).unwrap();
-        let mut disk = Disk::new(command(), folder.path());
-        let socket = folder.path().join("disk.sock");
-        let arguments = [
-            "-object".into(),
-            format!("memory-backend-memfd,id=m0,size={MEMORY_MIB}M,share=on"),
-            "-machine".into(),
-            "memory-backend=m0".into(),
-            "-chardev".into(),
-            format!("socket,id=c0,path={},reconnect-ms=100", socket.display()),
-            "-device".into(),
-            "vhost-user-blk-pci,chardev=c0,num-queues=2,addr=10".into(),
-        ];
+        let mut disk = Disk::new("file:disk.img,block=4096", folder.path());
+        let arguments = disk.arguments(MEMORY_MIB, "num-queues=2,addr=10");
         let script = include_str!("exports/vhost_user.sh");
         let program = Some(qemu_11());
         let job = Job { arguments: &arguments, program, ..Job::new(script, share.path()) };
         let parts = ["limits", "data", "killed", "root", "clean"];
         run(&lab, &job, &parts, || disk.watch(share.path()));
     }
+}
+
+/// The first disk of the machine, which its root is on, is ours: each file that is run comes from
+/// there.
+#[test]
+fn linux_has_its_root_on_our_virtio_disk() {
+    for lab in labs() {
+        let share = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let image = lab.disk();
+        std::os::unix::fs::symlink(&image, folder.path().join("disk.img")).unwrap();
+        let disk = Disk::new("file:disk.img,block=4096 --read-only", folder.path());
+        let root = disk.arguments(MEMORY_MIB, "num-queues=2");
+        let program = Some(qemu_11());
+        let script = include_str!("exports/root.sh");
+        let job = Job { root: &root, program, ..Job::new(script, share.path()) };
+        // What is there, by another reader.
+        let sum = Command::new("sha256sum").arg(&image).output().unwrap();
+        std::fs::write(share.path().join("sum"), &sum.stdout[..64]).unwrap();
+        run(&lab, &job, &["serial", "alone", "content", "clean"], || ());
+    }
+}
+
+/// Where a PC's firmware puts the first sector of a disk and begins: it reads three sectors from
+/// the fifth on, sends what they say up to a zero to the first serial port, writes them from the
+/// ninth on, and ends QEMU (isa-debug-exit) with 33, or with 35 if the firmware refused.
+const BOOT_SECTOR: [u8; 77] = [
+    0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xd0, // ax, ds, ss = 0
+    0xbc, 0x00, 0x7c, 0xfc, // sp = 7C00h, upwards
+    0xbe, 0x3d, 0x7c, 0xb4, 0x42, 0xcd, 0x13, 0x72, 0x23, // INT 13h, 42h: extended read
+    0xbe, 0x00, 0x80, 0xba, 0xf8, 0x03, // from 8000h to port 3F8h:
+    0xac, 0x84, 0xc0, 0x74, 0x03, 0xee, 0xeb, 0xf8, // until a zero
+    0xc6, 0x06, 0x45, 0x7c, 0x09, // the packet's first sector = 9
+    0xbe, 0x3d, 0x7c, 0xb8, 0x00, 0x43, 0xb2, 0x80, 0xcd, 0x13, 0x72, 0x04, // 43h: write
+    0xb0, 0x10, 0xeb, 0x02, 0xb0, 0x11, 0xba, 0xf4, 0x00, 0xee, 0xf4, // port F4h, halt
+    0x10, 0x00, 0x03, 0x00, 0x00, 0x80, 0x00, 0x00, 5, 0, 0, 0, 0, 0, 0, 0, // address packet
+];
+
+#[test]
+fn a_pcs_firmware_boots_from_our_virtio_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk.img");
+    let mut content = vec![0_u8; 1 << 20];
+    content[..BOOT_SECTOR.len()].copy_from_slice(&BOOT_SECTOR);
+    content[510..512].copy_from_slice(&[0x55, 0xAA]);
+    let text = format!("read by the firmware {}\n", "and more ".repeat(120));
+    content[5 * 512..5 * 512 + text.len()].copy_from_slice(text.as_bytes());
+    std::fs::write(&image, &content).unwrap();
+    let disk = Disk::new("file:disk.img,block=512", folder.path());
+    // Whatever goes wrong, the machine ends: it halts without a disk it can boot from.
+    let mut qemu = Command::new("timeout");
+    qemu.arg("300").arg(qemu_11()).args(["-accel", "tcg", "-display", "none", "-no-reboot"]);
+    qemu.args(["-m", "64", "-net", "none", "-monitor", "none", "-serial", "file:serial"]);
+    qemu.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=1"]);
+    qemu.args(disk.arguments(64, "num-queues=1,bootindex=0")).current_dir(folder.path());
+    assert_eq!(qemu.status().unwrap().code(), Some(33));
+    assert_eq!(std::fs::read(folder.path().join("serial")).unwrap(), text.as_bytes());
+    content.copy_within(5 * 512..8 * 512, 9 * 512);
+    assert!(std::fs::read(&image).unwrap() == content, "what it wrote, and nothing else");
 }

@@ -1,4 +1,4 @@
-//! The socket of one client: a message at a time, never blocking.
+//! A socket on which messages come, each with its descriptors: one at a time, never blocking.
 //!
 //! A message may come in any pieces, and a client may stop in the middle: what is there is kept,
 //! and the loop goes on. No further message is taken while an answer still waits for room in the
@@ -15,7 +15,13 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
 };
 
-use crate::wire::{DESCRIPTORS_MAX, HEADER_BYTES, Header, Malformed};
+/// Most descriptors that any protocol's messages may have.
+const DESCRIPTORS_MAX: usize = 16;
+
+/// What is wrong with the bytes of a client: after this its stream means nothing any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Malformed(pub &'static str);
 
 /// Why a client is no more.
 #[derive(Debug, thiserror::Error)]
@@ -26,15 +32,9 @@ pub enum Ended {
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Broken(std::io::Error),
-    /// What it sent is no vhost-user.
+    /// What it sent is nothing that its protocol knows.
     #[error("it sent {0}")]
     Malformed(#[from] Malformed),
-    /// A file of its memory became shorter than what is mapped of it.
-    #[error("its memory shrank while it was in use")]
-    Torn,
-    /// The server ends.
-    #[error("the server ends")]
-    Stopped,
 }
 
 impl From<Errno> for Ended {
@@ -43,12 +43,27 @@ impl From<Errno> for Ended {
     }
 }
 
-/// A connection.
+/// What every message of a protocol begins with: `BYTES` bytes.
+pub trait Header<const BYTES: usize>: Sized {
+    /// Most descriptors with one message, at most 16.
+    const DESCRIPTORS_MAX: usize;
+
+    /// Reads one of a client.
+    ///
+    /// # Errors
+    /// It is none that could be followed by more messages.
+    fn parse(bytes: &[u8; BYTES]) -> Result<Self, Malformed>;
+
+    /// Bytes that follow it: their number is bounded by what `parse` takes.
+    fn body_bytes(&self) -> usize;
+}
+
+/// A connection whose messages begin with `H`.
 #[derive(Debug)]
-pub(crate) struct Channel {
+pub struct Channel<H, const BYTES: usize> {
     socket: UnixStream,
-    head: [u8; HEADER_BYTES],
-    header: Option<Header>,
+    head: [u8; BYTES],
+    header: Option<H>,
     /// Bytes of the header, then of the body, that are here.
     got: usize,
     body: Vec<u8>,
@@ -58,12 +73,17 @@ pub(crate) struct Channel {
     sent: usize,
 }
 
-impl Channel {
-    pub(crate) fn new(socket: UnixStream) -> std::io::Result<Self> {
+impl<H: Header<BYTES>, const BYTES: usize> Channel<H, BYTES> {
+    /// Takes a socket, which does not block from now on.
+    ///
+    /// # Errors
+    /// The operating system refuses.
+    pub fn new(socket: UnixStream) -> std::io::Result<Self> {
+        const { assert!(H::DESCRIPTORS_MAX <= DESCRIPTORS_MAX) };
         socket.set_nonblocking(true)?;
         Ok(Self {
             socket,
-            head: [0; HEADER_BYTES],
+            head: [0; BYTES],
             header: None,
             got: 0,
             body: Vec::new(),
@@ -73,17 +93,21 @@ impl Channel {
         })
     }
 
-    pub(crate) fn socket(&self) -> BorrowedFd<'_> {
+    /// What wakes who waits for its messages, or for room.
+    pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
     /// Whether an answer waits for room.
-    pub(crate) fn is_behind(&self) -> bool {
+    pub fn is_behind(&self) -> bool {
         !self.waiting.is_empty()
     }
 
-    /// Takes in what has arrived; a whole message is in [`body`](Self::body) then.
-    pub(crate) fn receive(&mut self) -> Result<Option<Header>, Ended> {
+    /// Takes in what has arrived; a whole message is in [`body_mut`](Self::body_mut) then.
+    ///
+    /// # Errors
+    /// The client is no more.
+    pub fn receive(&mut self) -> Result<Option<H>, Ended> {
         if self.header.is_none() {
             let mut head = self.head;
             let whole = self.fill(&mut head);
@@ -91,10 +115,10 @@ impl Channel {
             if !whole? {
                 return Ok(None);
             }
-            let header = Header::parse(&self.head)?;
+            let header = H::parse(&self.head)?;
             self.got = 0;
             self.body.clear();
-            self.body.resize(header.size, 0);
+            self.body.resize(header.body_bytes(), 0);
             self.header = Some(header);
         }
         let mut body = std::mem::take(&mut self.body);
@@ -107,13 +131,13 @@ impl Channel {
         Ok(self.header.take())
     }
 
-    /// What stood behind the header received last.
-    pub(crate) fn body(&self) -> &[u8] {
-        &self.body
+    /// What stood behind the header received last. Its memory is used again.
+    pub fn body_mut(&mut self) -> &mut Vec<u8> {
+        &mut self.body
     }
 
     /// The descriptors that came with it.
-    pub(crate) fn take_descriptors(&mut self) -> Vec<OwnedFd> {
+    pub fn take_descriptors(&mut self) -> Vec<OwnedFd> {
         std::mem::take(&mut self.descriptors)
     }
 
@@ -137,7 +161,7 @@ impl Channel {
                 }
             }
             let is_cut = message.flags.contains(ReturnFlags::CTRUNC);
-            if is_cut || self.descriptors.len() > DESCRIPTORS_MAX {
+            if is_cut || self.descriptors.len() > H::DESCRIPTORS_MAX {
                 return Err(Malformed("more descriptors than a message may have").into());
             }
             if message.bytes == 0 {
@@ -148,17 +172,29 @@ impl Channel {
         Ok(true)
     }
 
-    /// Answers `request`, with a descriptor if there is one; what does not fit is kept. An answer
-    /// with a descriptor goes at once or not at all: its client waits for it, the socket is empty.
-    pub(crate) fn reply(
+    /// Sends a header and what follows; keeps what does not fit.
+    ///
+    /// # Errors
+    /// The client is no more.
+    pub fn send(&mut self, header: &[u8; BYTES], body: &[u8]) -> Result<(), Ended> {
+        self.waiting.extend_from_slice(header);
+        self.waiting.extend_from_slice(body);
+        self.flush()
+    }
+
+    /// As [`send`](Self::send), with a descriptor: that goes at once or not at all, as its client
+    /// waits for it and the socket is empty.
+    ///
+    /// # Errors
+    /// The client is no more, or there is no room after all.
+    pub fn send_descriptor(
         &mut self,
-        request: u32,
-        payload: &[u8],
-        descriptor: Option<BorrowedFd<'_>>,
+        header: &[u8; BYTES],
+        body: &[u8],
+        descriptor: BorrowedFd<'_>,
     ) -> Result<(), Ended> {
-        self.waiting.extend(Header::reply(request, payload.len()));
-        self.waiting.extend(payload);
-        let Some(descriptor) = descriptor else { return self.flush() };
+        self.waiting.extend_from_slice(header);
+        self.waiting.extend_from_slice(body);
         let descriptors = [descriptor];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut ancillary = SendAncillaryBuffer::new(&mut space);
@@ -170,7 +206,10 @@ impl Channel {
     }
 
     /// Sends what is kept, as far as there is room.
-    pub(crate) fn flush(&mut self) -> Result<(), Ended> {
+    ///
+    /// # Errors
+    /// The client is no more.
+    pub fn flush(&mut self) -> Result<(), Ended> {
         while self.sent < self.waiting.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             match send(&self.socket, &self.waiting[self.sent..], flags) {

@@ -1,0 +1,125 @@
+//! A disk and a clock for the tests of protocols: nothing of it is for anybody's data.
+
+use std::cell::Cell;
+
+use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
+use flysch_api::data::Data;
+use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
+use flysch_api::trace::Passage;
+
+/// What a trim leaves.
+pub const TRIMMED: u8 = 0xDE;
+
+/// Time that passes by being asked.
+#[derive(Debug, Default)]
+pub struct Ticks(Cell<u64>);
+
+impl Clock for Ticks {
+    fn now(&self) -> Instant {
+        self.0.set(self.0.get() + 1);
+        Instant::from_nanos(self.0.get())
+    }
+
+    fn wait(&self, until: Option<Instant>) -> Wake {
+        match until {
+            Some(_) => Wake::Deadline,
+            None => Wake::Idle,
+        }
+    }
+}
+
+/// Numbers that look like nothing, from a seed (Knuth's multiplier for 64 bits).
+#[derive(Debug)]
+pub struct Random(pub u64);
+
+impl Random {
+    /// The next one below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// A disk in memory that carries a request out some time after it took it, in no order.
+#[derive(Debug)]
+pub struct Disk {
+    /// What is on it.
+    pub content: Vec<u8>,
+    /// A read of this byte fails.
+    pub bad: Option<u64>,
+    geometry: Geometry,
+    memory: DmaRegion,
+    waiting: Vec<Request>,
+    random: Random,
+}
+
+impl Disk {
+    /// A disk of this shape, each byte of it `fill`, with `memory` bytes for data.
+    pub fn new(geometry: Geometry, memory: usize, fill: u8) -> Self {
+        let memory = DmaRegion::zeroed(memory, 0x1000);
+        let content = vec![fill; geometry.bytes() as usize];
+        Self { content, bad: None, geometry, memory, waiting: Vec::new(), random: Random(7) }
+    }
+
+    /// Where data is in its memory: jobs have one range each.
+    fn place(&self, data: &Data, length: usize) -> usize {
+        let Data::One(slice) = data else { panic!("a list of ranges") };
+        self.memory.offset_of(slice.address, length).expect("in its memory")
+    }
+
+    fn carry_out(&mut self, request: &Request) -> Result<(), Error> {
+        let range = request.offset..request.offset + request.length;
+        let bytes = range.start as usize..range.end as usize;
+        match request.operation {
+            Operation::Flush => {}
+            Operation::Delete => self.content[bytes].fill(TRIMMED),
+            Operation::Read if self.bad.is_some_and(|bad| range.contains(&bad)) => {
+                return Err(Error::TimedOut);
+            }
+            Operation::Read => {
+                let place = self.place(&request.data, bytes.len());
+                self.memory.write(place, &self.content[bytes]);
+            }
+            Operation::Write => {
+                let place = self.place(&request.data, bytes.len());
+                self.memory.read(place, &mut self.content[bytes]);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device for Disk {
+    fn geometry(&self) -> &Geometry {
+        &self.geometry
+    }
+
+    fn memory(&self) -> &DmaRegion {
+        &self.memory
+    }
+
+    fn submit(&mut self, request: &Request, _now: Instant) -> Result<(), Refused> {
+        self.geometry.check(request).map_err(Refused::Invalid)?;
+        if self.waiting.len() == self.geometry.queue_depth as usize {
+            return Err(Refused::Full);
+        }
+        self.waiting.push(*request);
+        Ok(())
+    }
+
+    fn ring(&mut self, _now: Instant) {}
+
+    fn poll(&mut self, _now: Instant) -> Option<Completion> {
+        if self.waiting.is_empty() || self.random.below(3) == 0 {
+            return None;
+        }
+        let at = self.random.below(self.waiting.len() as u64) as usize;
+        let request = self.waiting.swap_remove(at);
+        let result = self.carry_out(&request);
+        Some(Completion { token: request.token, result, passage: Passage::default() })
+    }
+
+    fn poll_at(&self) -> Option<Instant> {
+        None
+    }
+}

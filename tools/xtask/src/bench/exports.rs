@@ -1,0 +1,288 @@
+//! `cargo xtask bench --only exports`: our exports and QEMU's, with the same client, on a device
+//! that does nothing and on a file in memory.
+//!
+//! NBD: fio's nbd engine over a UNIX socket, against qemu-nbd. vhost-user: `qemu-img bench` by
+//! libblkio, if this qemu-img has it, against qemu-storage-daemon. Both servers are there all the
+//! time and are asked in turn, in the other order at every second round, so that what else the
+//! machine does hits both; the ratio is the median of the rounds' own ratios.
+//!
+//! `FLYSCH_ROUNDS` (5) says how often each is asked.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::raw_flash::{Folder, build_flysch, folder};
+use crate::shell;
+use crate::workspace::Workspace;
+
+/// Bytes of the file in memory.
+const FILE: u64 = 256 << 20;
+/// How long a server may take to be there.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Seconds of a job of fio.
+const SECONDS: &str = "1";
+
+/// Blocks, depth, and whether it writes.
+type Job = (u32, u32, bool);
+
+const JOBS: [Job; 6] = [
+    (4096, 1, false),
+    (4096, 1, true),
+    (4096, 32, false),
+    (4096, 32, true),
+    (128 << 10, 8, false),
+    (128 << 10, 8, true),
+];
+
+/// What one round of a job was: requests per second, and the server's processor time for each, µs.
+#[derive(Clone, Copy)]
+struct Sample {
+    rate: f64,
+    cost: f64,
+}
+
+/// A server that is there until this is dropped.
+struct Server {
+    child: Child,
+    socket: PathBuf,
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Server {
+    /// Starts a program that listens at `socket` and is ready when `ready` is there.
+    fn start(command: &mut Command, socket: PathBuf, ready: &Path) -> Result<Self, String> {
+        let name = command.get_program().to_string_lossy().into_owned();
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
+        let child = child.map_err(|e| format!("{name}: {e}"))?;
+        let mut server = Self { child, socket };
+        let begun = Instant::now();
+        while !ready.exists() {
+            let ended = server.child.try_wait().map_err(|e| e.to_string())?;
+            if ended.is_some() || begun.elapsed() > PATIENCE {
+                return Err(format!("{name} does not serve"));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(server)
+    }
+
+    /// Its processor time so far, ticks of `clock_ticks`: proc(5), the fields after the name.
+    fn ticks(&self) -> Result<u64, String> {
+        let path = format!("/proc/{}/stat", self.child.id());
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
+        let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
+        // utime and stime are the 14th and 15th field; the first here is the third.
+        Ok(fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
+    }
+}
+
+/// How clients reach a server.
+#[derive(Clone, Copy, PartialEq)]
+enum Door {
+    Nbd,
+    VhostUser,
+}
+
+/// Measures everything; the answer is Markdown.
+pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, String> {
+    for tool in ["fio", "qemu-nbd", "qemu-storage-daemon", "qemu-img", "getconf"] {
+        if shell::find(tool).is_none() {
+            return Ok(format!("skipped: {tool} is missing (fio, qemu-utils)"));
+        }
+    }
+    let flysch = build_flysch(workspace, build)?;
+    let folder = Folder::new(folder()?);
+    let rounds = std::env::var("FLYSCH_ROUNDS").ok().and_then(|text| text.parse().ok());
+    let rounds: usize = rounds.unwrap_or(5).max(1);
+    let ticks = shell::output(Command::new("getconf").arg("CLK_TCK"))?;
+    let ticks: f64 = ticks.trim().parse().map_err(|_| "getconf CLK_TCK is no number")?;
+    let version = shell::output(Command::new("qemu-img").arg("--version"))?;
+    let mut text = format!(
+        "{rounds} rounds; {}\n\n\
+         | door, device | job | ours, IOPS | QEMU's, IOPS | ratio (least, most) | ours, µs | QEMU's, µs |\n\
+         |---|---|--:|--:|--:|--:|--:|\n",
+        version.lines().next().unwrap_or_default()
+    );
+    let mut doors = vec![Door::Nbd];
+    if has_libblkio(folder.path()) {
+        doors.push(Door::VhostUser);
+    } else {
+        text.insert_str(0, "vhost-user skipped: this qemu-img has no virtio-blk-vhost-user; ");
+    }
+    for door in doors {
+        for in_memory in [false, true] {
+            let pair = start(&flysch, folder.path(), door, in_memory)?;
+            for job in JOBS {
+                let samples = ask(&pair, door, job, rounds, ticks)?;
+                row(&mut text, door, in_memory, job, &samples);
+            }
+        }
+    }
+    Ok(text)
+}
+
+/// Whether qemu-img can be a client of vhost-user: the socket is not there, which it then says.
+fn has_libblkio(root: &Path) -> bool {
+    let disk = format!("driver=virtio-blk-vhost-user,path={}/none,cache.direct=on", root.display());
+    let said = Command::new("qemu-img").args(["info", "--image-opts", &disk]).output();
+    said.is_ok_and(|said| String::from_utf8_lossy(&said.stderr).contains("blkio_connect"))
+}
+
+/// Ours and QEMU's, side by side.
+fn start(flysch: &Path, root: &Path, door: Door, in_memory: bool) -> Result<[Server; 2], String> {
+    let file = |who: &str| -> Result<PathBuf, String> {
+        let path = root.join(format!("{who}.img"));
+        // Written, so that no page is made in the middle of a job.
+        std::fs::write(&path, vec![1; FILE as usize])
+            .map_err(|e| format!("{}: {e}", path.display()))?;
+        Ok(path)
+    };
+    let sockets = ["ours", "theirs"].map(|who| root.join(format!("{who}.{in_memory}")));
+    let mut ours = Command::new(flysch);
+    ours.arg("export");
+    match in_memory {
+        true => ours.arg(format!("file:{}", file("ours")?.display())),
+        false => ours.arg("null"),
+    };
+    let node = match in_memory {
+        true => vec!["driver=file".into(), format!("filename={}", file("theirs")?.display())],
+        false => vec!["driver=null-co".into(), format!("size={}", 1_u64 << 40)],
+    };
+    let pid = root.join(format!("{in_memory}.pid"));
+    let _ = std::fs::remove_file(&pid);
+    let path = sockets[1].display();
+    let mut theirs;
+    match door {
+        Door::Nbd => {
+            ours.arg("--nbd").arg(format!("unix:{}", sockets[0].display()));
+            let file: Vec<String> = node.iter().map(|option| format!("file.{option}")).collect();
+            let image = format!("driver=raw,{}", file.join(","));
+            theirs = Command::new("qemu-nbd");
+            theirs.args(["--persistent", "--shared=4", "--cache=writeback", "--image-opts"]);
+            theirs.args(["--socket", &path.to_string(), &image, "--pid-file"]).arg(&pid);
+        }
+        Door::VhostUser => {
+            ours.arg("--vhost-user").arg(&sockets[0]);
+            let device = format!("node-name=f,{}", node.join(","));
+            let export = format!(
+                "type=vhost-user-blk,id=e,node-name=f,addr.type=unix,addr.path={path},writable=on"
+            );
+            theirs = Command::new("qemu-storage-daemon");
+            theirs.args(["--blockdev", &device, "--export", &export, "--pidfile"]).arg(&pid);
+        }
+    }
+    let [our_socket, their_socket] = sockets;
+    let ready = our_socket.clone();
+    Ok([
+        Server::start(&mut ours, our_socket, &ready)?,
+        Server::start(&mut theirs, their_socket, &pid)?,
+    ])
+}
+
+/// Has both do a job in turn: ours and QEMU's of each round.
+fn ask(
+    pair: &[Server; 2],
+    door: Door,
+    job: Job,
+    rounds: usize,
+    ticks: f64,
+) -> Result<Vec<[Sample; 2]>, String> {
+    let mut samples = vec![];
+    for round in 0..rounds {
+        let mut both = [Sample { rate: 0.0, cost: 0.0 }; 2];
+        for which in [round % 2, 1 - round % 2] {
+            let server = &pair[which];
+            let before = server.ticks()?;
+            let (rate, requests) = match door {
+                Door::Nbd => by_fio(&server.socket, job)?,
+                Door::VhostUser => by_qemu_img(&server.socket, job)?,
+            };
+            let spent = (server.ticks()? - before) as f64 / ticks;
+            both[which] = Sample { rate, cost: spent * 1e6 / requests };
+        }
+        samples.push(both);
+    }
+    Ok(samples)
+}
+
+/// Requests per second, and how many there were.
+fn by_fio(socket: &Path, (block, depth, writes): Job) -> Result<(f64, f64), String> {
+    let kind = if writes { "randwrite" } else { "randread" };
+    let mut fio = Command::new("fio");
+    fio.args(["--name=b", "--ioengine=nbd", "--time_based", "--output-format=json"]);
+    fio.arg(format!("--uri=nbd+unix:///?socket={}", socket.display()));
+    fio.args([format!("--runtime={SECONDS}"), format!("--size={FILE}")]);
+    fio.args([format!("--bs={block}"), format!("--iodepth={depth}"), format!("--rw={kind}")]);
+    let said = shell::output(&mut fio)?;
+    // fio says things before its JSON.
+    let json = said.find('{').map_or("", |at| &said[at..]);
+    let value: serde_json::Value =
+        serde_json::from_str(json).map_err(|e| format!("fio's JSON: {e}"))?;
+    let done = &value["jobs"][0][if writes { "write" } else { "read" }];
+    match (done["iops"].as_f64(), done["total_ios"].as_f64()) {
+        (Some(rate), Some(requests)) if requests > 0.0 => Ok((rate, requests)),
+        _ => Err(format!("fio did nothing: {said}")),
+    }
+}
+
+/// As [`by_fio`]: in sequence, round and round, as that is what this program does.
+fn by_qemu_img(socket: &Path, (block, depth, writes): Job) -> Result<(f64, f64), String> {
+    // About a second of each.
+    let count = match (block, depth) {
+        (4096, 1) => 30_000,
+        (4096, _) => 120_000,
+        _ => 15_000,
+    };
+    let disk = format!("driver=virtio-blk-vhost-user,path={},cache.direct=on", socket.display());
+    let mut bench = Command::new("qemu-img");
+    bench.args(["bench", "-t", "none", "--image-opts"]);
+    if writes {
+        bench.arg("-w");
+    }
+    for (option, value) in [("-c", count), ("-d", depth), ("-s", block)] {
+        bench.args([option, &value.to_string()]);
+    }
+    let said = shell::output(bench.arg(&disk))?;
+    let seconds = said.split_once("completed in ").and_then(|(_, rest)| rest.split(' ').next());
+    let seconds: f64 = seconds
+        .and_then(|text| text.parse().ok())
+        .ok_or_else(|| format!("qemu-img does not say how long it took: {said}"))?;
+    Ok((f64::from(count) / seconds.max(1e-9), f64::from(count)))
+}
+
+fn row(text: &mut String, door: Door, in_memory: bool, job: Job, samples: &[[Sample; 2]]) {
+    let sorted = |value: fn(&[Sample; 2]) -> f64| {
+        let mut all: Vec<f64> = samples.iter().map(value).collect();
+        all.sort_by(f64::total_cmp);
+        all
+    };
+    let median = |value| {
+        let all = sorted(value);
+        all[all.len() / 2]
+    };
+    let ratios = sorted(|both| both[0].rate / both[1].rate);
+    let (block, depth, writes) = job;
+    let _ = writeln!(
+        text,
+        "| {}, {} | {} {} KiB, depth {depth} | {:.0} | {:.0} | {:.2} ({:.2}, {:.2}) | {:.1} | {:.1} |",
+        if door == Door::Nbd { "NBD" } else { "vhost-user" },
+        if in_memory { "memory" } else { "null" },
+        if writes { "write" } else { "read" },
+        block >> 10,
+        median(|both| both[0].rate),
+        median(|both| both[1].rate),
+        ratios[ratios.len() / 2],
+        ratios[0],
+        ratios[ratios.len() - 1],
+        median(|both| both[0].cost),
+        median(|both| both[1].cost),
+    );
+}
