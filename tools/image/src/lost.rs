@@ -113,11 +113,11 @@ impl FileSystem for WithLost {
         let mut attributes = self.fs.attributes(inode)?;
         if inode == self.root {
             attributes.links = attributes.links.saturating_add(1);
-        } else if attributes.links == 0 || attributes.kind != FileKind::Directory {
-            if self.lost.iter().any(|file| file.0 == inode) {
-                // The names that it had are gone; it has this one.
-                attributes.links = self.links(inode, attributes.kind)?;
-            }
+        } else if (attributes.links == 0 || attributes.kind != FileKind::Directory)
+            && self.lost.iter().any(|file| file.0 == inode)
+        {
+            // The names that it had are gone; it has this one.
+            attributes.links = self.links(inode, attributes.kind)?;
         }
         Ok(attributes)
     }

@@ -31,8 +31,8 @@ const REQUEST_BLOCKS_MAX: u64 = 32;
 const TRANSFER_MAX: u32 = 64 * 1024;
 /// Requests of a lane's shift.
 const SHIFT: u64 = 100;
-/// Virtual time without the end of a request after which a world hangs: some deadlines of 60 s, with
-/// their retries and resets.
+/// Virtual time without the end of a request after which a world hangs: some deadlines of 60 s,
+/// with their retries and resets.
 const PATIENCE_NANOS: u64 = 1_800_000_000_000;
 const MEMORY_ADDRESS: u64 = 0x4000_0000;
 

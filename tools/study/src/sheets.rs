@@ -88,7 +88,7 @@ pub struct Sheet {
 }
 
 /// Every profile of every protocol.
-pub const SHEETS: [&Sheet; 17] = [
+pub const SHEETS: [&Sheet; 18] = [
     &ufs::FREEBSD,
     &ufs::LINUX,
     &ufs::BOOSTER,
@@ -106,6 +106,7 @@ pub const SHEETS: [&Sheet; 17] = [
     &cards::HS400,
     &cards::HS400_CMDQ,
     &cards::OK3576,
+    &cards::SD_UHS,
 ];
 
 #[cfg(test)]

@@ -176,7 +176,7 @@ impl Context<'_> {
     /// workspace is named every time: with other packages in view cargo would choose other
     /// features, and build everything once more for each step.
     fn run_tests(&self, targets: &[String], filter: &[&str]) -> Result<(), String> {
-        let mut command = self.cargo(&["test", "--locked", "--workspace"]);
+        let mut command = self.cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
         command.args(targets).arg("--").args(filter);
         shell::run(&mut command)
     }
@@ -253,7 +253,13 @@ fn package(context: &Context<'_>) -> Result<Outcome, String> {
 /// Everything inside the crates.
 fn unit(context: &Context<'_>) -> Result<Outcome, String> {
     context.run_tests(&["--lib".into(), "--bins".into()], &[])?;
-    shell::run(&mut context.cargo(&["test", "--locked", "--workspace", "--doc"]))?;
+    shell::run(&mut context.cargo(&[
+        "test",
+        "--locked",
+        "--workspace",
+        "--doc",
+        "--no-fail-fast",
+    ]))?;
     Ok(Outcome::Passed)
 }
 

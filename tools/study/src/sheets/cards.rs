@@ -65,3 +65,11 @@ pub(super) const OK3576: Sheet = Sheet {
     run: RUN,
     cells: &[],
 };
+
+pub(super) const SD_UHS: Sheet = Sheet {
+    target: "sd,profile=sd-uhs",
+    source: "no device",
+    assumed: "everything but the bus (SDR104): the flash of emmc-hs400 with one channel's buffer",
+    run: RUN,
+    cells: &[],
+};
