@@ -3,6 +3,7 @@
 //! A limit that is broken is a finding. `tools/xtask/tidy.ratchet` may excuse a few that are known,
 //! each with its reason; it can only get smaller.
 
+mod manifests;
 mod ratchet;
 mod rust;
 mod words;
@@ -48,9 +49,11 @@ struct Finding {
 pub(crate) fn check(workspace: &Workspace) -> Result<Report, String> {
     let mut findings = Vec::new();
     let mut figures = Figures::default();
+    let promised = crate::msrv::promised(&workspace.read("Cargo.toml")?).unwrap_or_default();
     for file in workspace.files()? {
         let Ok(text) = workspace.read(&file) else { continue };
         findings.extend(words::check(&file, &text));
+        findings.extend(manifests::check(&file, &text, &promised));
         if file.ends_with(".rs") {
             findings.extend(check_rust(&file, &text, &mut figures));
         }
