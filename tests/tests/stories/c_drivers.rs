@@ -372,19 +372,23 @@ fn every_status_has_words_of_its_own() {
     assert_eq!((text(1), text(Status::Gone as i32 - 1)), ("unknown status", "unknown status"));
 }
 
-/// `FLYSCH_WRITE=1` writes it.
 #[test]
 fn the_header_is_what_the_crate_says() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings/c-drivers");
+    assert_header("c-drivers", "flysch_drivers.h");
+}
+
+/// The header of a crate in `bindings` is what cbindgen makes of it; `FLYSCH_WRITE=1` writes it.
+pub(crate) fn assert_header(name: &str, header: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings").join(name);
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).expect("a file of it");
     let bindings = cbindgen::Builder::new().with_crate(&folder).with_config(config);
     let mut made = Vec::new();
     bindings.generate().expect("the crate can be read").write(&mut made);
-    let place = folder.join("include/flysch_drivers.h");
+    let place = folder.join("include").join(header);
     if std::env::var_os("FLYSCH_WRITE").is_some() {
         std::fs::write(&place, &made).expect("the header can be written");
     }
     let there = std::fs::read(&place).unwrap_or_default();
-    let remedy = "write it: FLYSCH_WRITE=1 cargo test --workspace --test stories c_drivers::";
+    let remedy = "write it: FLYSCH_WRITE=1 cargo test --workspace --test stories header";
     assert!(there == made, "{} is not what the crate says; {remedy}", place.display());
 }

@@ -95,8 +95,10 @@ fn debian(folder: &Path, image: &Path, sources: &Path, scratch: &Path) -> Result
     for page in PAGES {
         shell::run(&mut within(&root, &["man", "-w", page]))?;
     }
-    let complete = ". /usr/share/bash-completion/bash_completion; _load_completion flysch \
-        || __load_completion flysch; complete -p flysch";
+    // The loader of completions has other names in other releases of it.
+    let complete = ". /usr/share/bash-completion/bash_completion; \
+        for load in _comp_load _load_completion __load_completion; do \
+        type $load >/dev/null 2>&1 && $load flysch && break; done; complete -p flysch";
     shell::run(&mut within(&root, &["bash", "-c", complete]))?;
     let wheel = ending(folder, ".whl")?;
     copy(&wheel, &root.join("wheel"))?;
