@@ -295,7 +295,7 @@ typedef struct flysch_image_options {
    */
   uint64_t offset;
   /**
-   * Error correction in the out-of-band bytes, such as `bch8/512`, or no bytes: the names are
+   * Error correction in the out-of-band bytes, such as `bch-8-512`, or no bytes: the names are
    * those of `flysch image --ecc`.
    */
   struct flysch_bytes ecc;

@@ -47,7 +47,7 @@ pub struct ImageOptions {
     pub no_oob: bool,
     /// Bytes to skip at the front.
     pub offset: u64,
-    /// Error correction in the out-of-band bytes, such as `bch8/512`, or no bytes: the names are
+    /// Error correction in the out-of-band bytes, such as `bch-8-512`, or no bytes: the names are
     /// those of `flysch image --ecc`.
     pub ecc: Bytes,
     /// A file with the key of an authenticated UBIFS, or no bytes.

@@ -146,9 +146,9 @@ unsafe extern "C" fn read(context: *mut c_void, offset: u64, to: *mut u8, len: u
 unsafe extern "C" fn collect(context: *mut c_void, entry: *const Entry) -> bool {
     // SAFETY: the context is a list, and the entry is there during the call.
     let (names, entry) = unsafe { (&mut *context.cast::<Vec<Vec<u8>>>(), &*entry) };
-    // SAFETY: as above.
     let name: &[u8] = match entry.name.len {
         0 => &[],
+        // SAFETY: as above.
         len => unsafe { std::slice::from_raw_parts(entry.name.data, len) },
     };
     names.push(name.to_vec());

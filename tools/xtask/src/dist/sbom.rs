@@ -156,12 +156,24 @@ fn bill(
 mod tests {
     use super::*;
 
-    const LOCK: &str = "version = 4\n\n[[package]]\nname = \"tool\"\nversion = \"0.1.0\"\n\n\
-        [[package]]\nname = \"zstd\"\nversion = \"2.1.2+zstd.1.5.7\"\n\
-        source = \"registry\"\nchecksum = \"abcd\"\n";
+    const LOCK: &str = r#"version = 4
+
+[[package]]
+name = "tool"
+version = "0.1.0"
+
+[[package]]
+name = "zstd"
+version = "2.1.2+zstd.1.5.7"
+source = "registry"
+checksum = "abcd"
+"#;
+
+    fn package(id: &str, name: &str, version: &str) -> Value {
+        json!({ "id": id, "name": name, "version": version, "license": "MIT/Apache-2.0" })
+    }
 
     fn metadata() -> Value {
-        let package = |id: &str, name: &str, version: &str| json!({ "id": id, "name": name, "version": version, "license": "MIT/Apache-2.0" });
         let dep =
             |id: &str, kind: Option<&str>| json!({ "pkg": id, "dep_kinds": [{ "kind": kind }] });
         json!({
