@@ -23,6 +23,16 @@
 #define FLYSCH_TEXT_BYTES 160
 
 /**
+ * Most bytes of the data of an admin command: a page.
+ */
+#define FLYSCH_ADMIN_BYTES 4096
+
+/**
+ * Most bytes of a descriptor.
+ */
+#define FLYSCH_DESCRIPTOR_BYTES 256
+
+/**
  * A time that never comes: no deadline.
  */
 #define FLYSCH_NEVER UINT64_MAX
@@ -219,6 +229,62 @@ typedef enum flysch_operation {
    */
   FLYSCH_OPERATION_DELETE = 3,
 } flysch_operation;
+
+/**
+ * Power modes of a UFS device.
+ */
+typedef enum flysch_power {
+  /**
+   * It takes commands.
+   */
+  FLYSCH_POWER_ACTIVE = 1,
+  /**
+   * UFS-Sleep.
+   */
+  FLYSCH_POWER_SLEEP = 2,
+  /**
+   * UFS-PowerDown.
+   */
+  FLYSCH_POWER_POWER_DOWN = 3,
+  /**
+   * UFS-DeepSleep: only a reset leads out.
+   */
+  FLYSCH_POWER_DEEP_SLEEP = 4,
+} flysch_power;
+
+/**
+ * What a query does.
+ */
+typedef enum flysch_query_kind {
+  /**
+   * Reads a descriptor.
+   */
+  FLYSCH_QUERY_KIND_READ_DESCRIPTOR = 0,
+  /**
+   * Reads an attribute.
+   */
+  FLYSCH_QUERY_KIND_READ_ATTRIBUTE = 1,
+  /**
+   * Writes an attribute.
+   */
+  FLYSCH_QUERY_KIND_WRITE_ATTRIBUTE = 2,
+  /**
+   * Reads a flag: 0 or 1.
+   */
+  FLYSCH_QUERY_KIND_READ_FLAG = 3,
+  /**
+   * Sets a flag.
+   */
+  FLYSCH_QUERY_KIND_SET_FLAG = 4,
+  /**
+   * Clears a flag.
+   */
+  FLYSCH_QUERY_KIND_CLEAR_FLAG = 5,
+  /**
+   * Turns a flag over.
+   */
+  FLYSCH_QUERY_KIND_TOGGLE_FLAG = 6,
+} flysch_query_kind;
 
 /**
  * A controller, up, with its units and the disks in use. It belongs to one thread at a time.
@@ -472,6 +538,118 @@ typedef struct flysch_completion {
   uint64_t seen;
 } flysch_completion;
 
+/**
+ * A query (JESD220, QUERY REQUEST UPIU).
+ */
+typedef struct flysch_query {
+  /**
+   * An enum flysch_query_kind.
+   */
+  uint8_t kind;
+  /**
+   * IDN of the descriptor, attribute or flag.
+   */
+  uint8_t id;
+  /**
+   * Of which logical unit, string or context; else 0.
+   */
+  uint8_t index;
+  /**
+   * Selector; else 0.
+   */
+  uint8_t selector;
+  /**
+   * Whether the caller knows that a write cannot be undone: without it such a write is refused.
+   */
+  bool irreversible;
+  /**
+   * What is written to an attribute.
+   */
+  uint64_t value;
+} flysch_query;
+
+/**
+ * What the device answered.
+ */
+typedef struct flysch_answer {
+  /**
+   * An attribute, or a flag as 0 or 1.
+   */
+  uint64_t value;
+  /**
+   * Bytes of a descriptor.
+   */
+  uint16_t len;
+  /**
+   * The descriptor, big-endian as the device sends it.
+   */
+  uint8_t bytes[FLYSCH_DESCRIPTOR_BYTES];
+} flysch_answer;
+
+/**
+ * How the link of UFS runs, or how fast it may become.
+ */
+typedef struct flysch_link {
+  /**
+   * High speed, or the low speed that a link starts in. As a limit it says nothing.
+   */
+  bool high_speed;
+  /**
+   * Gear. As a limit: the highest of high speed, 1 to 5; 0 stays in low speed.
+   */
+  uint8_t gear;
+  /**
+   * Lanes per direction.
+   */
+  uint8_t lanes;
+  /**
+   * Rate series: 1 A, 2 B.
+   */
+  uint8_t series;
+  /**
+   * Whether it hibernates on command. As a limit it says nothing.
+   */
+  bool hibernating;
+} flysch_link;
+
+/**
+ * An admin command of NVMe.
+ */
+typedef struct flysch_admin {
+  /**
+   * Opcode.
+   */
+  uint8_t opcode;
+  /**
+   * Whether the data goes to the controller, else it comes from there.
+   */
+  bool to_controller;
+  /**
+   * NSID.
+   */
+  uint32_t nsid;
+  /**
+   * CDW10 to CDW15.
+   */
+  uint32_t cdw10[6];
+  /**
+   * The data; any memory, not DMA memory. NULL if there is none.
+   */
+  void *data;
+  /**
+   * Bytes of it, FLYSCH_ADMIN_BYTES at most.
+   */
+  uint32_t len;
+  /**
+   * How long it may take, milliseconds; 0 is the driver's own limit.
+   */
+  uint32_t timeout_ms;
+  /**
+   * Written: DW0 of the completion.
+   */
+  uint32_t result;
+} flysch_admin;
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -584,6 +762,80 @@ enum flysch_status flysch_run(struct flysch_controller *controller,
  */
 enum flysch_status flysch_shutdown(struct flysch_controller *controller,
                                    struct flysch_error *error);
+
+/**
+ * Asks a UFS device, and waits for its answer. Requests may be under way. `query` is not changed;
+ * `answer` may be NULL.
+ */
+enum flysch_status flysch_ufs_query(struct flysch_controller *controller,
+                                    const struct flysch_query *query,
+                                    struct flysch_answer *answer,
+                                    struct flysch_error *error);
+
+/**
+ * How the link of UFS runs, in `link`.
+ */
+enum flysch_status flysch_ufs_link(struct flysch_controller *controller,
+                                   struct flysch_link *link,
+                                   struct flysch_error *error);
+
+/**
+ * Changes gear, lanes and rate of the link of UFS to the highest within `limits`.
+ */
+enum flysch_status flysch_ufs_set_link(struct flysch_controller *controller,
+                                       const struct flysch_link *limits,
+                                       struct flysch_error *error);
+
+/**
+ * Puts a UFS device into a power mode, an enum flysch_power. No request may be under way.
+ */
+enum flysch_status flysch_ufs_set_power(struct flysch_controller *controller,
+                                        uint8_t power,
+                                        struct flysch_error *error);
+
+/**
+ * Sends an admin command to an NVMe controller and waits for its end. Those that would take the
+ * driver's own queues or events away are refused.
+ */
+enum flysch_status flysch_nvme_admin(struct flysch_controller *controller,
+                                     struct flysch_admin *command,
+                                     struct flysch_error *error);
+
+/**
+ * IDENTIFY: the structure with this CNS of a namespace, or of the controller where `nsid` is 0,
+ * in `data`, which has FLYSCH_ADMIN_BYTES bytes.
+ */
+enum flysch_status flysch_nvme_identify(struct flysch_controller *controller,
+                                        uint8_t cns,
+                                        uint32_t nsid,
+                                        void *data,
+                                        struct flysch_error *error);
+
+/**
+ * GET LOG PAGE: the first `len` bytes, a multiple of four and FLYSCH_ADMIN_BYTES at most, of the
+ * controller's own log page `id`, in `data`.
+ */
+enum flysch_status flysch_nvme_log_page(struct flysch_controller *controller,
+                                        uint8_t id,
+                                        void *data,
+                                        uint32_t len,
+                                        struct flysch_error *error);
+
+/**
+ * GET FEATURES: the present value of a feature, its dword, in `value`.
+ */
+enum flysch_status flysch_nvme_feature(struct flysch_controller *controller,
+                                       uint8_t id,
+                                       uint32_t *value,
+                                       struct flysch_error *error);
+
+/**
+ * SET FEATURES: a feature whose value is one dword.
+ */
+enum flysch_status flysch_nvme_set_feature(struct flysch_controller *controller,
+                                           uint8_t id,
+                                           uint32_t value,
+                                           struct flysch_error *error);
 
 /**
  * Memory of `size` bytes whose address is a multiple of `align`, or NULL. Called while a

@@ -78,6 +78,10 @@ fn gone() -> Box<Error> {
     Error::new(Status::Gone, block::Error::Gone)
 }
 
+fn of_another_kind(wanted: &str) -> Box<Error> {
+    Error::new(Status::Unsupported, format_args!("the controller is not of the kind {wanted}"))
+}
+
 fn controller(cause: impl fmt::Display) -> Box<Error> {
     Error::new(Status::Controller, cause)
 }
@@ -271,6 +275,20 @@ impl Controller {
     /// Waits as the board does: for the interrupt, or for the next time to poll.
     pub(crate) fn wait(&self) {
         self.machine.wait(self.poll_at());
+    }
+
+    /// The host of UFS, and its machine.
+    pub(crate) fn ufs_host(&mut self) -> Outcome<(&mut flysch_ufs::Host<Wired>, &Wired)> {
+        let Lanes::Ufs(disks) = &mut self.lanes else { return Err(of_another_kind("UFS")) };
+        let host = disks.carrier().and_then(flysch_ufs::Port::host_mut);
+        Ok((host.ok_or_else(gone)?, &self.machine))
+    }
+
+    /// The host of NVMe, and its machine.
+    pub(crate) fn nvme_host(&mut self) -> Outcome<(&mut flysch_nvme::Host<Wired>, &Wired)> {
+        let Lanes::Nvme(disks) = &mut self.lanes else { return Err(of_another_kind("NVMe")) };
+        let host = disks.carrier().and_then(flysch_nvme::Port::host_mut);
+        Ok((host.ok_or_else(gone)?, &self.machine))
     }
 
     /// Makes everything safe and stops the controller.

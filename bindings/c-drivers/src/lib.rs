@@ -11,6 +11,7 @@
 //! | `machine` | the caller's functions as a machine |
 //! | `platform` | the board around a UFS controller |
 //! | `controller` | a controller, its units, its disks |
+//! | `manage` | queries and power of UFS, admin commands of NVMe |
 //! | `runtime` | memory and panics where there is no operating system |
 //!
 //! The header is made from this crate by cbindgen; a test holds the two together.
@@ -26,6 +27,7 @@ extern crate std;
 mod controller;
 mod error;
 mod machine;
+mod manage;
 mod platform;
 #[cfg(target_os = "none")]
 mod runtime;
@@ -36,6 +38,11 @@ use core::ffi::{c_char, c_void};
 
 pub use controller::Controller;
 pub use error::{Error, Status, TEXT_BYTES};
+pub use manage::{
+    ADMIN_BYTES, Admin, Answer, DESCRIPTOR_BYTES, Link, Power, Query, QueryKind, flysch_nvme_admin,
+    flysch_nvme_feature, flysch_nvme_identify, flysch_nvme_log_page, flysch_nvme_set_feature,
+    flysch_ufs_link, flysch_ufs_query, flysch_ufs_set_link, flysch_ufs_set_power,
+};
 pub use values::{
     Board, Clocks, Completion, DmeSetting, Event, NEVER, Operation, Options, Platform, Queue,
     Request, Unit, Wake,

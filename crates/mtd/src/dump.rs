@@ -1,10 +1,9 @@
 //! NAND with error correction: over a raw chip, or over a dump that holds every page followed by
 //! its out-of-band bytes.
 
-use alloc::format;
-use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 use core::ops::Range;
 
 use flysch_api::flash::{Corrected, Error, Flash, Geometry, Kind, OobMode, Pages, PagesMut};
@@ -16,6 +15,41 @@ mod write;
 
 /// Pages of up to so many bytes have their bad-block marker elsewhere.
 const SMALL_PAGE: u32 = 512;
+
+/// Why pages cannot be built so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PageFormatError {
+    /// No code corrects so many bits in so many bytes.
+    NoCode {
+        /// Bits.
+        bits: u32,
+        /// Bytes.
+        step: u32,
+    },
+    /// The bytes of the code do not fit among those out of band.
+    NoRoom {
+        /// Bytes of the code of a page.
+        code: usize,
+        /// Bytes out of band of a page.
+        oob_size: usize,
+    },
+}
+
+impl fmt::Display for PageFormatError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCode { bits, step } => {
+                write!(f, "no BCH code corrects {bits} bits in {step} bytes here")
+            }
+            Self::NoRoom { code, oob_size } => write!(
+                f,
+                "{code} bytes of error correction have no room in {oob_size} bytes out of band"
+            ),
+        }
+    }
+}
+
+impl core::error::Error for PageFormatError {}
 
 /// How the pages of a dump are built.
 #[derive(Clone, Debug)]
@@ -33,13 +67,13 @@ impl PageFormat {
     /// each 256 bytes (Hamming), or `strength` in each `step` bytes, at least 512 (BCH).
     ///
     /// # Errors
-    /// In words, when there is no such code or the out-of-band bytes have no room for it.
+    /// When there is no such code or the out-of-band bytes have no room for it.
     pub fn in_software(
         page_size: u32,
         oob_size: usize,
         step: u32,
         strength: u32,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, PageFormatError> {
         let ecc = match strength {
             0 => Ecc::None,
             1 => Ecc::Hamming { step: 256, smart_media: false },
@@ -47,9 +81,7 @@ impl PageFormat {
                 let step = step.max(512);
                 let field = if step > 512 { 14 } else { 13 };
                 let code = Bch::new(field, bits, step as usize);
-                Ecc::Bch(code.ok_or_else(|| {
-                    format!("no BCH code corrects {bits} bits in {step} bytes here")
-                })?)
+                Ecc::Bch(code.ok_or(PageFormatError::NoCode { bits, step })?)
             }
         };
         let code = (page_size as usize).checked_div(ecc.step()).unwrap_or(0) * ecc.code_len();
@@ -58,9 +90,7 @@ impl PageFormat {
             _ if page_size <= SMALL_PAGE => OobLayout::small_at_end(oob_size, code),
             _ => OobLayout::at_end(oob_size, code),
         };
-        let oob = layout.ok_or_else(|| {
-            format!("{code} bytes of error correction have no room in {oob_size} bytes out of band")
-        })?;
+        let oob = layout.ok_or(PageFormatError::NoRoom { code, oob_size })?;
         Ok(Self { page_size, oob, ecc })
     }
 

@@ -54,8 +54,8 @@ mod storage;
 
 #[cfg(feature = "std")]
 pub use cache::CachedFlash;
-pub use dump::{Dump, DumpPages, Nand, PageFormat};
-pub use ecc::{Bch, Ecc, Scheme};
+pub use dump::{Dump, DumpPages, Nand, PageFormat, PageFormatError};
+pub use ecc::{Bch, Ecc, Scheme, UnknownScheme};
 #[cfg(feature = "std")]
 pub use file::FileStorage;
 pub use image::Image;

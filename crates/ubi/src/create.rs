@@ -4,18 +4,20 @@
 //! first, then those of each volume's image. Same input, same bytes; with the same image sequence
 //! number they are those of ubinize.
 
+mod error;
 #[cfg(test)]
 mod tests;
 
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use flysch_wire::ubi::{
     Compatibility, EC_HEADER_SIZE, ERASE_COUNTER_MAX, EcHeader, LAYOUT_VOLUME, LAYOUT_VOLUME_LEBS,
-    NAME_MAX, RECORD_SIZE, VID_HEADER_SIZE, VidHeader, VolumeFlags, VolumeKind, VolumeRecord,
-    crc32, records_max,
+    RECORD_SIZE, VID_HEADER_SIZE, VidHeader, VolumeFlags, VolumeKind, VolumeRecord, crc32,
+    records_max,
 };
+
+pub use error::PlanError;
 
 use crate::Offsets;
 
@@ -48,29 +50,26 @@ impl ImageOptions {
     /// Where in each erase block things lie.
     ///
     /// # Errors
-    /// A sentence that says which size is wrong and why.
-    pub fn offsets(&self) -> Result<Offsets, String> {
+    /// [`PlanError`] says which size is wrong and what could be.
+    pub fn offsets(&self) -> Result<Offsets, PlanError> {
         let (peb, unit) = (self.peb_size, self.min_io_size);
         let sub_page = self.sub_page_size.unwrap_or(unit);
         if peb == 0 || peb > PEB_SIZE_MAX {
-            return Err(format!("an erase block of {peb} bytes: 1 to {PEB_SIZE_MAX} can be"));
+            return Err(PlanError::PebSize(peb));
         }
         for (what, size) in [("minimum I/O unit", unit), ("sub-page", sub_page)] {
             if !size.is_power_of_two() {
-                return Err(format!("a {what} of {size} bytes is no power of two"));
+                return Err(PlanError::NoPowerOfTwo(what, size));
             }
         }
         if sub_page > unit {
-            return Err(format!("the sub-page ({sub_page}) is larger than the I/O unit ({unit})"));
+            return Err(PlanError::SubPage(sub_page, unit));
         }
         if !peb.is_multiple_of(unit) {
-            return Err(format!("the erase block ({peb}) is no multiple of the I/O unit ({unit})"));
+            return Err(PlanError::PebMultiple(peb, unit));
         }
         if self.erase_counter > ERASE_COUNTER_MAX {
-            return Err(format!(
-                "an erase counter of {} is above {ERASE_COUNTER_MAX}",
-                self.erase_counter
-            ));
+            return Err(PlanError::EraseCounter(self.erase_counter));
         }
         let header = EC_HEADER_SIZE as u32;
         let vid_header = self.vid_header_offset.unwrap_or(header.next_multiple_of(sub_page));
@@ -80,10 +79,7 @@ impl ImageOptions {
             Some(data) if vid_header >= header && vid_header.is_multiple_of(8) && data < peb => {
                 Ok(Offsets { vid_header, data })
             }
-            _ => Err(format!(
-                "the volume identifier header cannot begin at {vid_header}: {header} or more, a \
-                 multiple of 8, with room for data behind it"
-            )),
+            _ => Err(PlanError::VidHeader(vid_header)),
         }
     }
 
@@ -91,7 +87,7 @@ impl ImageOptions {
     ///
     /// # Errors
     /// As [`offsets`](Self::offsets).
-    pub fn leb_size(&self) -> Result<u32, String> {
+    pub fn leb_size(&self) -> Result<u32, PlanError> {
         Ok(self.peb_size - self.offsets()?.data)
     }
 }
@@ -145,10 +141,10 @@ impl Maker {
     ///
     /// # Errors
     /// As [`ImageOptions::offsets`].
-    pub fn new(options: ImageOptions) -> Result<Self, String> {
+    pub fn new(options: ImageOptions) -> Result<Self, PlanError> {
         let (offsets, leb_size) = (options.offsets()?, options.leb_size()?);
         if records_max(leb_size) == 0 {
-            return Err(format!("a LEB of {leb_size} bytes has no room for a volume table"));
+            return Err(PlanError::NoTable(leb_size));
         }
         Ok(Self { options, offsets, leb_size, volumes: Vec::new() })
     }
@@ -166,72 +162,62 @@ impl Maker {
     /// Adds a volume.
     ///
     /// # Errors
-    /// A sentence that says what is wrong with it.
-    pub fn add(&mut self, volume: NewVolume) -> Result<(), String> {
+    /// [`PlanError`] says what is wrong with it.
+    pub fn add(&mut self, volume: NewVolume) -> Result<(), PlanError> {
         let NewVolume { id, ref name, alignment, .. } = volume;
         let most = records_max(self.leb_size);
         if id >= most {
-            return Err(format!("volume id {id} is too high: 0 to {} can be", most - 1));
+            return Err(PlanError::IdTooHigh(id, most));
         }
         if let Some(other) = self.volumes.iter().find(|other| other.volume.id == id) {
-            return Err(format!("volume id {id} is that of `{}` too", other.volume.name));
+            return Err(PlanError::IdTaken(id, other.volume.name.clone()));
         }
         if self.volumes.iter().any(|other| other.volume.name == *name) {
-            return Err(format!("there are two volumes with the name `{name}`"));
+            return Err(PlanError::NameTaken(name.clone()));
         }
         if alignment == 0 || alignment > self.leb_size {
-            return Err(format!(
-                "an alignment of {alignment}: 1 to a LEB ({}) can be",
-                self.leb_size
-            ));
+            return Err(PlanError::Alignment(alignment, self.leb_size));
         }
         self.check_flags(&volume)?;
         let data_pad = self.leb_size % alignment;
         let usable = self.leb_size - data_pad;
         if volume.image_size > volume.size {
-            return Err(format!(
-                "the image has {} bytes and the volume {}",
-                volume.image_size, volume.size
-            ));
+            return Err(PlanError::Content(volume.image_size, volume.size));
         }
         let lebs = |bytes: u64| {
             u32::try_from(bytes.div_ceil(usable.into()))
                 .ok()
                 .filter(|&lebs| lebs <= i32::MAX as u32)
         };
-        let too_large = || format!("a volume of {} bytes is too large", volume.size);
+        let too_large = || PlanError::TooLarge(volume.size);
         let reserved_pebs = lebs(volume.size).ok_or_else(too_large)?;
         let used_lebs = lebs(volume.image_size).ok_or_else(too_large)?;
         if reserved_pebs == 0 {
-            return Err("a volume of no bytes: name a size or an image".to_string());
+            return Err(PlanError::Empty);
         }
         if volume.kind == VolumeKind::Static && used_lebs == 0 {
-            return Err("a static volume needs an image".to_string());
+            return Err(PlanError::StaticWithoutContent);
         }
         let mut record = VolumeRecord::new(name.as_bytes(), reserved_pebs)
-            .ok_or_else(|| format!("`{name}` is no name of 1 to {NAME_MAX} bytes"))?;
+            .ok_or_else(|| PlanError::Name(name.clone()))?;
         (record.alignment, record.data_pad) = (alignment, data_pad);
         (record.kind, record.flags) = (volume.kind, volume.flags);
         self.volumes.push(Planned { volume, record, usable, used_lebs });
         Ok(())
     }
 
-    fn check_flags(&self, volume: &NewVolume) -> Result<(), String> {
+    fn check_flags(&self, volume: &NewVolume) -> Result<(), PlanError> {
         let is_static = volume.kind == VolumeKind::Static;
         if volume.flags.contains(VolumeFlags::SKIP_CRC_CHECK) && !is_static {
-            return Err("skip-check is for static volumes only".to_string());
+            return Err(PlanError::SkipCheckOfDynamic);
         }
         if volume.flags.contains(VolumeFlags::AUTORESIZE) {
             if is_static {
-                return Err("autoresize is for dynamic volumes only".to_string());
+                return Err(PlanError::AutoresizeOfStatic);
             }
             let grows = |other: &&Planned| other.volume.flags.contains(VolumeFlags::AUTORESIZE);
             if let Some(other) = self.volumes.iter().find(grows) {
-                return Err(format!(
-                    "`{}` has autoresize already, and Linux attaches no flash with two such \
-                     volumes",
-                    other.volume.name
-                ));
+                return Err(PlanError::AutoresizeTwice(other.volume.name.clone()));
             }
         }
         Ok(())
@@ -251,18 +237,13 @@ impl Maker {
     /// Whether the volumes fit a chip of `pebs` erase blocks.
     ///
     /// # Errors
-    /// A sentence with the numbers.
-    pub fn check_chip(&self, pebs: u32) -> Result<(), String> {
+    /// [`PlanError::Chip`].
+    pub fn check_chip(&self, pebs: u32) -> Result<(), PlanError> {
         let (asked, room) = (self.reserved(), lebs_on_chip(pebs));
         if asked <= room.into() {
             return Ok(());
         }
-        Err(format!(
-            "the volumes ask for {asked} erase blocks and a chip of {pebs} has {room} for them \
-             ({} are UBI's own, {} the reserve for bad blocks)",
-            LAYOUT_VOLUME_LEBS + OWN_PEBS,
-            pebs.saturating_sub(room + LAYOUT_VOLUME_LEBS + OWN_PEBS),
-        ))
+        Err(PlanError::Chip { asked, room, pebs })
     }
 
     /// Bytes of data in each block of a volume's image but the last.

@@ -1,13 +1,14 @@
 //! Reading one volume.
 
-use alloc::format;
+use alloc::string::ToString;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::{self, Corrected, Flash, Kind};
 use flysch_api::volume::{Geometry, LebState, Volume};
-use flysch_wire::ubi::{VID_HEADER_SIZE, VidHeader, VolumeKind, crc32};
+use flysch_wire::ubi::{HeaderError, VID_HEADER_SIZE, VidHeader, VolumeKind, crc32};
 
 use crate::attach::Fresh;
 use crate::{Image, Offsets, VolumeInfo};
@@ -92,11 +93,11 @@ impl<F: Flash> UbiVolume<F> {
         let mut findings = Vec::new();
         let mut data = alloc::vec![0; self.info.leb_size as usize];
         for &(lnum, peb) in &self.info.map {
-            if let Err(problem) = self.verify_leb(peb, &mut data) {
+            if let Err(error) = self.verify_leb(peb, &mut data) {
                 findings.push(Finding {
                     severity: Severity::Lost,
                     structure: "static volume data",
-                    problem,
+                    problem: error.to_string(),
                     place: Place { peb: Some(peb), leb: Some(lnum), offset: None },
                     inode: None,
                     path: None,
@@ -106,19 +107,53 @@ impl<F: Flash> UbiVolume<F> {
         findings
     }
 
-    fn verify_leb(&self, peb: u32, data: &mut [u8]) -> Result<(), alloc::string::String> {
+    fn verify_leb(&self, peb: u32, data: &mut [u8]) -> Result<(), LebError> {
         let mut header = [0; VID_HEADER_SIZE];
         let start = self.start(peb);
-        let read = self.flash.read(start + u64::from(self.offsets.vid_header), &mut header);
-        let _ = read.map_err(|error| format!("{error}"))?;
-        let vid = VidHeader::parse(&header).map_err(|error| format!("{error}"))?;
-        let data = data.get_mut(..vid.data_size as usize).ok_or("data_size is too large")?;
-        let read = self.flash.read(start + u64::from(self.offsets.data), data);
-        let _ = read.map_err(|error| format!("{error}"))?;
+        let _ = self.flash.read(start + u64::from(self.offsets.vid_header), &mut header)?;
+        let vid = VidHeader::parse(&header)?;
+        let data = data.get_mut(..vid.data_size as usize).ok_or(LebError::DataSize)?;
+        let _ = self.flash.read(start + u64::from(self.offsets.data), data)?;
         match crc32(data) {
             computed if computed == vid.data_crc => Ok(()),
-            computed => {
-                Err(format!("bad CRC: {:#010x} stored, {computed:#010x} computed", vid.data_crc))
+            computed => Err(LebError::Crc { stored: vid.data_crc, computed }),
+        }
+    }
+}
+
+/// What is wrong with a LEB of a static volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LebError {
+    Flash(flash::Error),
+    Header(HeaderError),
+    /// More bytes than a LEB has.
+    DataSize,
+    Crc {
+        stored: u32,
+        computed: u32,
+    },
+}
+
+impl From<flash::Error> for LebError {
+    fn from(error: flash::Error) -> Self {
+        Self::Flash(error)
+    }
+}
+
+impl From<HeaderError> for LebError {
+    fn from(error: HeaderError) -> Self {
+        Self::Header(error)
+    }
+}
+
+impl fmt::Display for LebError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flash(error) => error.fmt(f),
+            Self::Header(error) => error.fmt(f),
+            Self::DataSize => f.write_str("data_size is too large"),
+            Self::Crc { stored, computed } => {
+                write!(f, "bad CRC: {stored:#010x} stored, {computed:#010x} computed")
             }
         }
     }

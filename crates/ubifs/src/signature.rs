@@ -7,8 +7,9 @@
 //!
 //! Facts: Linux `fs/ubifs/auth.c` (`ubifs_sb_verify_signature`).
 
-use alloc::string::String;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
+use core::error::Error;
 use core::fmt;
 
 use flysch_api::volume::Volume;
@@ -33,8 +34,8 @@ pub trait Signer: Send + Sync {
     /// A PKCS#7 message (DER) with a signature of `content`, and without it.
     ///
     /// # Errors
-    /// A sentence that says why there is none.
-    fn sign(&self, content: &[u8]) -> Result<Vec<u8>, String>;
+    /// Why there is none.
+    fn sign(&self, content: &[u8]) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>>;
 }
 
 /// Why a signature is not taken.

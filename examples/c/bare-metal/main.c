@@ -186,6 +186,31 @@ static void write_and_read_back(flysch_controller *controller, uint64_t offset, 
     say("\n");
 }
 
+/* The device descriptor: its length, and wSpecVersion at 10h. */
+static void tell_of_ufs(flysch_controller *controller) {
+    static flysch_answer answer;
+    flysch_query query = {.kind = FLYSCH_QUERY_KIND_READ_DESCRIPTOR, .id = 0};
+    flysch_error error;
+    if (flysch_ufs_query(controller, &query, &answer, &error) != FLYSCH_STATUS_OK)
+        fail("device descriptor", error.text);
+    say("c: device descriptor of ");
+    say_number(answer.len, 10);
+    say(" bytes, version ");
+    say_number((uint64_t)answer.bytes[0x10] << 8 | answer.bytes[0x11], 16);
+    say("\n");
+}
+
+/* Identify Controller: NN at 516, as many namespaces there can be. */
+static void tell_of_nvme(flysch_controller *controller) {
+    static uint8_t data[FLYSCH_ADMIN_BYTES];
+    flysch_error error;
+    if (flysch_nvme_identify(controller, 1, 0, data, &error) != FLYSCH_STATUS_OK)
+        fail("identify", error.text);
+    say("c: identify: up to ");
+    say_number((uint64_t)data[516] | (uint64_t)data[517] << 8, 10);
+    say(" namespaces\n");
+}
+
 void start(void);
 
 void start(void) {
@@ -242,6 +267,10 @@ void start(void) {
         say_number(unit.block_size, 10);
         say(" bytes\n");
 
+        if (kind == 0)
+            tell_of_ufs(controller);
+        else
+            tell_of_nvme(controller);
         uint64_t *words = flysch_dma_alloc(controller, LENGTH);
         if (!words)
             fail("memory", "no room for data");

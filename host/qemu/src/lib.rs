@@ -454,7 +454,7 @@ impl flysch_api::machine::Machine for Machine {
 fn check(options: &Options) -> Result<(), Error> {
     let refuse = |text: String| Err(Error::Option(text));
     if let Controller::Nvme(device) = options.controller {
-        device.check().map_err(Error::Option)?;
+        device.check()?;
     }
     if options.controller.is_card() {
         check_partitions(options)?;

@@ -1,5 +1,7 @@
 //! What there is to choose of QEMU's NVMe device, and how QEMU is told.
 
+use crate::error::Error;
+
 /// QEMU's NVMe device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NvmeDevice {
@@ -19,20 +21,21 @@ impl NvmeDevice {
         Self { block_size, memory_mib: 0, zone_bytes: 0, controllers: 1 }
     }
 
-    pub(crate) fn check(self) -> Result<(), String> {
+    pub(crate) fn check(self) -> Result<(), Error> {
         let Self { block_size, memory_mib, zone_bytes, controllers } = self;
+        let refuse = |text| Err(Error::Option(text));
         if !matches!(block_size, 512 | 4096) {
-            return Err(format!("blocks of {block_size} bytes: 512 and 4096 work"));
+            return refuse(format!("blocks of {block_size} bytes: 512 and 4096 work"));
         }
         if memory_mib != 0 && !(memory_mib.is_power_of_two() && memory_mib <= 64) {
             let may = "powers of two up to 64 work";
-            return Err(format!("{memory_mib} MiB of controller memory: {may}"));
+            return refuse(format!("{memory_mib} MiB of controller memory: {may}"));
         }
         if !zone_bytes.is_multiple_of(4096) {
-            return Err(format!("zones of {zone_bytes} bytes: multiples of 4096 work"));
+            return refuse(format!("zones of {zone_bytes} bytes: multiples of 4096 work"));
         }
         if !matches!(controllers, 1 | 2) {
-            return Err(format!("{controllers} controllers: 1 and 2 work"));
+            return refuse(format!("{controllers} controllers: 1 and 2 work"));
         }
         Ok(())
     }

@@ -234,6 +234,12 @@ fn a_program_in_c_boots() {
             let text = String::from_utf8_lossy(&output.stdout);
             assert_eq!(output.status.code(), Some(PASSED), "{} {name}: {text}", release.name);
             assert!(text.starts_with(&format!("c: {name}")), "{text}");
+            let asked = if name.starts_with("UFS") {
+                "c: device descriptor of "
+            } else {
+                "c: identify: up to 256 namespaces"
+            };
+            assert!(text.lines().any(|told| told.starts_with(asked)), "{asked}: {text}");
             for (at, sum) in [0, 31 << 20].into_iter().zip(checksums_of(image.path(), 1 << 20)) {
                 let line =
                     format!("c: 1048576 bytes at {at} written and read back, checksum {sum:x}");

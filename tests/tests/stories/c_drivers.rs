@@ -7,11 +7,14 @@ use std::sync::Mutex;
 
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Registers};
 use flysch_drivers::{
-    Board, Clocks, Completion, Controller, DmeSetting, Error, Event, NEVER, Operation, Options,
-    Platform, Queue, Request, Status, TEXT_BYTES, Unit, flysch_attach, flysch_close,
-    flysch_default_options, flysch_dma_alloc, flysch_dma_free, flysch_dma_needed, flysch_nvme_open,
+    ADMIN_BYTES, Admin, Answer, Board, Clocks, Completion, Controller, DESCRIPTOR_BYTES,
+    DmeSetting, Error, Event, Link, NEVER, Operation, Options, Platform, Power, Query, QueryKind,
+    Queue, Request, Status, TEXT_BYTES, Unit, flysch_attach, flysch_close, flysch_default_options,
+    flysch_dma_alloc, flysch_dma_free, flysch_dma_needed, flysch_nvme_admin, flysch_nvme_feature,
+    flysch_nvme_identify, flysch_nvme_log_page, flysch_nvme_open, flysch_nvme_set_feature,
     flysch_poll, flysch_poll_at, flysch_ring, flysch_run, flysch_shutdown, flysch_status_text,
-    flysch_submit, flysch_ufs_open, flysch_units,
+    flysch_submit, flysch_ufs_link, flysch_ufs_open, flysch_ufs_query, flysch_ufs_set_link,
+    flysch_ufs_set_power, flysch_units,
 };
 use flysch_models::machine::{Inline, Mode, Model};
 use flysch_models::{nvme, ufs};
@@ -229,10 +232,126 @@ fn serve(controller: *mut Controller, wait: &dyn Fn(u64)) {
         assert_eq!(flysch_attach(controller, units[0].number, &mut error), 0);
         assert_eq!(flysch_attach(controller, units[0].number, &mut error), Status::NoLane as i32);
         use_disk(controller, 0, &units[0], wait);
+        let mut link = no_link();
+        match flysch_ufs_link(controller, &mut link, &mut error) {
+            Status::Ok => manage_ufs(controller, link),
+            other => {
+                assert_eq!(other, Status::Unsupported);
+                assert_eq!(words(&error.text), "the controller is not of the kind UFS");
+                manage_nvme(controller);
+            }
+        }
         assert_eq!(flysch_shutdown(controller, &mut error), Status::Ok);
         let flush = request(0, Operation::Flush, 0, (ptr::null_mut(), 0));
         assert_eq!(flysch_run(controller, 0, &flush), Status::Gone);
         flysch_close(controller);
+    }
+}
+
+fn no_link() -> Link {
+    Link { high_speed: false, gear: 0, lanes: 0, series: 0, hibernating: false }
+}
+
+/// Queries, link and power of UFS, with what of it is refused.
+fn manage_ufs(controller: *mut Controller, link: Link) {
+    const ACTIVE_ICC_LEVEL: u8 = 0x03;
+    let mut error = no_error();
+    let mut ask = |kind: QueryKind, id, value| {
+        let kind = kind as u8;
+        let query = Query { kind, id, index: 0, selector: 0, irreversible: false, value };
+        let mut answer = Answer { value: 0, len: 0, bytes: [0; DESCRIPTOR_BYTES] };
+        // SAFETY: a controller that an open gave, and room for the rest.
+        let status = unsafe { flysch_ufs_query(controller, &query, &mut answer, &mut error) };
+        (status, answer)
+    };
+    // bLength, bDescriptorIDN of the device descriptor; wSpecVersion 4.x.
+    let (status, device) = ask(QueryKind::ReadDescriptor, 0x00, 0);
+    assert_eq!(
+        (status, usize::from(device.bytes[0]), device.bytes[1]),
+        (Status::Ok, device.len.into(), 0)
+    );
+    assert_eq!(device.bytes[0x10], 4, "{device:?}");
+    assert_eq!(ask(QueryKind::WriteAttribute, ACTIVE_ICC_LEVEL, 7).0, Status::Ok);
+    assert_eq!(ask(QueryKind::ReadAttribute, ACTIVE_ICC_LEVEL, 0).1.value, 7);
+    // fDeviceInit is 0 after bring-up, fBackgroundOpsEn (0x04) can be turned over.
+    assert_eq!(ask(QueryKind::ReadFlag, 0x01, 0).1.value, 0);
+    let before = ask(QueryKind::ReadFlag, 0x04, 0).1.value;
+    assert_eq!(ask(QueryKind::ToggleFlag, 0x04, 0).0, Status::Ok);
+    assert_eq!(ask(QueryKind::ReadFlag, 0x04, 0).1.value, 1 - before);
+    assert_eq!(ask(QueryKind::ReadAttribute, 0xFE, 0).0, Status::Device);
+    // bBootLunEn is in order, bConfigDescrLock can be written once.
+    assert_eq!(ask(QueryKind::WriteAttribute, 0x0B, 1).0, Status::Device);
+    assert!(!words(&error.text).is_empty());
+    assert!(link.high_speed && link.gear > 1, "{link:?}");
+    // SAFETY: as above.
+    unsafe {
+        let slow = Link { gear: 1, ..link };
+        assert_eq!(flysch_ufs_set_link(controller, &slow, &mut error), Status::Ok);
+        let mut now = no_link();
+        assert_eq!(flysch_ufs_link(controller, &mut now, &mut error), Status::Ok);
+        assert_eq!(now, slow);
+        let wrong = Link { series: 3, ..link };
+        assert_eq!(flysch_ufs_set_link(controller, &wrong, &mut error), Status::Argument);
+        for power in [Power::Sleep, Power::Active] {
+            let status = flysch_ufs_set_power(controller, power as u8, &mut error);
+            assert_eq!(status, Status::Ok, "{}", words(&error.text));
+        }
+        assert_eq!(flysch_ufs_set_power(controller, 9, &mut error), Status::Argument);
+        let (null, none) = (ptr::null_mut(), ptr::null_mut());
+        assert_eq!(flysch_ufs_query(controller, none, null, &mut error), Status::Argument);
+        let mut value = 0;
+        let status = flysch_nvme_feature(controller, 4, &mut value, &mut error);
+        assert_eq!(status, Status::Unsupported);
+    }
+}
+
+/// Identify, features, log pages and other admin commands of NVMe.
+fn manage_nvme(controller: *mut Controller) {
+    let (mut error, mut page) = (no_error(), vec![0_u8; ADMIN_BYTES]);
+    let data: *mut c_void = page.as_mut_ptr().cast();
+    // SAFETY: a controller that an open gave, and room for the rest.
+    unsafe {
+        let status = flysch_nvme_identify(controller, 1, 0, data, &mut error);
+        assert_eq!(status, Status::Ok, "{}", words(&error.text));
+        // SQES and CQES: entries of 64 and 16 bytes, in every controller.
+        let page = std::slice::from_raw_parts(data.cast::<u8>(), ADMIN_BYTES);
+        assert_eq!((page[512] & 15, page[513] & 15), (6, 4));
+        assert!(page[4..24].iter().any(u8::is_ascii_alphanumeric), "a serial number");
+        assert_eq!(flysch_nvme_log_page(controller, 2, data, 512, &mut error), Status::Ok);
+        assert!(page[1] != 0 || page[2] != 0, "a temperature in kelvin");
+        assert_eq!(flysch_nvme_log_page(controller, 2, data, 3, &mut error), Status::Argument);
+        assert_eq!(flysch_nvme_log_page(controller, 2, data, 8192, &mut error), Status::Argument);
+        // Volatile write cache (06h).
+        let mut value = 9;
+        for set in [0, 1] {
+            let status = flysch_nvme_set_feature(controller, 6, set, &mut error);
+            assert_eq!(status, Status::Ok, "{}", words(&error.text));
+            assert_eq!(flysch_nvme_feature(controller, 6, &mut value, &mut error), Status::Ok);
+            assert_eq!(value & 1, set);
+        }
+        assert_eq!(flysch_nvme_feature(controller, 0x7F, &mut value, &mut error), Status::Device);
+        let mut admin = Admin {
+            opcode: 0x06,
+            to_controller: false,
+            nsid: 1,
+            cdw10: [0; 6],
+            data,
+            len: ADMIN_BYTES as u32,
+            timeout_ms: 0,
+            result: 0,
+        };
+        assert_eq!(flysch_nvme_admin(controller, &mut admin, &mut error), Status::Ok);
+        assert!(page[..8].iter().any(|byte| *byte != 0), "NSZE");
+        // The driver's own queues are its own.
+        admin.opcode = 0x04;
+        assert_eq!(flysch_nvme_admin(controller, &mut admin, &mut error), Status::Device);
+        admin.data = ptr::null_mut();
+        assert_eq!(flysch_nvme_admin(controller, &mut admin, &mut error), Status::Argument);
+        let status = flysch_nvme_identify(ptr::null_mut(), 1, 0, data, &mut error);
+        assert_eq!(
+            (status, words(&error.text)),
+            (Status::Argument, "the controller is NULL".into())
+        );
     }
 }
 
@@ -372,19 +491,23 @@ fn every_status_has_words_of_its_own() {
     assert_eq!((text(1), text(Status::Gone as i32 - 1)), ("unknown status", "unknown status"));
 }
 
-/// `FLYSCH_WRITE=1` writes it.
 #[test]
 fn the_header_is_what_the_crate_says() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings/c-drivers");
+    assert_header("c-drivers", "flysch_drivers.h");
+}
+
+/// The header of a crate in `bindings` is what cbindgen makes of it; `FLYSCH_WRITE=1` writes it.
+pub(crate) fn assert_header(name: &str, header: &str) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bindings").join(name);
     let config = cbindgen::Config::from_file(folder.join("cbindgen.toml")).expect("a file of it");
     let bindings = cbindgen::Builder::new().with_crate(&folder).with_config(config);
     let mut made = Vec::new();
     bindings.generate().expect("the crate can be read").write(&mut made);
-    let place = folder.join("include/flysch_drivers.h");
+    let place = folder.join("include").join(header);
     if std::env::var_os("FLYSCH_WRITE").is_some() {
         std::fs::write(&place, &made).expect("the header can be written");
     }
     let there = std::fs::read(&place).unwrap_or_default();
-    let remedy = "write it: FLYSCH_WRITE=1 cargo test --workspace --test stories c_drivers::";
+    let remedy = "write it: FLYSCH_WRITE=1 cargo test --workspace --test stories header";
     assert!(there == made, "{} is not what the crate says; {remedy}", place.display());
 }

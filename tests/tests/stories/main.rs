@@ -4,6 +4,7 @@
 //! `cargo test --workspace --test stories image_edit::`.
 
 mod c_drivers;
+mod c_images;
 mod cam_geom;
 mod cam_ses;
 mod cli_ata;

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::error::Error;
+use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{Parser, Subcommand};
@@ -70,6 +71,9 @@ pub(crate) enum Command {
         /// Whose, such as `bench`, or `image create`.
         #[arg(value_name = "COMMAND")]
         words: Vec<String>,
+        /// Write the pages of all commands into this folder instead.
+        #[arg(long, value_name = "DIR", conflicts_with = "words")]
+        all: Option<PathBuf>,
     },
 }
 

@@ -120,7 +120,7 @@ fn parse_hash(text: &str) -> Result<HashAlgorithm, String> {
 }
 
 fn parse_ecc(text: &str) -> Result<EccScheme, String> {
-    text.parse()
+    text.parse::<EccScheme>().map_err(|error| error.to_string())
 }
 
 fn parse_size(text: &str) -> Result<u32, String> {

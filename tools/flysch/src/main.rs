@@ -66,6 +66,7 @@ fn run(command: &Command, output: &mut Output) -> Result<(), Failure> {
         Command::Lab(arguments) => lab::run(arguments, output),
         Command::Targets => targets::run(output),
         Command::Completions { shell } => shell::completions(*shell, output),
-        Command::Man { words } => shell::man(words, output),
+        Command::Man { all: Some(folder), .. } => shell::all_pages(folder),
+        Command::Man { words, all: None } => shell::man(words, output),
     }
 }

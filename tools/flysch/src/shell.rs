@@ -1,5 +1,7 @@
 //! What shells and `man` want to know about the command.
 
+use std::path::Path;
+
 use clap::CommandFactory;
 use clap_complete::Shell;
 
@@ -21,6 +23,12 @@ pub(crate) fn man(words: &[String], output: &mut Output) -> Result<(), Failure> 
     let mut page = Vec::new();
     clap_mangen::Man::new(named(&all, words)?.clone()).render(&mut page)?;
     output.bytes(&page)
+}
+
+/// The manual pages of all commands, as files of `folder`, each named as others refer to it.
+pub(crate) fn all_pages(folder: &Path) -> Result<(), Failure> {
+    let written = clap_mangen::generate_to(without_help(Cli::command()), folder);
+    written.map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))
 }
 
 /// The command that `words` name under `all`; each as one types it, or as pages refer to it.

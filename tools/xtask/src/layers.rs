@@ -10,10 +10,11 @@ use crate::workspace::{Package, Workspace};
 use modules::Modules;
 
 /// Crates that may contain unsafe code, and the folder it is confined to.
-const UNSAFE: [(&str, &str); 3] = [
+const UNSAFE: [(&str, &str); 4] = [
     ("api", "crates/api/src/machine/"),
     ("host/*", "host/"),
     ("bindings/c-drivers", "bindings/c-drivers/src/"),
+    ("bindings/c-images", "bindings/c-images/src/"),
 ];
 
 /// Checks every member against the table, and the attributes its layer demands.

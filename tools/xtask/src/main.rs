@@ -2,8 +2,10 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod dist;
 mod fuzz;
 mod layers;
+mod msrv;
 mod needs;
 mod readme;
 mod shell;
@@ -28,6 +30,10 @@ tasks
   layers   who may import whom, against the table in ARCHITECTURE.md, and no circles in a crate
   tidy     lengths, widths, words: the budgets of the code
   lab      build the Linux guest of the flash tests (root, once) and run what needs it
+  dist     a static program, a Debian package, a Python wheel, what is in them, their sums
+             --check       build twice, in other folders, and compare every byte
+             --no-trial    do not try them in a clean tree (which takes root)
+  msrv     that what others build on compiles with the oldest Rust that Cargo.toml promises
   fuzz     run the fuzz targets, with a nightly compiler
              --minutes N   each for N minutes (10)
              --only TARGET run this one (may be repeated)
@@ -103,6 +109,8 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "tidy" => report(tidy::check(&Workspace::open()?)?),
         "bench" => bench::run(&Workspace::open()?, options),
         "matrix" | "mutate" | "tables" => of_tests(&Workspace::open()?, task, options),
+        "dist" => dist::run(&Workspace::open()?, options),
+        "msrv" => msrv::run(&Workspace::open()?, options),
         "fuzz" => fuzz::run(&Workspace::open()?, options),
         "lab" => lab(&Workspace::open()?),
         other => Err(Failure::Usage(format!("unknown task `{other}`"))),
@@ -145,7 +153,7 @@ fn report(report: Report) -> Result<(), Failure> {
 mod tests {
     #[test]
     fn a_question_begins_nothing() {
-        for task in ["lab", "fuzz", "layers", "nothing of the kind"] {
+        for task in ["lab", "fuzz", "dist", "msrv", "layers", "nothing of the kind"] {
             for ask in ["-h", "--help"] {
                 assert!(super::run(&[task.to_owned(), ask.to_owned()]).is_ok(), "{task} {ask}");
             }

@@ -238,8 +238,13 @@ fn sources_name(suite: &str) -> bool {
     source_lines().iter().any(|line| line.split_whitespace().any(|word| word == suite))
 }
 
+/// The code name of this machine's Debian, if it is one.
+pub(crate) fn release() -> Option<String> {
+    Apt::find(false).release
+}
+
 /// A source of this suite on the mirror that this machine's apt uses.
-fn source(suite: &str) -> Result<String, String> {
+pub(crate) fn source(suite: &str) -> Result<String, String> {
     let lines = source_lines();
     let words = lines.iter().flat_map(|line| line.split_whitespace());
     let is_mirror =

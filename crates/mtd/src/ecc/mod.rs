@@ -5,7 +5,7 @@ mod hamming;
 mod scheme;
 
 pub use bch::Bch;
-pub use scheme::Scheme;
+pub use scheme::{Scheme, UnknownScheme};
 
 use core::fmt;
 

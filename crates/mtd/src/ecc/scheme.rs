@@ -1,6 +1,5 @@
 //! Error correction by name, as users give it.
 
-use alloc::format;
 use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
@@ -49,10 +48,22 @@ impl Scheme {
     }
 }
 
-impl FromStr for Scheme {
-    type Err = String;
+/// A name that no error correction has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownScheme(String);
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl fmt::Display for UnknownScheme {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` is no error correction that is known; there are: {NAMES}", self.0)
+    }
+}
+
+impl core::error::Error for UnknownScheme {}
+
+impl FromStr for Scheme {
+    type Err = UnknownScheme;
+
+    fn from_str(text: &str) -> Result<Self, UnknownScheme> {
         let parsed = match text {
             "none" => Some(Self::None),
             "hamming-256" => Some(Self::Hamming { step: 256, smart_media: false }),
@@ -67,9 +78,7 @@ impl FromStr for Scheme {
             ),
         };
         // Whether there is such a code is known when it is made.
-        parsed.filter(|scheme| scheme.ecc().is_some()).ok_or_else(|| {
-            format!("`{text}` is no error correction that is known; there are: {NAMES}")
-        })
+        parsed.filter(|scheme| scheme.ecc().is_some()).ok_or_else(|| UnknownScheme(text.into()))
     }
 }
 
@@ -99,7 +108,7 @@ mod tests {
         for name in
             ["", "hamming", "hamming-1024", "bch-4", "bch-0-512", "bch-4-100", "bch-900-512"]
         {
-            let wrong = name.parse::<Scheme>().unwrap_err();
+            let wrong = name.parse::<Scheme>().unwrap_err().to_string();
             assert!(wrong.contains("smartmedia-256"), "{wrong}");
         }
     }

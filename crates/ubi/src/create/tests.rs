@@ -155,6 +155,6 @@ fn chips_have_their_reserve() {
     let mut maker = Maker::new(NAND).unwrap();
     maker.add(NewVolume { size: 126_976 * 1000, ..volume(0, "root", 1) }).unwrap();
     assert_eq!(maker.check_chip(1024), Ok(()));
-    let sentence = maker.check_chip(1023).unwrap_err();
+    let sentence = maker.check_chip(1023).unwrap_err().to_string();
     assert!(sentence.contains("1000") && sentence.contains("999"), "{sentence}");
 }

@@ -1,14 +1,13 @@
 //! A new file system that is encrypted: all of it, by one policy.
 
 use alloc::borrow::Cow;
-use alloc::format;
 use alloc::vec::Vec;
 
 use flysch_api::vfs::FileKind;
 use flysch_wire::ubifs::{Data, SuperblockFlags, align8};
 use sha2::{Digest, Sha256};
 
-use super::{Builder, CreateError, LebSink, NewInode};
+use super::{Builder, CreateError, LebSink, NewInode, OptionsError};
 use crate::crypt::{
     BLOCK, Context, FileCipher, MasterKey, Policy, Use, encrypt_name, encrypt_target, stored_length,
 };
@@ -86,17 +85,16 @@ impl<S: LebSink> Builder<S> {
     /// # Errors
     /// [`CreateError::Options`] without the key or random bytes, or for a key that is too short.
     pub fn encrypt(&mut self, policy: &Policy, keys: &Keys) -> Result<(), CreateError<S::Error>> {
-        let refuse = |why| CreateError::Options(why);
         let Some(entropy) = keys.entropy else {
-            return Err(refuse("encryption needs random bytes".into()));
+            return Err(CreateError::Options(OptionsError::NoEntropy));
         };
         let masters = keys.masters.clone();
         let encryption =
             Encryption { policy: *policy, masters, entropy, names: None, contents: None };
         for use_of in [Use::Names, Use::Contents] {
             let tried = encryption.context(0).cipher(&encryption.masters, use_of);
-            tried.map_err(|error| {
-                refuse(format!("encryption by the key {}: {error}", policy.key))
+            tried.map_err(|source| {
+                CreateError::Options(OptionsError::Encryption { key: policy.key, source })
             })?;
         }
         // As a file system of Linux is, for older versions know no encryption.

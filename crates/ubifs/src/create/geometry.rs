@@ -1,8 +1,5 @@
 //! How large the areas of a new file system are.
 
-use alloc::format;
-use alloc::string::String;
-
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{
     BLOCK_SIZE, BRANCH_SIZE, COMMIT_START_NODE_SIZE, Compression, DATA_NODE_SIZE, ENTRY_NODE_SIZE,
@@ -11,6 +8,7 @@ use flysch_wire::ubifs::{
     SuperblockFlags,
 };
 
+use super::error::OptionsError;
 use crate::auth::HashAlgorithm;
 
 /// Fewest LEBs of each area.
@@ -92,9 +90,9 @@ impl CreateOptions {
     /// areas need is the caller's affair while it is not known.
     ///
     /// # Errors
-    /// A sentence that names the option, its value and the bound, when the options contradict each
-    /// other or the format.
-    pub fn superblock(&self, leb_count: u32) -> Result<Superblock, String> {
+    /// When the options contradict each other or the format: it names the option, its value and the
+    /// bound.
+    pub fn superblock(&self, leb_count: u32) -> Result<Superblock, OptionsError> {
         let options = Self { min_io_size: self.min_io_size.max(8), ..*self };
         options.check_shape()?;
         let (bud_bytes_max, log_lebs) = options.journal()?;
@@ -133,10 +131,7 @@ impl CreateOptions {
         size_lpt(&mut superblock)?;
         let needed = FIXED_LEBS + log_lebs + superblock.lpt_lebs + self.orphan_lebs + MAIN_LEBS_MIN;
         if needed > self.leb_count_max {
-            return Err(format!(
-                "a maximum of {} LEBs is too low: {needed} are needed by an empty file system",
-                self.leb_count_max
-            ));
+            return Err(OptionsError::Empty { needed, max: self.leb_count_max });
         }
         Ok(superblock)
     }
@@ -164,46 +159,35 @@ impl CreateOptions {
         SuperblockFlags(flags)
     }
 
-    fn check_shape(&self) -> Result<(), String> {
+    fn check_shape(&self) -> Result<(), OptionsError> {
         let (unit, leb_size) = (self.min_io_size, self.leb_size);
         if !unit.is_power_of_two() {
-            return Err(format!("a minimum I/O unit of {unit} bytes is no power of two"));
+            return Err(OptionsError::MinIo(unit));
         }
         if !(LEB_SIZE_MIN..=LEB_SIZE_MAX.min(2 << 20)).contains(&leb_size) {
-            return Err(format!("a LEB of {leb_size} bytes: UBIFS takes 15360 to 2097152"));
+            return Err(OptionsError::LebSize(leb_size));
         }
         if leb_size % unit != 0 {
-            return Err(format!(
-                "a LEB of {leb_size} bytes is no multiple of the minimum I/O unit, {unit}"
-            ));
+            return Err(OptionsError::LebMultiple(leb_size, unit));
         }
         if !(LEBS_MIN..=i32::MAX as u32).contains(&self.leb_count_max) {
-            return Err(format!(
-                "a maximum of {} LEBs: UBIFS needs {LEBS_MIN} at least",
-                self.leb_count_max
-            ));
+            return Err(OptionsError::LebsMax(self.leb_count_max, LEBS_MIN));
         }
         let fanout_max = (leb_size - INDEX_NODE_SIZE as u32) / (BRANCH_SIZE + HASH_MAX) as u32;
         if !(3..=fanout_max).contains(&self.fanout) {
-            return Err(format!("a fan-out of {}: 3 to {fanout_max} can be", self.fanout));
+            return Err(OptionsError::Fanout(self.fanout, fanout_max));
         }
         if self.orphan_lebs < ORPHAN_LEBS_MIN || self.orphan_lebs > self.leb_count_max / 2 {
-            return Err(format!(
-                "{} orphan LEBs of {} in all: 1 to a half can be",
-                self.orphan_lebs, self.leb_count_max
-            ));
+            return Err(OptionsError::OrphanLebs(self.orphan_lebs, self.leb_count_max));
         }
         if self.reserved() >= u64::from(leb_size) * u64::from(self.leb_count_max) / 2 {
-            return Err(format!(
-                "{} bytes reserved for the super-user are half of the flash or more",
-                self.reserved_size
-            ));
+            return Err(OptionsError::Reserved(self.reserved_size));
         }
         Ok(())
     }
 
     /// Most bytes in the journal, and LEBs of the log.
-    fn journal(&self) -> Result<(u64, u32), String> {
+    fn journal(&self) -> Result<(u64, u32), OptionsError> {
         let leb_size = u64::from(self.leb_size);
         let others =
             FIXED_LEBS + self.orphan_lebs + self.log_lebs.unwrap_or(LOG_LEBS_MIN) + LPT_LEBS_MIN;
@@ -211,12 +195,9 @@ impl CreateOptions {
         let by_share = u64::from(main / JOURNAL_SHARE) * leb_size;
         let usual = by_share.min(JOURNAL_MAX).max(JOURNAL_LEBS_MIN * leb_size);
         let bytes = self.journal_size.unwrap_or(usual);
-        if bytes < 3 * leb_size || bytes > u64::from(main) * leb_size {
-            return Err(format!(
-                "a journal of {bytes} bytes: {} to {} can be (3 LEBs to the main area)",
-                3 * leb_size,
-                u64::from(main) * leb_size
-            ));
+        let (shortest, longest) = (3 * leb_size, u64::from(main) * leb_size);
+        if bytes < shortest || bytes > longest {
+            return Err(OptionsError::Journal(bytes, shortest, longest));
         }
         let unit = u64::from(self.min_io_size);
         let reference = (REFERENCE_NODE_SIZE as u64).next_multiple_of(unit);
@@ -224,11 +205,9 @@ impl CreateOptions {
         let start = (COMMIT_START_NODE_SIZE + 3 * REFERENCE_NODE_SIZE) as u64;
         let least = (references + start.next_multiple_of(unit)).div_ceil(leb_size) as u32 + 1;
         let lebs = self.log_lebs.unwrap_or(least + LOG_LEBS_SPARE);
-        if lebs < least.max(LOG_LEBS_MIN) || lebs > self.leb_count_max / 2 {
-            return Err(format!(
-                "{lebs} LEBs of log: {} to half of all can be with this journal",
-                least.max(LOG_LEBS_MIN)
-            ));
+        let least = least.max(LOG_LEBS_MIN);
+        if lebs < least || lebs > self.leb_count_max / 2 {
+            return Err(OptionsError::Log(lebs, least));
         }
         Ok((bytes, lebs))
     }
@@ -305,7 +284,7 @@ impl Needs {
 
 /// Chooses the model of the LEB properties tree and the size of its area, for a file system grown
 /// to its maximum: the small model if all of it fits a LEB.
-fn size_lpt(superblock: &mut Superblock) -> Result<(), String> {
+fn size_lpt(superblock: &mut Superblock) -> Result<(), OptionsError> {
     if tree_size(superblock)? > u64::from(superblock.leb_size) {
         superblock.flags.0 |= SuperblockFlags::BIG_LPT.0;
     }
@@ -320,11 +299,10 @@ fn size_lpt(superblock: &mut Superblock) -> Result<(), String> {
 }
 
 /// Bytes of the tree, with what is lost where a node does not fit the rest of a LEB.
-fn tree_size(superblock: &Superblock) -> Result<u64, String> {
+fn tree_size(superblock: &Superblock) -> Result<u64, OptionsError> {
     let grown = Superblock { leb_count: superblock.leb_count_max, ..*superblock };
-    let format = LptFormat::new(&grown).map_err(|error| {
-        format!("a maximum of {} LEBs does not do: {error}", superblock.leb_count_max)
-    })?;
+    let format = LptFormat::new(&grown)
+        .map_err(|source| OptionsError::Grown { max: superblock.leb_count_max, source })?;
     let pnodes = u64::from(format.pnodes());
     let mut nnodes = 0;
     let mut row = pnodes;

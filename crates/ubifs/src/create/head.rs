@@ -1,6 +1,5 @@
 //! Where nodes of the main area are written, one behind the other.
 
-use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -13,7 +12,7 @@ use flysch_wire::ubifs::{
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
-use super::{CreateError, LebSink};
+use super::{CreateError, LebSink, OptionsError};
 use crate::access::Location;
 use crate::auth::{Auth, Digest};
 use crate::signature::Signer;
@@ -183,12 +182,12 @@ impl<S: LebSink> Head<S> {
         let mut content = vec![0; self.leb_size as usize];
         let (node, rest) = content.split_at_mut(SUPERBLOCK_NODE_SIZE);
         Node::Superblock(*superblock).emit(sequence, Group::None, node);
-        let signature = signer.sign(node).map_err(CreateError::Options)?;
+        let signature = signer.sign(node);
+        let signature =
+            signature.map_err(|error| CreateError::Options(OptionsError::Signer(error)))?;
         let signature = Node::Signature(Signature { kind: SIGNATURE_PKCS7, signature: &signature });
         if signature.size() > rest.len() {
-            let sentence =
-                format!("LEBs of {} bytes have no room for the signature", self.leb_size);
-            return Err(CreateError::Options(sentence));
+            return Err(CreateError::Options(OptionsError::SignatureRoom(self.leb_size)));
         }
         let sequence = self.next_sequence();
         let length = SUPERBLOCK_NODE_SIZE + signature.emit(sequence, Group::None, rest);

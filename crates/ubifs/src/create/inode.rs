@@ -11,7 +11,7 @@ use flysch_wire::ubifs::{
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::encrypt::is_encrypted;
-use super::{Builder, CreateError, LebSink};
+use super::{Builder, CreateError, LebSink, OptionsError};
 use crate::crypt::CONTEXT_NAME;
 use crate::file::type_of;
 
@@ -97,6 +97,8 @@ impl fmt::Display for XattrRefusal {
         })
     }
 }
+
+impl core::error::Error for XattrRefusal {}
 
 /// Whether UBIFS can hold an extended attribute.
 ///
@@ -188,7 +190,7 @@ impl<S: LebSink> Builder<S> {
             flags |= InodeFlags::ENCRYPTED.0;
             if inode.kind == FileKind::Symlink {
                 let sealed = encryption.target(number, inode.target);
-                target = sealed.ok_or_else(|| refuse(number, "its target is too long"))?.into();
+                target = sealed.ok_or_else(|| target_too_long(number))?.into();
             }
             let context = encryption.context(number).emit();
             self.xattr((number, inode), (CONTEXT_NAME, &context), &mut xattrs)?;
@@ -202,7 +204,7 @@ impl<S: LebSink> Builder<S> {
             FileKind::Fifo | FileKind::Socket => (0, &[]),
         };
         if data.len() > INLINE_DATA_MAX {
-            return Err(refuse(number, "its target is longer than 4096 bytes"));
+            return Err(target_too_long(number));
         }
         if self.superblock.default_compression != Compression::None.code() {
             flags |= InodeFlags::COMPRESS.0;
@@ -235,10 +237,12 @@ impl<S: LebSink> Builder<S> {
         let most = self.superblock.leb_size as usize / 2 / INODE_NODE_SIZE;
         let names: usize = inode.xattrs.iter().map(|(name, _)| name.len() + 1).sum();
         if inode.xattrs.len() > most || names > XATTR_LIST_MAX {
-            return Err(refuse(host, "it has more extended attributes than UBIFS holds"));
+            return Err(CreateError::Options(OptionsError::TooManyXattrs { inode: host }));
         }
         for &(name, value) in inode.xattrs {
-            check_xattr(name, value).map_err(|refusal| refuse(host, refusal))?;
+            check_xattr(name, value).map_err(|source| {
+                CreateError::Options(OptionsError::Xattr { inode: host, source })
+            })?;
             self.xattr((host, inode), (name, value), &mut sum)?;
         }
         Ok(sum)
@@ -284,6 +288,6 @@ impl<S: LebSink> Builder<S> {
     }
 }
 
-fn refuse<E>(inode: u32, why: impl fmt::Display) -> CreateError<E> {
-    CreateError::Options(alloc::format!("inode {inode}: {why}"))
+fn target_too_long<E>(inode: u32) -> CreateError<E> {
+    CreateError::Options(OptionsError::TargetTooLong { inode })
 }

@@ -9,6 +9,7 @@
 //! The layout is that of mkfs.ubifs: data, a LEB for garbage collection, the index.
 
 mod encrypt;
+mod error;
 mod geometry;
 mod head;
 mod index;
@@ -31,6 +32,7 @@ use flysch_wire::ubifs::{
 };
 use xxhash_rust::xxh3::Xxh3Default;
 
+pub use error::OptionsError;
 pub use geometry::{CreateOptions, Needs};
 pub use inode::{NewInode, XattrRefusal, check_xattr};
 pub use pack::{LZO_THOROUGH, Packing, pack};
@@ -57,8 +59,8 @@ pub trait LebSink {
 /// Why a file system could not be made.
 #[derive(Debug)]
 pub enum CreateError<E> {
-    /// The options contradict each other or the format: a sentence that says which and the bounds.
-    Options(String),
+    /// The options contradict each other or the format.
+    Options(OptionsError),
     /// More LEBs are needed than `max` (`-c`); said in the end, when the number is known.
     NoSpace {
         /// LEBs the content and the areas take.
@@ -82,7 +84,7 @@ pub enum CreateError<E> {
 impl<E: fmt::Display> fmt::Display for CreateError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Options(sentence) => f.write_str(sentence),
+            Self::Options(error) => error.fmt(f),
             Self::NoSpace { needed, max } => {
                 write!(f, "{needed} LEBs are needed and {max} is the maximum (-c)")
             }
@@ -95,7 +97,16 @@ impl<E: fmt::Display> fmt::Display for CreateError<E> {
     }
 }
 
-impl<E: fmt::Debug + fmt::Display> core::error::Error for CreateError<E> {}
+impl<E: core::error::Error + 'static> core::error::Error for CreateError<E> {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            // They are what is said.
+            Self::Options(error) => error.source(),
+            Self::Sink(error) => error.source(),
+            Self::NoSpace { .. } | Self::Inodes | Self::Duplicate { .. } => None,
+        }
+    }
+}
 
 /// What was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -148,7 +159,7 @@ impl<S: LebSink> Builder<S> {
     pub fn new(options: &CreateOptions, sink: S) -> Result<Self, CreateError<S::Error>> {
         match options.authentication {
             None => Self::start(options, sink),
-            Some(_) => Err(CreateError::Options("authentication needs a key".into())),
+            Some(_) => Err(CreateError::Options(OptionsError::NoAuthKey)),
         }
     }
 
@@ -159,8 +170,9 @@ impl<S: LebSink> Builder<S> {
         if options.uuid.is_none() {
             superblock.uuid = [0; 16];
         }
-        let layout =
-            superblock.layout().map_err(|error| CreateError::Options(alloc::format!("{error}")))?;
+        let layout = superblock
+            .layout()
+            .map_err(|error| CreateError::Options(OptionsError::Layout(error)))?;
         let digest = options.uuid.is_none().then(Xxh3Default::new);
         let head = Head::new(layout.main, &superblock, sink, digest);
         Ok(Self {
@@ -355,7 +367,7 @@ impl<S: LebSink> Builder<S> {
         master: &mut Master,
     ) -> Result<(), CreateError<S::Error>> {
         let format = LptFormat::new(&self.superblock)
-            .map_err(|error| CreateError::Options(alloc::format!("{error}")))?;
+            .map_err(|error| CreateError::Options(OptionsError::Layout(error)))?;
         let hash = self.head.auth.as_ref().map(Auth::algorithm);
         let lpt = lpt::build(&format, self.superblock.min_io_size, (properties, hash));
         master.lpt_hash = lpt.hash.padded();

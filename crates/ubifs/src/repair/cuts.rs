@@ -11,7 +11,7 @@ use std::vec::Vec;
 use core::ops::ControlFlow;
 
 use flysch_api::flash::{Corrected, Error};
-use flysch_api::vfs::{FileKind, FileSystem};
+use flysch_api::vfs::{self, FileKind, FileSystem};
 use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
 
 use super::tests::{Memory, NOW, ROOT, assert_sound, filled, spoil};
@@ -139,7 +139,7 @@ impl VolumeMut for Killed {
 }
 
 /// Every file by its path: kind, permissions, links, content, attributes.
-type Tree = BTreeMap<String, (FileKind, u16, u32, Result<Vec<u8>, String>, Vec<Vec<u8>>)>;
+type Tree = BTreeMap<String, (FileKind, u16, u32, Result<Vec<u8>, vfs::Error>, Vec<Vec<u8>>)>;
 
 fn tree(memory: &Memory) -> Tree {
     let fs = Ubifs::open(memory, &Options::default()).unwrap();
@@ -164,7 +164,6 @@ fn tree(memory: &Memory) -> Tree {
         }
         let mut xattrs = vec![];
         fs.list_xattrs(inode, &mut |name| xattrs.push(name.to_vec())).unwrap();
-        let content = content.map_err(|error| format!("{error}"));
         all.insert(path, (found.kind, found.permissions, found.links, content, xattrs));
     }
     all

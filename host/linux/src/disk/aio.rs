@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -70,7 +69,7 @@ impl Inbox {
         }
         let mut events = [Event::default(); EVENTS];
         let limit = timeout.map(|left| libc::timespec {
-            tv_sec: left.as_secs() as libc::time_t,
+            tv_sec: left.as_secs() as _,
             tv_nsec: left.subsec_nanos().into(),
         });
         let limit = limit.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
@@ -91,11 +90,34 @@ impl Inbox {
     }
 }
 
+/// `struct iocb` of `linux/aio_abi.h`, which not every C library declares.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct ControlBlock {
+    data: u64,
+    #[cfg(target_endian = "little")]
+    key: u32,
+    rw_flags: i32,
+    #[cfg(target_endian = "big")]
+    key: u32,
+    lio_opcode: u16,
+    reqprio: i16,
+    fildes: u32,
+    buf: u64,
+    nbytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    resfd: u32,
+}
+
+const _: () = assert!(size_of::<ControlBlock>() == 64);
+
 /// A context.
 pub(super) struct Aio {
     inbox: Arc<Inbox>,
     /// One for each slot; the kernel copies them when they are submitted.
-    blocks: Box<[libc::iocb]>,
+    blocks: Box<[ControlBlock]>,
     /// Addresses of those to be submitted.
     batch: Vec<usize>,
     /// Slots that the kernel refused, with its error.
@@ -144,14 +166,12 @@ impl Aio {
         if unsafe { libc::syscall(libc::SYS_io_setup, depth, &raw mut context) } < 0 {
             return Err(failed("io_setup", io::Error::last_os_error()));
         }
-        // SAFETY: an iocb consists of integers, of which all zeroes are valid.
-        let empty: libc::iocb = unsafe { MaybeUninit::zeroed().assume_init() };
         let entries = (0..EVENTS).map(|_| [AtomicU64::new(0), AtomicU64::new(0)]).collect();
         let (next, count) = (AtomicU32::new(0), AtomicU32::new(0));
         let inbox = Arc::new(Inbox { context, next, count, entries });
         let this = Self {
             inbox: Arc::clone(&inbox),
-            blocks: vec![empty; depth as usize].into(),
+            blocks: vec![ControlBlock::default(); depth as usize].into(),
             batch: Vec::with_capacity(depth as usize),
             refused: VecDeque::with_capacity(depth as usize),
             fd: object.file.as_raw_fd(),
@@ -173,16 +193,16 @@ impl Aio {
             What::Punch(_) => unreachable!("there is no such command; it is done in place"),
         };
         let block = &mut self.blocks[usize::from(slot)];
-        block.aio_data = slot.into();
-        block.aio_lio_opcode = command;
-        block.aio_rw_flags = call.flags;
-        block.aio_fildes = self.fd as u32;
-        block.aio_buf = base;
-        block.aio_nbytes = len;
-        block.aio_offset = if command == FDSYNC { 0 } else { call.offset as i64 };
+        block.data = slot.into();
+        block.lio_opcode = command;
+        block.rw_flags = call.flags;
+        block.fildes = self.fd as u32;
+        block.buf = base;
+        block.nbytes = len;
+        block.offset = if command == FDSYNC { 0 } else { call.offset as i64 };
         if let Some(event) = self.event {
-            block.aio_flags = RESFD;
-            block.aio_resfd = event as u32;
+            block.flags = RESFD;
+            block.resfd = event as u32;
         }
         self.batch.push(core::ptr::from_mut(block) as usize);
     }
@@ -206,7 +226,7 @@ impl Aio {
                 // The error is the first one's.
                 (_, errno) => {
                     let first = self.batch[sent] - self.blocks.as_ptr() as usize;
-                    let slot = first / size_of::<libc::iocb>();
+                    let slot = first / size_of::<ControlBlock>();
                     self.refused.push_back((slot as u16, -errno));
                     sent += 1;
                 }

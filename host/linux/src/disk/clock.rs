@@ -200,7 +200,7 @@ fn ppoll(all: &[&OwnedFd], left: Option<Duration>) -> bool {
         .map(|fd| libc::pollfd { fd: fd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
         .collect();
     let time = left.map(|left| libc::timespec {
-        tv_sec: left.as_secs() as libc::time_t,
+        tv_sec: left.as_secs() as _,
         tv_nsec: left.subsec_nanos().into(),
     });
     let time = time.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);

@@ -236,7 +236,7 @@ fn open_file(path: &Path, is_block: bool, settings: &Settings, write: bool) -> i
 fn size_of(file: &File) -> io::Result<u64> {
     let mut bytes = 0_u64;
     // SAFETY: BLKGETSIZE64 stores one u64.
-    match unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64, &raw mut bytes) } {
+    match unsafe { libc::ioctl(file.as_raw_fd(), BLKGETSIZE64 as _, &raw mut bytes) } {
         0 => Ok(bytes),
         _ => Err(io::Error::last_os_error()),
     }
@@ -255,7 +255,7 @@ fn alignment(
     if is_block {
         let mut bytes: libc::c_int = 0;
         // SAFETY: BLKSSZGET stores one int.
-        let done = unsafe { libc::ioctl(file.as_raw_fd(), BLKSSZGET, &raw mut bytes) };
+        let done = unsafe { libc::ioctl(file.as_raw_fd(), BLKSSZGET as _, &raw mut bytes) };
         let logical = if done == 0 { bytes as u32 } else { FILE_BLOCK };
         let memory = queue("dma_alignment").map_or(logical, |mask| mask.saturating_add(1));
         let memory = if settings.direct { memory.clamp(1, logical) } else { 1 };
@@ -316,7 +316,7 @@ fn can_poll(tree: &Tree, path: &Path, number: (u32, u32)) -> Result<(), DiskErro
 pub(super) fn discard(file: &File, offset: u64, length: u64) -> i32 {
     let range = [offset, length];
     // SAFETY: BLKDISCARD reads two u64.
-    match unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) } {
+    match unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD as _, range.as_ptr()) } {
         0 => 0,
         _ => -errno(),
     }

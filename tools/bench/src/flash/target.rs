@@ -243,7 +243,9 @@ impl FlashTarget {
     /// How pages are built, as Linux builds them.
     fn format(&self, profile: &nand::Profile) -> Result<PageFormat, String> {
         let oob = profile.oob_size as usize;
-        PageFormat::in_software(profile.page_size, oob, profile.ecc.step, self.strength)
+        let (page, step) = (profile.page_size, profile.ecc.step);
+        let format = PageFormat::in_software(page, oob, step, self.strength);
+        format.map_err(|error| error.to_string())
     }
 
     /// A chip as it leaves the factory.

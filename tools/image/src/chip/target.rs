@@ -82,7 +82,8 @@ fn strength(value: &str) -> Option<u32> {
 /// How pages are built, as Linux builds them.
 pub(super) fn page_format(profile: &nand::Profile, strength: u32) -> Result<PageFormat, String> {
     let oob = profile.oob_size as usize;
-    PageFormat::in_software(profile.page_size, oob, profile.ecc.step, strength)
+    let format = PageFormat::in_software(profile.page_size, oob, profile.ecc.step, strength);
+    format.map_err(|error| error.to_string())
 }
 
 impl ChipTarget {

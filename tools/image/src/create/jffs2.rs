@@ -86,8 +86,8 @@ fn explain(path: &str, error: Jffs2Error<io::Error>) -> CreateError {
         Jffs2Error::ContentShort { .. } => {
             CreateError::source(path, io::Error::other("the file changed while it was read"))
         }
-        Jffs2Error::Options(what) => CreateError::Options(what.to_string()),
-        Jffs2Error::Full { .. } => CreateError::Options(error.to_string()),
+        Jffs2Error::Options(what) => CreateError::options(what.to_string()),
+        Jffs2Error::Full { .. } => CreateError::options(error.to_string()),
         Jffs2Error::Entry(_) | Jffs2Error::NodeTooLong { .. } => CreateError::refused(path, error),
     }
 }

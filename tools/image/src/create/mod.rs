@@ -18,6 +18,7 @@ pub use ubi::{UbiPlan, UbiWritten, parse_ini};
 pub use ubifs::{UbifsOptions, UbifsWritten, create_ubifs};
 
 use std::collections::BTreeMap;
+use std::error::Error;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -45,14 +46,18 @@ pub enum CreateError {
     #[error("{0}: {1}")]
     Refused(String, String),
     /// The options do not fit together.
-    #[error("{0}")]
-    Options(String),
+    #[error(transparent)]
+    Options(Box<dyn Error + Send + Sync>),
     /// The image.
     #[error("the image cannot be written: {0}")]
     Output(io::Error),
 }
 
 impl CreateError {
+    fn options(why: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Options(why.into())
+    }
+
     fn source(path: impl fmt::Display, cause: io::Error) -> Self {
         Self::Source { path: path.to_string(), cause }
     }

@@ -1,5 +1,6 @@
 //! Volumes into UBI, as ubinize's ini file says.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ impl UbiPlan {
         options: ImageOptions,
         image_sequence: Option<u32>,
     ) -> Result<Self, CreateError> {
-        let maker = Maker::new(options).map_err(CreateError::Options)?;
+        let maker = Maker::new(options).map_err(CreateError::options)?;
         let mut plan = Self { maker, options, sections: Vec::new(), notes: Vec::new() };
         for (title, keys) in parse_ini(text).map_err(|why| CreateError::refused(name, why))? {
             let place = format!("{name}: [{title}]");
@@ -76,14 +77,14 @@ impl UbiPlan {
             None => plan.content_sequence(text)?,
         };
         plan.options.image_sequence = sequence;
-        plan.maker = Maker::new(plan.options).map_err(CreateError::Options)?;
+        plan.maker = Maker::new(plan.options).map_err(CreateError::options)?;
         for (index, section) in plan.sections.iter().enumerate() {
             let volume = section.volume.clone();
             let title = format!("{name}: volume `{}`", volume.name);
-            let refuse = |why| CreateError::refused(&title, why);
-            plan.maker.add(volume).map_err(refuse)?;
+            let refuse = |why: &dyn fmt::Display| CreateError::refused(&title, why);
+            plan.maker.add(volume).map_err(|why| refuse(&why))?;
             plan.check_ubifs(index).map_err(|error| match error {
-                CreateError::Options(why) => refuse(why),
+                CreateError::Options(why) => refuse(&why),
                 other => other,
             })?;
         }
@@ -127,7 +128,7 @@ impl UbiPlan {
         } else {
             return Ok(());
         };
-        Err(CreateError::Options(why))
+        Err(CreateError::options(why))
     }
 
     /// Whether the volumes fit a chip of `pebs` erase blocks.
@@ -135,7 +136,7 @@ impl UbiPlan {
     /// # Errors
     /// [`CreateError::Options`] with the numbers.
     pub fn check_chip(&self, pebs: u32) -> Result<(), CreateError> {
-        self.maker.check_chip(pebs).map_err(CreateError::Options)
+        self.maker.check_chip(pebs).map_err(CreateError::options)
     }
 
     /// What of the ini file has no effect.

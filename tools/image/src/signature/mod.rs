@@ -10,6 +10,7 @@ mod digest;
 mod pem;
 mod rsa;
 
+use std::error::Error;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -252,7 +253,7 @@ fn pkcs8(der: &[u8]) -> Result<&[u8], bool> {
 }
 
 impl Signer for CertifiedKey {
-    fn sign(&self, content: &[u8]) -> Result<Vec<u8>, String> {
+    fn sign(&self, content: &[u8]) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>> {
         use der::{CONTEXT, INTEGER, NULL, OBJECT, OCTET_STRING, SEQUENCE, SET, value};
         let hash = self.digest.of(content);
         let signature = self.key.sign((self.digest, &hash));

@@ -1,0 +1,186 @@
+//! What goes wrong, as C takes it: a number to switch on, a line to print, and what is behind it.
+
+use std::error::Error as Cause;
+use std::ffi::c_char;
+use std::fmt;
+
+use flysch_api::vfs;
+use flysch_image::{OpenError, PathError};
+
+/// How a call ended. Everything but FLYSCH_IMAGE_STATUS_OK is below zero.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ImageStatus {
+    /// Well.
+    Ok = 0,
+    /// What was given makes no sense; the error's text says what.
+    Argument = -1,
+    /// A file of this machine, or the caller's function, failed.
+    System = -2,
+    /// Nothing known is in the image, or not what was said about it.
+    Unknown = -3,
+    /// The volume is no file system, or one that cannot be opened.
+    NoFileSystem = -4,
+    /// No such file, directory or attribute.
+    NotFound = -5,
+    /// A name was looked up in something that is no directory.
+    NotDirectory = -6,
+    /// It is a directory.
+    IsDirectory = -7,
+    /// The file is of a kind that cannot be used so: a device has no content, a file leads nowhere.
+    Kind = -8,
+    /// Too many symbolic links lead to each other.
+    Loop = -9,
+    /// The value is longer than the buffer; the error's text says how long.
+    Small = -10,
+    /// What is stored is not what was written.
+    Damaged = -11,
+    /// It is encrypted, and the key is not there.
+    Encrypted = -12,
+    /// The image has something that is not read.
+    Unsupported = -13,
+    /// The caller's function said that it was enough.
+    Stopped = -14,
+    /// The library found a mistake of its own. The handle must be closed; others are not concerned.
+    Internal = -15,
+}
+
+/// The words for a status; never NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn flysch_image_status_text(status: i32) -> *const c_char {
+    let text = match status {
+        0 => c"done",
+        -1 => c"an argument makes no sense",
+        -2 => c"the operating system refused",
+        -3 => c"nothing known is in the image",
+        -4 => c"no file system that can be opened",
+        -5 => c"no such file, directory or attribute",
+        -6 => c"not a directory",
+        -7 => c"is a directory",
+        -8 => c"not for this kind of file",
+        -9 => c"too many symbolic links",
+        -10 => c"the buffer is too small",
+        -11 => c"damaged",
+        -12 => c"encrypted, and the key is not available",
+        -13 => c"not supported",
+        -14 => c"stopped by the caller",
+        -15 => c"a mistake of the library",
+        _ => c"unknown status",
+    };
+    text.as_ptr()
+}
+
+/// Bytes of an error's text and of its cause, the zero at the end counted.
+pub const TEXT_BYTES: usize = 256;
+
+/// Why a call failed. Nothing in it has to be freed.
+#[repr(C)]
+#[derive(Clone, Debug)]
+pub struct ImageError {
+    /// What to switch on.
+    pub status: ImageStatus,
+    /// What to print: one line, ended by a zero, cut where it would be longer.
+    pub text: [c_char; TEXT_BYTES],
+    /// What is behind it, if that is known and not in the text; else it is empty.
+    pub cause: [c_char; TEXT_BYTES],
+}
+
+pub(crate) type Outcome<T> = Result<T, Box<ImageError>>;
+
+impl ImageError {
+    /// A status with the words for it.
+    pub(crate) fn new(status: ImageStatus, words: impl fmt::Display) -> Box<Self> {
+        let text = cut(&words.to_string());
+        Box::new(Self { status, text, cause: [0; TEXT_BYTES] })
+    }
+
+    /// The same, with what is behind it.
+    fn behind(mut self: Box<Self>, cause: Option<&(dyn Cause + 'static)>) -> Box<Self> {
+        let all = std::iter::successors(cause, |cause| (*cause).source());
+        let all: Vec<String> = all.map(ToString::to_string).collect();
+        self.cause = cut(&all.join(": "));
+        self
+    }
+
+    /// Why `object` could not be opened.
+    pub(crate) fn of_open(object: impl fmt::Display, error: &OpenError) -> Box<Self> {
+        let status = match error {
+            OpenError::File(_) | OpenError::Flash(_) | OpenError::Device(_) => ImageStatus::System,
+            _ => ImageStatus::Unknown,
+        };
+        Self::new(status, format_args!("{object}: {error}")).behind(error.source())
+    }
+
+    /// What a file system says of the file at `path`.
+    pub(crate) fn of_file(path: &[u8], error: vfs::Error) -> Box<Self> {
+        let text = format!("{}: {error}", path.escape_ascii());
+        Self::new(status_of(error), text).behind(error.source())
+    }
+
+    /// Why a path leads nowhere.
+    pub(crate) fn of_path(error: &PathError) -> Box<Self> {
+        let status = match error {
+            PathError::At { error, .. } => status_of(*error),
+            PathError::Loop { .. } => ImageStatus::Loop,
+        };
+        Self::new(status, error).behind(error.source())
+    }
+
+    /// What the operating system says of a file of this machine.
+    pub(crate) fn of_system(object: impl fmt::Display, error: &std::io::Error) -> Box<Self> {
+        let text = format_args!("{object}: {error}");
+        Self::new(ImageStatus::System, text).behind(error.source())
+    }
+}
+
+fn status_of(error: vfs::Error) -> ImageStatus {
+    match error {
+        vfs::Error::NotFound => ImageStatus::NotFound,
+        vfs::Error::NotDirectory => ImageStatus::NotDirectory,
+        vfs::Error::IsDirectory => ImageStatus::IsDirectory,
+        vfs::Error::NoContent => ImageStatus::Kind,
+        vfs::Error::BufferTooSmall(_) => ImageStatus::Small,
+        vfs::Error::Damaged { .. } => ImageStatus::Damaged,
+        vfs::Error::Encrypted => ImageStatus::Encrypted,
+        vfs::Error::Unsupported(_) => ImageStatus::Unsupported,
+        vfs::Error::Medium(_) => ImageStatus::System,
+        _ => ImageStatus::Argument,
+    }
+}
+
+/// As much of the words as there is room for, whole characters only, and a zero.
+fn cut(words: &str) -> [c_char; TEXT_BYTES] {
+    let mut text = [0; TEXT_BYTES];
+    let ends = words.char_indices().map(|(at, character)| at + character.len_utf8());
+    let fits = ends.take_while(|end| *end < TEXT_BYTES).last().unwrap_or(0);
+    let bytes = words[..fits].bytes().map(|byte| if byte == 0 { b'?' } else { byte });
+    text.iter_mut().zip(bytes).for_each(|(to, from)| *to = from as c_char);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &[c_char]) -> Vec<u8> {
+        text.iter().map(|byte| *byte as u8).take_while(|byte| *byte != 0).collect()
+    }
+
+    #[test]
+    fn a_text_is_cut_between_characters_and_ends_with_a_zero() {
+        let long = ImageError::new(ImageStatus::Damaged, "ä".repeat(200));
+        assert_eq!(text(&long.text), "ä".repeat(127).as_bytes());
+        assert_eq!(text(&long.cause), b"");
+    }
+
+    #[test]
+    fn a_cause_stands_beside_the_text() {
+        let cause = std::io::Error::other("the cable is out");
+        let error = ImageError::of_system("dump", &std::io::Error::other(cause));
+        assert_eq!(error.status, ImageStatus::System);
+        assert_eq!(text(&error.text), b"dump: the cable is out");
+        let error =
+            ImageError::of_open("dump", &OpenError::File(std::io::Error::from_raw_os_error(5)));
+        assert!(text(&error.cause).starts_with(b"Input/output error"), "{error:?}");
+    }
+}

@@ -1,0 +1,181 @@
+//! Images and their volumes.
+
+use std::ffi::c_char;
+use std::sync::Arc;
+
+use flysch_image::{Contents, EccScheme, Image as Opened, KeyFile, Options, read_keys};
+
+use crate::border::{bytes, guarded, named, null, path, told};
+use crate::error::{ImageError, ImageStatus, Outcome};
+use crate::source::{Called, Memory};
+use crate::values::{Bytes, Format, ImageOptions, Reader, Volume};
+
+/// What an image in memory or behind a function is called in messages.
+const NAMELESS: &str = "<image>";
+
+/// An image that is open.
+#[derive(Debug)]
+pub struct Image(pub(crate) Arc<Opened>);
+
+/// The library's version, as `0.1.0`.
+#[unsafe(no_mangle)]
+pub extern "C" fn flysch_images_version() -> *const c_char {
+    const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "\0");
+    VERSION.as_ptr().cast()
+}
+
+/// What is wanted, in the words of the crates.
+///
+/// # Safety
+/// `options` is NULL or as the header says.
+unsafe fn understood(options: *const ImageOptions) -> Outcome<Options> {
+    // SAFETY: the caller's promise.
+    let Some(given) = (unsafe { options.as_ref() }) else { return Ok(Options::default()) };
+    let text = |given: Bytes, what: &str| -> Outcome<Option<&[u8]>> {
+        // SAFETY: as above.
+        let text = unsafe { bytes(given, what) }?;
+        Ok(Some(text).filter(|text| !text.is_empty()))
+    };
+    let wrong = |what: &str, why: &dyn std::fmt::Display| {
+        ImageError::new(ImageStatus::Argument, format_args!("{what}: {why}"))
+    };
+    let words = |text: Option<&[u8]>, what: &str| -> Outcome<Option<String>> {
+        let words = text.map(|text| String::from_utf8(text.to_vec())).transpose();
+        words.map_err(|error| wrong(what, &error))
+    };
+    let ecc = words(text(given.ecc, "ecc")?, "ecc")?.map(|name| name.parse::<EccScheme>());
+    let master = words(text(given.master_key, "master_key")?, "master_key")?;
+    let masters = master.map(|name| name.parse::<KeyFile>());
+    let masters: Vec<KeyFile> = masters.into_iter().flatten().collect();
+    let auth = text(given.auth_key, "auth_key")?.map(|name| (path(name), None));
+    let keys = read_keys(auth, &masters, None);
+    let size = |value: u32| (value != 0).then_some(value);
+    Ok(Options {
+        erase_size: size(given.erase_size),
+        page_size: size(given.page_size),
+        oob_size: size(given.oob_size),
+        ecc: ecc.transpose().map_err(|error| wrong("ecc", &error))?,
+        no_oob: given.no_oob,
+        offset: given.offset,
+        keys: keys.map_err(|error| ImageError::new(ImageStatus::System, error))?,
+    })
+}
+
+fn handle(opened: Opened) -> *mut Image {
+    Box::into_raw(Box::new(Image(Arc::new(opened))))
+}
+
+/// Opens the image in a file; NULL if it cannot be opened. `options` may be NULL. Damage is no
+/// reason not to open it. What is opened is closed by flysch_image_close.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flysch_image_open(
+    file: Bytes,
+    options: *const ImageOptions,
+    error: *mut ImageError,
+) -> *mut Image {
+    let work = || {
+        // SAFETY: the pointers are NULL or as the header says.
+        let (file, options) = unsafe { (bytes(file, "the path")?, understood(options)?) };
+        let opened = Opened::open(path(file), &options);
+        opened.map(handle).map_err(|why| ImageError::of_open(path(file).display(), &why))
+    };
+    // SAFETY: NULL or room for an error.
+    unsafe { guarded(error, std::ptr::null_mut(), work) }
+}
+
+/// Opens an image in memory, which stays as it is until the image and its files are closed; it is
+/// not copied. Otherwise as flysch_image_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flysch_image_open_memory(
+    image: Bytes,
+    options: *const ImageOptions,
+    error: *mut ImageError,
+) -> *mut Image {
+    let work = || {
+        // SAFETY: the pointers are NULL or as the header says.
+        let (image, options) = unsafe { (bytes(image, "the image")?, understood(options)?) };
+        // SAFETY: as the header says, they stay.
+        let storage = Arc::new(unsafe { Memory::new(image) });
+        let opened = Opened::in_storage(NAMELESS.as_ref(), storage, &options);
+        opened.map(handle).map_err(|why| ImageError::of_open(NAMELESS, &why))
+    };
+    // SAFETY: NULL or room for an error.
+    unsafe { guarded(error, std::ptr::null_mut(), work) }
+}
+
+/// Opens an image behind a function of the caller's, which is called until the image and its files
+/// are closed. Otherwise as flysch_image_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flysch_image_open_reader(
+    reader: *const Reader,
+    options: *const ImageOptions,
+    error: *mut ImageError,
+) -> *mut Image {
+    let work = || {
+        // SAFETY: the pointers are NULL or as the header says, and the function is as it says.
+        let (called, options) =
+            unsafe { (Called::new(named(reader, "the reader")?)?, understood(options)?) };
+        let opened = Opened::in_storage(NAMELESS.as_ref(), Arc::new(called), &options);
+        opened.map(handle).map_err(|why| ImageError::of_open(NAMELESS, &why))
+    };
+    // SAFETY: NULL or room for an error.
+    unsafe { guarded(error, std::ptr::null_mut(), work) }
+}
+
+/// Closes an image, which may be NULL. Its files may still be used.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flysch_image_close(image: *mut Image) {
+    if !image.is_null() {
+        // SAFETY: it is one that an open gave, and is not used any more, as the header says.
+        drop(unsafe { Box::from_raw(image) });
+    }
+}
+
+/// How many volumes there are; 0 of NULL.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flysch_image_volumes(image: *const Image) -> usize {
+    // SAFETY: NULL or an image of ours, as the header says.
+    unsafe { image.as_ref() }.map_or(0, |image| image.0.volumes().count())
+}
+
+/// Describes a volume, counted from 0, in `volume`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn flysch_image_volume(
+    image: *const Image,
+    number: usize,
+    volume: *mut Volume,
+    error: *mut ImageError,
+) -> ImageStatus {
+    let work = || {
+        // SAFETY: NULL or an image of ours, as the header says.
+        let found = numbered(unsafe { named(image, "the image") }?, number)?;
+        let described = Volume {
+            name: Bytes::of(found.name.as_bytes()),
+            id: found.id.map_or(-1, i64::from),
+            format: match found.contents {
+                Contents::Ubifs(_) => Format::Ubifs,
+                Contents::Jffs2(_) => Format::Jffs2,
+                Contents::Raw(_) => Format::Raw,
+                Contents::Broken(..) => Format::Broken,
+            },
+            failure: found.failure().map_or(Bytes::NONE, |why| Bytes::of(why.as_bytes())),
+        };
+        if volume.is_null() {
+            return Err(null("the volume"));
+        }
+        // SAFETY: there is room for one.
+        unsafe { volume.write(described) }
+        Ok(())
+    };
+    // SAFETY: NULL or room for an error.
+    unsafe { told(error, work) }
+}
+
+/// The volume of that number.
+pub(crate) fn numbered(image: &Image, number: usize) -> Outcome<&flysch_image::Volume> {
+    image.0.volumes().nth(number).ok_or_else(|| {
+        let count = image.0.volumes().count();
+        let text = format_args!("there is no volume {number}: there are {count}, from 0 on");
+        ImageError::new(ImageStatus::Argument, text)
+    })
+}

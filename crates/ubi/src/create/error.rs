@@ -1,0 +1,131 @@
+//! Why an image cannot be as it is wanted.
+
+use alloc::string::String;
+use core::fmt;
+
+use flysch_wire::ubi::{EC_HEADER_SIZE, ERASE_COUNTER_MAX, LAYOUT_VOLUME_LEBS, NAME_MAX};
+
+use super::{OWN_PEBS, PEB_SIZE_MAX};
+
+/// What of the sizes or of a volume is wrong, and what could be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlanError {
+    /// An erase block of so many bytes.
+    PebSize(u32),
+    /// A size is no power of two: which, and its bytes.
+    NoPowerOfTwo(&'static str, u32),
+    /// The sub-page is larger than the I/O unit: bytes of both.
+    SubPage(u32, u32),
+    /// The erase block is no multiple of the I/O unit: bytes of both.
+    PebMultiple(u32, u32),
+    /// The erase counter is beyond what the header holds.
+    EraseCounter(u64),
+    /// Volume identifier headers cannot begin there.
+    VidHeader(u32),
+    /// A LEB of so many bytes has no room for a volume table.
+    NoTable(u32),
+    /// The volume id is too high: it, and how many there can be.
+    IdTooHigh(u32, u32),
+    /// The volume id is that of another volume.
+    IdTaken(u32, String),
+    /// The name is that of another volume.
+    NameTaken(String),
+    /// The alignment is not 1 to a LEB: it, and bytes of a LEB.
+    Alignment(u32, u32),
+    /// The content is longer than its volume: bytes of both.
+    Content(u64, u64),
+    /// The volume has more LEBs than UBI counts: its bytes.
+    TooLarge(u64),
+    /// The volume has no bytes.
+    Empty,
+    /// A static volume has no content.
+    StaticWithoutContent,
+    /// The name has no bytes or too many.
+    Name(String),
+    /// `skip-check` of a dynamic volume.
+    SkipCheckOfDynamic,
+    /// `autoresize` of a static volume.
+    AutoresizeOfStatic,
+    /// `autoresize` of two volumes: the first one's name.
+    AutoresizeTwice(String),
+    /// The volumes do not fit the chip.
+    Chip {
+        /// Erase blocks they ask for.
+        asked: u64,
+        /// Erase blocks the chip has for volumes.
+        room: u32,
+        /// Erase blocks of the chip.
+        pebs: u32,
+    },
+}
+
+impl fmt::Display for PlanError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PebSize(bytes) => {
+                write!(f, "an erase block of {bytes} bytes: 1 to {PEB_SIZE_MAX} can be")
+            }
+            Self::NoPowerOfTwo(what, bytes) => {
+                write!(f, "a {what} of {bytes} bytes is no power of two")
+            }
+            Self::SubPage(sub_page, unit) => {
+                write!(f, "the sub-page ({sub_page}) is larger than the I/O unit ({unit})")
+            }
+            Self::PebMultiple(peb, unit) => {
+                write!(f, "the erase block ({peb}) is no multiple of the I/O unit ({unit})")
+            }
+            Self::EraseCounter(counter) => {
+                write!(f, "an erase counter of {counter} is above {ERASE_COUNTER_MAX}")
+            }
+            Self::VidHeader(at) => write!(
+                f,
+                "the volume identifier header cannot begin at {at}: {EC_HEADER_SIZE} or more, a \
+                 multiple of 8, with room for data behind it"
+            ),
+            Self::NoTable(leb) => {
+                write!(f, "a LEB of {leb} bytes has no room for a volume table")
+            }
+            Self::Chip { asked, room, pebs } => write!(
+                f,
+                "the volumes ask for {asked} erase blocks and a chip of {pebs} has {room} for \
+                 them ({} are UBI's own, {} the reserve for bad blocks)",
+                LAYOUT_VOLUME_LEBS + OWN_PEBS,
+                pebs.saturating_sub(room + LAYOUT_VOLUME_LEBS + OWN_PEBS),
+            ),
+            volume => volume.of_a_volume(f),
+        }
+    }
+}
+
+impl PlanError {
+    fn of_a_volume(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IdTooHigh(id, most) => {
+                write!(f, "volume id {id} is too high: 0 to {} can be", most - 1)
+            }
+            Self::IdTaken(id, other) => write!(f, "volume id {id} is that of `{other}` too"),
+            Self::NameTaken(name) => write!(f, "there are two volumes with the name `{name}`"),
+            Self::Alignment(alignment, leb) => {
+                write!(f, "an alignment of {alignment}: 1 to a LEB ({leb}) can be")
+            }
+            Self::Content(content, volume) => {
+                write!(f, "the image has {content} bytes and the volume {volume}")
+            }
+            Self::TooLarge(bytes) => write!(f, "a volume of {bytes} bytes is too large"),
+            Self::Empty => f.write_str("a volume of no bytes: name a size or an image"),
+            Self::StaticWithoutContent => f.write_str("a static volume needs an image"),
+            Self::Name(name) => write!(f, "`{name}` is no name of 1 to {NAME_MAX} bytes"),
+            Self::SkipCheckOfDynamic => f.write_str("skip-check is for static volumes only"),
+            Self::AutoresizeOfStatic => f.write_str("autoresize is for dynamic volumes only"),
+            Self::AutoresizeTwice(other) => write!(
+                f,
+                "`{other}` has autoresize already, and Linux attaches no flash with two such \
+                 volumes"
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl core::error::Error for PlanError {}

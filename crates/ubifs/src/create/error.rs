@@ -1,0 +1,160 @@
+//! Why a file system cannot be as it is wanted.
+
+use alloc::boxed::Box;
+use core::error::Error;
+use core::fmt;
+
+use flysch_api::vfs;
+use flysch_wire::ubifs::LayoutError;
+
+use super::inode::XattrRefusal;
+use crate::crypt::KeyName;
+
+/// Which options contradict each other or the format, and what could be.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum OptionsError {
+    /// The minimum I/O unit is no power of two: its bytes.
+    MinIo(u32),
+    /// A LEB of so many bytes.
+    LebSize(u32),
+    /// A LEB is no multiple of the minimum I/O unit: bytes of both.
+    LebMultiple(u32, u32),
+    /// So many LEBs at most are fewer than UBIFS takes: they, and the fewest.
+    LebsMax(u32, u32),
+    /// The fan-out: it, and the widest there can be.
+    Fanout(u32, u32),
+    /// LEBs for orphans, of how many in all.
+    OrphanLebs(u32, u32),
+    /// So many bytes for the super-user.
+    Reserved(u64),
+    /// Bytes of the journal: those, the least and the most.
+    Journal(u64, u64, u64),
+    /// LEBs of the log: those, and the fewest with this journal.
+    Log(u32, u32),
+    /// An empty file system needs more LEBs than there may be: needed, and the maximum.
+    Empty {
+        /// LEBs that an empty file system takes.
+        needed: u32,
+        /// LEBs there may be.
+        max: u32,
+    },
+    /// The maximum of LEBs does not do.
+    Grown {
+        /// LEBs there may be.
+        max: u32,
+        /// Why not.
+        source: LayoutError,
+    },
+    /// The areas do not fit.
+    Layout(LayoutError),
+    /// It is to be authenticated, and there is no key.
+    NoAuthKey,
+    /// It is to be encrypted, and there are no random bytes.
+    NoEntropy,
+    /// It is to be encrypted by a key that does not do.
+    Encryption {
+        /// Which.
+        key: KeyName,
+        /// Why not.
+        source: vfs::Error,
+    },
+    /// The signer makes no signature.
+    Signer(Box<dyn Error + Send + Sync>),
+    /// LEBs of so many bytes have no room for the signature.
+    SignatureRoom(u32),
+    /// An inode has more extended attributes than UBIFS holds.
+    TooManyXattrs {
+        /// Which.
+        inode: u32,
+    },
+    /// A symbolic link leads to a path that UBIFS cannot hold.
+    TargetTooLong {
+        /// Which.
+        inode: u32,
+    },
+    /// An inode has an extended attribute that UBIFS cannot hold.
+    Xattr {
+        /// Which inode.
+        inode: u32,
+        /// Why not.
+        source: XattrRefusal,
+    },
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAuthKey => f.write_str("authentication needs a key"),
+            Self::NoEntropy => f.write_str("encryption needs random bytes"),
+            Self::Encryption { key, source } => write!(f, "encryption by the key {key}: {source}"),
+            Self::Signer(source) => source.fmt(f),
+            Self::SignatureRoom(leb_size) => {
+                write!(f, "LEBs of {leb_size} bytes have no room for the signature")
+            }
+            Self::TooManyXattrs { inode } => {
+                write!(f, "inode {inode}: it has more extended attributes than UBIFS holds")
+            }
+            Self::TargetTooLong { inode } => {
+                write!(f, "inode {inode}: its target is longer than 4096 bytes")
+            }
+            Self::Xattr { inode, source } => write!(f, "inode {inode}: {source}"),
+            Self::Layout(source) => source.fmt(f),
+            size => size.of_sizes(f),
+        }
+    }
+}
+
+impl OptionsError {
+    fn of_sizes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::MinIo(unit) => {
+                write!(f, "a minimum I/O unit of {unit} bytes is no power of two")
+            }
+            Self::LebSize(leb_size) => {
+                write!(f, "a LEB of {leb_size} bytes: UBIFS takes 15360 to 2097152")
+            }
+            Self::LebMultiple(leb_size, unit) => write!(
+                f,
+                "a LEB of {leb_size} bytes is no multiple of the minimum I/O unit, {unit}"
+            ),
+            Self::LebsMax(max, least) => {
+                write!(f, "a maximum of {max} LEBs: UBIFS needs {least} at least")
+            }
+            Self::Fanout(fanout, max) => write!(f, "a fan-out of {fanout}: 3 to {max} can be"),
+            Self::OrphanLebs(lebs, all) => {
+                write!(f, "{lebs} orphan LEBs of {all} in all: 1 to a half can be")
+            }
+            Self::Reserved(bytes) => {
+                write!(f, "{bytes} bytes reserved for the super-user are half of the flash or more")
+            }
+            Self::Journal(bytes, least, most) => write!(
+                f,
+                "a journal of {bytes} bytes: {least} to {most} can be (3 LEBs to the main area)"
+            ),
+            Self::Log(lebs, least) => {
+                write!(f, "{lebs} LEBs of log: {least} to half of all can be with this journal")
+            }
+            Self::Empty { needed, max } => write!(
+                f,
+                "a maximum of {max} LEBs is too low: {needed} are needed by an empty file system"
+            ),
+            Self::Grown { max, source } => {
+                write!(f, "a maximum of {max} LEBs does not do: {source}")
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Error for OptionsError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Grown { source, .. } | Self::Layout(source) => Some(source),
+            Self::Encryption { source, .. } => Some(source),
+            Self::Signer(source) => Some(&**source),
+            Self::Xattr { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
