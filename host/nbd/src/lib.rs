@@ -1,4 +1,4 @@
-//! An NBD server: one block device for any number of clients.
+//! NBD: a server, one block device for any number of clients; and a client.
 //!
 //! Theory. NBD (`doc/proto.md` of the NBD project) carries reads, writes, flushes and trims over a
 //! stream, several under way at once and answered in any order. A client first agrees on options
@@ -12,13 +12,16 @@
 //! | `connection` | one client: what it sent, what it is owed, its limits |
 //! | `tls` | certificates, and a stream that may be encrypted |
 //! | `server` | sockets and their clients, as `flysch-export`'s loop wants them |
+//! | `client` | the other side: somebody else's export, its replies checked |
 //!
 //! One thread serves all: one copy of the data between socket and device memory.
 //!
 //! Everything a client sends is hostile: lengths, offsets and names are checked before use, what
-//! it may have under way is bounded, and whatever it does ends no connection but its own.
+//! it may have under way is bounded, and whatever it does ends no connection but its own. So is
+//! what a server says to the client here.
 #![deny(missing_docs)]
 
+pub mod client;
 mod connection;
 mod handshake;
 mod server;

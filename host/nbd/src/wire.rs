@@ -21,6 +21,10 @@ pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 
 /// Handshake flags of the server: fixed newstyle, and no 124 zeroes if the client agrees.
 pub const HANDSHAKE_FLAGS: u16 = 3;
+/// Of [`HANDSHAKE_FLAGS`]: the server answers options it does not know.
+pub const FIXED_NEWSTYLE: u16 = 1;
+/// Second word of the handshake of servers before options (`cliserv_magic`).
+pub const OLDSTYLE_MAGIC: u64 = 0x0000_4202_8186_1253;
 /// The client leaves out the zeroes after `EXPORT_NAME`.
 pub const CLIENT_NO_ZEROES: u32 = 2;
 /// The client flags there are.
@@ -230,12 +234,16 @@ pub mod chunk {
     pub const NONE: u16 = 0;
     /// Data and where it is from.
     pub const OFFSET_DATA: u16 = 1;
+    /// Where there are zeroes, and how many.
+    pub const OFFSET_HOLE: u16 = 2;
     /// Extents.
     pub const BLOCK_STATUS: u16 = 5;
     /// Extents with lengths of 64 bits.
     pub const BLOCK_STATUS_EXT: u16 = 6;
     /// An error with a line about it.
     pub const ERROR: u16 = 1 << 15 | 1;
+    /// Of a type: it is an error, whichever it is.
+    pub const IS_ERROR: u16 = 1 << 15;
     /// The last chunk of a reply.
     pub const DONE: u16 = 1;
 }

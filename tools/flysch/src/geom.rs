@@ -4,6 +4,7 @@
 mod array;
 mod cache;
 mod copy;
+mod gate;
 mod label;
 mod list;
 mod medium;
@@ -140,6 +141,9 @@ enum Action {
     /// Blocks that were read are kept.
     #[command(subcommand)]
     Cache(cache::Verb),
+    /// What NBD servers have.
+    #[command(subcommand)]
+    Gate(gate::Verb),
     /// Targets.
     #[command(subcommand)]
     Disk(list::Verb),
@@ -237,6 +241,7 @@ fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<()
         Action::Raid(verb) => raid::run(session, verb, output),
         Action::Nop(verb) => nop::run(session, verb, output),
         Action::Cache(verb) => cache::run(session, verb, output),
+        Action::Gate(verb) => gate::run(session, verb, output),
         Action::Disk(verb) => list::run(session, "DISK", verb, output),
         Action::Md(verb) => list::run(session, "MD", verb, output),
         Action::Tree => tree::run(session, output),

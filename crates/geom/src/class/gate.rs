@@ -8,7 +8,7 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -83,6 +83,18 @@ pub struct Queue {
 }
 
 impl Queue {
+    /// Whether somebody waits for an answer.
+    #[must_use]
+    pub fn is_awaited(&self) -> bool {
+        matches!(self.answer, Some((_, None)))
+    }
+
+    /// Whether it is this request that somebody waits for.
+    #[must_use]
+    pub fn awaits(&self, number: u64) -> bool {
+        matches!(self.answer, Some((wanted, None)) if wanted == number)
+    }
+
     /// The next request, if there is one.
     pub fn take(&mut self) -> Option<Request> {
         let request = self.waiting.pop_front()?;
@@ -122,8 +134,12 @@ impl Queue {
 
 /// Who has the content.
 pub trait Server: fmt::Debug {
-    /// It is its turn: it takes requests and answers, these or others. Tells whether it is there.
-    fn turn(&mut self, queue: &mut Queue) -> bool;
+    /// It is its turn: it takes requests and answers, these or others. While nobody waits
+    /// ([`Queue::is_awaited`]) it must not either.
+    ///
+    /// # Errors
+    /// Why it is not there any more.
+    fn turn(&mut self, queue: &mut Queue) -> Result<(), String>;
 }
 
 #[derive(Debug)]
@@ -135,11 +151,16 @@ struct State {
     turns: u32,
     read_only: bool,
     timeouts: u64,
+    info: String,
 }
 
 /// How a gate is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
+    /// Its name (`ggatel -n`); without one `ggate` and the lowest number that is free.
+    pub name: Option<String>,
+    /// A line about its server, for lists.
+    pub info: String,
     /// Most requests that wait or were taken and not answered (`ggatel -q`).
     pub queue: usize,
     /// Turns that the server has for a request (`ggatel -t`).
@@ -150,22 +171,31 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { queue: 1024, turns: 1024, read_only: false }
+        let (name, info) = (None, String::new());
+        Self { name, info, queue: 1024, turns: 1024, read_only: false }
     }
 }
 
-/// A provider `ggate0` and so on, whose content `server` has (`ggatel create`).
+/// Longest name, bytes, as of a file.
+const NAME_MAX: usize = 255;
+
+/// A provider whose content `server` has (`ggatel create`).
 ///
 /// # Errors
-/// That its shape cannot be.
+/// That its shape or its name cannot be, or that the name is taken.
 pub fn create(
     graph: &mut Graph,
     server: Box<dyn Server>,
     (shape, options): (Shape, Options),
 ) -> Result<ProviderId, Error> {
     let taken = |name: &str| graph.geom("GATE", name).is_ok();
-    let name = (0_u32..).map(|unit| format!("ggate{unit}")).find(|name| !taken(name));
-    let name = name.unwrap_or_default();
+    let free = || (0_u32..).map(|unit| format!("ggate{unit}")).find(|name| !taken(name));
+    let name = options.name.or_else(free).unwrap_or_default();
+    let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == '/';
+    if name.is_empty() || name.len() > NAME_MAX || name.contains(is_odd) {
+        let cause = "cannot be a name: 1 to 255 bytes without `/` and spaces can";
+        return Err(Error::invalid(format!("`{name}`"), cause));
+    }
     let sector = u64::from(shape.sector_size);
     let is_sector = shape.sector_size.is_power_of_two() && sector >= 512;
     if !is_sector || sector > u64::from(super::disk::SECTOR_MAX) || shape.media_size < sector {
@@ -183,12 +213,32 @@ pub fn create(
         most: options.queue,
         dropped: 0,
     };
-    let Options { turns, read_only, .. } = options;
-    graph.set_state(geom, State { server, queue, number: 0, turns, read_only, timeouts: 0 });
+    let Options { turns, read_only, info, .. } = options;
+    graph.set_state(geom, State { server, queue, number: 0, turns, read_only, timeouts: 0, info });
     let made = graph.new_provider(geom, name, Shape { media_size, ..shape });
     let provider = made.inspect_err(|_| graph.drop_geom(geom))?;
     graph.settle();
     Ok(provider)
+}
+
+/// Gives every server a turn while nobody waits: whose server is gone goes too, before somebody
+/// asks it for something.
+pub fn look(graph: &mut Graph) {
+    let gates: Vec<GeomId> = graph.geoms_of("GATE").map(|(id, _)| id).collect();
+    for geom in gates {
+        let Some(state) = graph.state_mut::<State>(geom) else { continue };
+        if let Err(why) = state.server.turn(&mut state.queue) {
+            vanish(graph, geom, &why);
+            graph.settle();
+        }
+    }
+}
+
+/// The server is not there any more: the gate and what stands on it go.
+fn vanish(graph: &mut Graph, geom: GeomId, why: &str) {
+    let name = graph[geom].name.clone();
+    graph.say(format!("GATE: the server of {name} is gone: {why}"));
+    graph.wither_geom(geom, block::Error::Gone);
 }
 
 /// Removes a gate (`ggatel destroy`). What it has not done yet ends with an error.
@@ -222,6 +272,7 @@ impl Class for Gate {
         let access = if state.read_only { "read-only" } else { "read-write" };
         vec![
             ("access", access.into()),
+            ("info", state.info.clone()),
             ("timeouts", state.timeouts.to_string()),
             ("dropped", state.queue.dropped.to_string()),
             ("queue_count", (state.queue.waiting.len() + state.queue.taken.len()).to_string()),
@@ -253,41 +304,38 @@ impl Requests for Gate {
                 Ok(())
             }
             Ok(Err(error)) => Err(error),
-            Err(Vanished) => {
-                let name = graph[geom].name.clone();
-                graph.say(format!("GATE: the server of {name} is gone"));
-                graph.wither_geom(geom, block::Error::Gone);
+            Err(Vanished(why)) => {
+                vanish(graph, geom, &why);
                 Err(block::Error::Gone)
             }
         }
     }
 }
 
-/// The server is not there any more.
-struct Vanished;
+/// The server is not there any more, and why.
+struct Vanished(String);
 
 impl State {
     /// Waits for a request as long as the server may take.
     fn ask(&mut self, wanted: Wanted) -> Result<Answer, Vanished> {
-        let queue = &mut self.queue;
-        if queue.waiting.len() + queue.taken.len() >= queue.most {
-            // It holds so many that it never answered.
-            return Ok(Err(block::Error::TimedOut));
-        }
         let number = self.number;
         self.number += 1;
-        queue.waiting.push_back(Request { number, wanted });
-        queue.answer = Some((number, None));
+        self.queue.answer = Some((number, None));
+        let mut wanted = Some(wanted);
         for _ in 0..self.turns {
-            let is_there = self.server.turn(&mut self.queue);
+            // It may hold so many that it never answered: then it has to answer some first.
+            if self.queue.waiting.len() + self.queue.taken.len() < self.queue.most
+                && let Some(wanted) = wanted.take()
+            {
+                self.queue.waiting.push_back(Request { number, wanted });
+            }
+            let turn = self.server.turn(&mut self.queue);
             if let Some((_, Some(answer))) = &mut self.queue.answer {
                 let answer = core::mem::replace(answer, Ok(Vec::new()));
                 self.queue.answer = None;
                 return Ok(answer);
             }
-            if !is_there {
-                return Err(Vanished);
-            }
+            turn.map_err(Vanished)?;
         }
         self.queue.answer = None;
         self.queue.waiting.retain(|request| request.number != number);
@@ -305,7 +353,7 @@ mod tests {
 
     use super::*;
     use crate::all;
-    use crate::class::label;
+    use crate::class::{label, mirror};
 
     /// What a server does wrong.
     #[derive(Clone, Copy, Debug, PartialEq)]
@@ -328,15 +376,15 @@ mod tests {
     }
 
     impl Server for Program {
-        fn turn(&mut self, queue: &mut Queue) -> bool {
+        fn turn(&mut self, queue: &mut Queue) -> Result<(), String> {
             let mood = *self.mood.borrow();
             self.held.extend(queue.take());
             self.turns += 1;
-            if mood == Mood::Vanishes
-                || mood == Mood::Silent
-                || mood == Mood::Slow && !self.turns.is_multiple_of(100)
-            {
-                return mood != Mood::Vanishes;
+            if mood == Mood::Vanishes {
+                return Err("it fell over".into());
+            }
+            if mood == Mood::Silent || mood == Mood::Slow && !self.turns.is_multiple_of(100) {
+                return Ok(());
             }
             for request in core::mem::take(&mut self.held) {
                 let mut bytes = self.bytes.borrow_mut();
@@ -361,7 +409,7 @@ mod tests {
                     queue.done(request.number, Ok(answer));
                 }
             }
-            true
+            Ok(())
         }
     }
 
@@ -425,7 +473,8 @@ mod tests {
 
     #[test]
     fn who_never_answers_has_a_bounded_queue() {
-        let (mut graph, provider, mood) = gate(Options { queue: 4, turns: 10, read_only: true });
+        let options = Options { queue: 4, turns: 10, read_only: true, ..Options::default() };
+        let (mut graph, provider, mood) = gate(options);
         assert!(graph.open(provider, Access::ALONE).is_err());
         *mood.borrow_mut() = Mood::Silent;
         for _ in 0..20 {
@@ -433,14 +482,61 @@ mod tests {
         }
         assert_eq!(
             (told(&graph, "queue_count"), told(&graph, "timeouts")),
-            ("4".into(), "4".into())
+            ("4".into(), "20".into())
         );
         // What it answers late belongs to nobody; then it is as before.
         *mood.borrow_mut() = Mood::Good;
-        let first = read(&mut graph, provider);
-        assert!(matches!(first, Err(block::Error::TimedOut) | Ok(0)));
+        assert_eq!(read(&mut graph, provider), Ok(0));
+        assert_eq!(told(&graph, "queue_count"), "0");
         let geom = graph.geom("GATE", "ggate0").unwrap();
         destroy(&mut graph, geom, false).unwrap();
         assert!(graph.provider("ggate0").is_err());
+    }
+
+    #[test]
+    fn a_mirror_goes_on_when_the_server_of_its_half_vanishes() {
+        for looks in [false, true] {
+            let (mut graph, far, mood) =
+                gate(Options { name: Some("far".into()), ..Options::default() });
+            assert_eq!(graph[far].name, "far");
+            let near = Box::new(super::super::disk::Memory::new(1 << 20));
+            let near = super::super::disk::MD.insert(&mut graph, "near", near).unwrap();
+            graph.settle();
+            let options = mirror::Options::default();
+            mirror::label(&mut graph, "gm", &[far, near], &options).unwrap();
+            let whole = graph.provider("mirror/gm").unwrap();
+            let open = graph.open(whole, Access::ALONE).unwrap();
+            graph.io(open, Io::Write { offset: 4096, from: &[5; 512] }).unwrap();
+            *mood.borrow_mut() = Mood::Vanishes;
+            if looks {
+                look(&mut graph);
+                assert!(graph.provider("far").is_err());
+            }
+            let mut bytes = [0; 512];
+            for at in 0..4 {
+                graph.io(open, Io::Write { offset: 8192 + at * 512, from: &[6; 512] }).unwrap();
+                graph.io(open, Io::Read { offset: 4096, to: &mut bytes }).unwrap();
+                assert_eq!(bytes, [5; 512]);
+            }
+            graph.shut(open);
+            graph.settle();
+            assert!(graph.provider("far").is_err() && graph.provider("mirror/gm").is_ok());
+            let why = "GATE: the server of far is gone: it fell over";
+            assert!(graph.messages().any(|line| line.ends_with(why)));
+        }
+    }
+
+    #[test]
+    fn names_are_checked() {
+        let mut graph = Graph::new(&all(), 1);
+        for name in ["", "a b", "a/b", "..\n"] {
+            let bytes = Rc::new(RefCell::new(Vec::new()));
+            let mood = Rc::new(RefCell::new(Mood::Good));
+            let program = Program { bytes, mood, held: Vec::new(), turns: 0 };
+            let shape =
+                Shape { media_size: 1 << 20, sector_size: 512, stripe_size: 0, stripe_offset: 0 };
+            let options = Options { name: Some(name.into()), ..Options::default() };
+            assert!(create(&mut graph, Box::new(program), (shape, options)).is_err(), "{name:?}");
+        }
     }
 }

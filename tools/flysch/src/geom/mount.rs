@@ -9,13 +9,15 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use flysch_api::block;
 use flysch_files::SocketFile;
 use flysch_fuse::disks::{Disks, Ender, Entry, EntryKind, Job, Sender, Wanted, Which, mount_disks};
 use flysch_fuse::{Ended, Mounted, Options};
+use flysch_geom::class::gate;
 use flysch_geom::{Access, ConsumerId, Error, Io, Kind, Provider, ProviderId};
 use rustix::io::Errno;
 
@@ -32,6 +34,9 @@ const PROVIDERS: u64 = 1 << 8;
 const FOLDERS: u64 = 1 << 40;
 /// Most folders that are remembered; names of providers come from disks.
 const FOLDERS_MAX: usize = 1 << 16;
+
+/// How often servers of gates are looked after while nothing else is to do.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The name under which a mount shows where its socket is.
 pub(super) const LINK: &str = ".geom";
@@ -201,13 +206,27 @@ fn is_path(name: &str) -> bool {
 }
 
 impl Mount {
+    /// The next order. Where servers could die it is looked after them from time to time.
+    fn next(&self, orders: &Receiver<Order>) -> Result<Order, RecvTimeoutError> {
+        match self.session.graph.geoms_of("GATE").next() {
+            Some(_) => orders.recv_timeout(LOOK),
+            None => Ok(orders.recv()?),
+        }
+    }
+
     /// Does what is to be done until the mount ends.
     fn work(&mut self, orders: &Receiver<Order>) -> std::io::Result<Ended> {
         let mut ended = None;
         loop {
             // What was asked before the end is answered.
             let order = match ended {
-                None => orders.recv().ok(),
+                None => match self.next(orders) {
+                    Err(RecvTimeoutError::Timeout) => {
+                        gate::look(&mut self.session.graph);
+                        continue;
+                    }
+                    order => order.ok(),
+                },
                 Some(_) => orders.try_recv().ok(),
             };
             match order {

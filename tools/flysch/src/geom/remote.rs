@@ -2,13 +2,14 @@
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::Parser;
+use flysch_geom::class::gate;
 use serde::{Deserialize, Serialize};
 
 use super::mount::{LINK, Order};
@@ -35,6 +36,9 @@ struct Question {
     /// Whether JSON is wanted.
     #[serde(default)]
     json: bool,
+    /// The folder that paths are seen from.
+    #[serde(default)]
+    directory: PathBuf,
     /// Counters are wanted instead.
     #[serde(default)]
     statistics: bool,
@@ -105,6 +109,8 @@ fn attend(stream: &UnixStream, orders: &mpsc::Sender<Order>) -> io::Result<()> {
 
 /// Does what a client asked for.
 pub(super) fn answer(session: &mut Session, line: &str) -> String {
+    // Whose server died shows that before anything is said of it.
+    gate::look(&mut session.graph);
     let answer = match serde_json::from_str::<Question>(line) {
         Ok(question) if question.statistics => {
             Answer { statistics: Some(snapshot(&session.graph)), ..Answer::default() }
@@ -142,8 +148,10 @@ fn obey(session: &mut Session, question: &Question) -> Answer {
     }
     let (mut output, kept) = Output::kept(question.json || words.json);
     let before = std::mem::replace(&mut session.force, *force);
+    session.base.clone_from(&question.directory);
     let done = act(session, action, &mut output).and_then(|()| output.finish());
     session.force = before;
+    session.base.clear();
     let output = String::from_utf8_lossy(&kept.take()).into_owned();
     let (status, error) = match done {
         Ok(()) => (0, None),
@@ -183,7 +191,8 @@ fn ask(path: &Path, question: &Question) -> Result<Answer, Failure> {
 
 /// Has a command done by whoever listens at `path`.
 pub(super) fn run(path: &Path, words: Vec<String>, output: &mut Output) -> Result<(), Failure> {
-    let question = Question { words, json: output.json(), statistics: false };
+    let directory = std::env::current_dir().unwrap_or_default();
+    let question = Question { words, json: output.json(), directory, statistics: false };
     let answer = ask(path, &question)?;
     output.bytes(answer.output.as_bytes())?;
     match (answer.status, answer.error) {

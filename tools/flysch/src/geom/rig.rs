@@ -18,6 +18,14 @@ pub(super) fn read(path: &Path) -> Result<RigFile, Failure> {
 
 /// Makes what stands on the disks of a rig and is not there.
 pub(super) fn make(session: &mut Session, rig: &RigFile) -> Result<(), Failure> {
+    let base = rig.path.parent().map(Path::to_path_buf).unwrap_or_default();
+    let before = std::mem::replace(&mut session.base, base);
+    let made = make_all(session, rig);
+    session.base = before;
+    made
+}
+
+fn make_all(session: &mut Session, rig: &RigFile) -> Result<(), Failure> {
     for geom in &rig.geoms {
         if session.graph.provider(&geom.name).is_ok() {
             continue;

@@ -72,6 +72,8 @@ pub(super) struct Session {
     pub(super) graph: Graph,
     /// Whether what belongs to others is written over.
     pub(super) force: bool,
+    /// The folder that paths in verbs are seen from; empty where that is the program's own.
+    pub(super) base: PathBuf,
     stacks: Vec<Rc<RefCell<Stack>>>,
     pub(super) rigs: Vec<OpenRig>,
     /// The lanes of disks of rigs.
@@ -165,6 +167,7 @@ impl Session {
         Self {
             graph,
             force,
+            base: PathBuf::new(),
             stacks: Vec::new(),
             rigs: Vec::new(),
             lanes: BTreeMap::new(),
