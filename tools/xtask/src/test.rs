@@ -275,7 +275,7 @@ fn stories(context: &Context<'_>) -> Result<Outcome, String> {
 /// The Python package, from the sources: what `maturin` would put into a wheel, side by side.
 fn python(context: &Context<'_>) -> Result<Outcome, String> {
     let sources = context.workspace.root.join("bindings/python");
-    // With a test that was built before, features are those of the steps before, and so is the rest.
+    // With a test that was built before: then features are those of the steps before.
     let build = ["build", "--locked", "--workspace", "--lib", "--test", STORIES];
     shell::run(&mut context.cargo(&build))?;
     let (place, built) = (context.workspace.target.join("python"), "debug/lib_flysch.so");
