@@ -3,8 +3,8 @@
 //!
 //! The first byte says whether the bytes go as they are, in pieces, or are steps: a message with
 //! its descriptors, bytes written into the guest's memory, or a chain of descriptors offered on a
-//! ring that runs. Whatever is answered must be whole replies; whatever a request names, nothing
-//! but the disk's own size is asked of the disk (it checks), and the server must end.
+//! ring that runs. Whatever is answered must be whole replies; whatever a request names, the disk,
+//! which checks, is asked only for what it has; and the server must end.
 #![no_main]
 
 use std::io::{IoSlice, Read};

@@ -272,8 +272,8 @@ fn row(text: &mut String, door: Door, in_memory: bool, job: Job, samples: &[[Sam
     let (block, depth, writes) = job;
     let _ = writeln!(
         text,
-        "| {}, {} | {} {} KiB, depth {depth} | {:.0} | {:.0} | {:.2} ({:.2}, {:.2}) | {:.1} | \
-         {:.1} |",
+        "| {}, {} | {} {} KiB, depth {depth} | {:.0} | {:.0} | {:.2} ({:.2}, {:.2}) \
+         | {:.1} | {:.1} |",
         if door == Door::Nbd { "NBD" } else { "vhost-user" },
         if in_memory { "memory" } else { "null" },
         if writes { "write" } else { "read" },
