@@ -1,3 +1,4 @@
+use alloc::string::ToString;
 use std::vec;
 
 use flysch_api::flash::{Corrected, Error, Flash, Geometry};
