@@ -57,7 +57,7 @@ fn connect(said: Vec<u8>) -> (Result<Client, ClientError>, JoinHandle<()>) {
 
 fn refused(said: Vec<u8>) -> String {
     let (client, server) = connect(said);
-    let error = client.err().expect("nobody is content with this");
+    let error = client.expect_err("nobody is content with this");
     server.join().unwrap();
     error.to_string()
 }
