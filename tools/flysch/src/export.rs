@@ -5,7 +5,6 @@ use std::fmt;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use flysch_api::block::{Device, Geometry};
 use flysch_api::machine::Clock;
@@ -21,6 +20,7 @@ use crate::cleanup;
 use crate::failure::Failure;
 use crate::geom::{Disk, On};
 use crate::output::{self, Output};
+use crate::place::Place;
 
 /// Options of `flysch export`.
 #[derive(Debug, clap::Args)]
@@ -87,34 +87,6 @@ pub(crate) struct Arguments {
     /// Refuse writes.
     #[arg(long)]
     read_only: bool,
-}
-
-/// Where clients connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    Unix(PathBuf),
-    Tcp(String),
-}
-
-impl FromStr for Place {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text.split_once(':') {
-            Some(("unix", path)) if !path.is_empty() => Ok(Self::Unix(path.into())),
-            Some(("tcp", address)) if address.contains(':') => Ok(Self::Tcp(address.into())),
-            _ => Err(format!("`{text}` is neither unix:PATH nor tcp:HOST:PORT")),
-        }
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tcp(address) => write!(f, "tcp:{address}"),
-        }
-    }
 }
 
 /// NBD bounds strings at 4096 bytes.
@@ -427,6 +399,3 @@ fn counted(line: &Value) -> String {
     }
     parts.join(", ")
 }
-
-#[cfg(test)]
-mod tests;

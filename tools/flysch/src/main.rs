@@ -20,6 +20,7 @@ mod number;
 mod nvme;
 mod output;
 mod pci;
+mod place;
 mod progress;
 mod serve;
 mod shell;

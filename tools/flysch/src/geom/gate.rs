@@ -10,9 +10,9 @@ use flysch_nbd::wire::{self, Errno, command, transmission};
 
 use super::session::Session;
 use super::{list, text};
-use crate::export::Place;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::place::Place;
 
 /// How long the server has in one turn while somebody waits.
 const TURN: Duration = Duration::from_millis(100);
