@@ -1,6 +1,6 @@
 //! Messages of vfio-user 0.0: bytes and values (QEMU `docs/interop/vfio-user.rst`).
 //!
-//! All integers are little endian. [`Header::parse`] and [`Request::parse`] take any bytes.
+//! All integers are little endian. [`Header`] and [`Request`] are made of any bytes, or refused.
 
 pub use flysch_export::Malformed;
 
