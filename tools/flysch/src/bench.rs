@@ -20,7 +20,7 @@ use flysch_rig::{ClockKind, Needs, Target};
 
 use crate::failure::Failure;
 use crate::file::Named;
-use crate::geom::{Disk, On};
+use crate::geom::{Disk, On, Watched};
 use crate::output::Output;
 use crate::progress::Progress;
 use files::{Page, Traces};
@@ -40,6 +40,7 @@ Examples:
   flysch bench --on ufs --on ufs,mcq=4 --rw=randread --bs=4k --iodepth=32 --runtime=1
   flysch bench jobs.fio --on ufs@qemu --runtime=2 --json
   flysch bench --on rig.toml:mirror/gm0 --rw=randwrite --iodepth=32 --runtime=1
+  flysch bench --on rig.toml:mirror/gm0 --rw=randrw --runtime=60 --stats-socket sock
   flysch bench flash --html flash.html
   flysch bench profiles
   flysch bench study --html study.html")]
@@ -75,6 +76,9 @@ pub(crate) struct Arguments {
     /// `read-latency=2000,delete-depth=1`; see docs/cam.md.
     #[arg(long, value_name = "RULES")]
     iosched: Option<iosched::Chosen>,
+    /// Make a socket that `flysch gstat` asks what the providers of a rig do while this runs.
+    #[arg(long, value_name = "PATH")]
+    stats_socket: Option<PathBuf>,
     #[command(flatten)]
     jobs: JobOptions,
 }
@@ -114,6 +118,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let jobs = Jobs::of(arguments)?;
     let targets = targets(arguments)?;
     let mut files = Files::open(arguments, output)?;
+    let watched = watched(arguments, &targets)?;
     for (name, reason) in jobs.file.iter().flat_map(|file| &file.ignored) {
         eprintln!("flysch: option `{name}` has no meaning here: {reason}");
     }
@@ -129,7 +134,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     // A trace that cannot be written costs no results.
     let mut written = Ok(());
     for (index, (name, target)) in targets.iter().enumerate() {
-        let (target_results, traces) = run_on(name, target, &jobs, arguments)?;
+        let (target_results, traces) =
+            run_on((name, target), &jobs, (arguments, watched.as_ref()))?;
         results.targets.push(target_results);
         if let (Some(files), Ok(())) = (&mut files.traces, &written) {
             written = files.write((index, name), results.timestamp_ms, &traces, output);
@@ -212,17 +218,28 @@ fn targets(arguments: &Arguments) -> Result<Vec<(String, On)>, Failure> {
     arguments.on.iter().map(parse).collect()
 }
 
+/// The socket that is asked what the workloads do, if one is wanted.
+fn watched(arguments: &Arguments, targets: &[(String, On)]) -> Result<Option<Watched>, Failure> {
+    let Some(path) = &arguments.stats_socket else { return Ok(None) };
+    if let Some((name, _)) = targets.iter().find(|(_, on)| on.target().is_some()) {
+        let why = "is no provider, and only those are counted: --stats-socket takes \
+                   --on RIG:PROVIDER";
+        return Err(Failure::usage(format!("{name}: {why}")));
+    }
+    Watched::listen(path).map(Some)
+}
+
 /// Runs the jobs on one target.
 fn run_on(
-    name: &str,
-    target: &On,
+    (name, target): (&str, &On),
     jobs: &Jobs,
-    arguments: &Arguments,
+    (arguments, watched): (&Arguments, Option<&Watched>),
 ) -> Result<(TargetResults, Vec<flysch_bench::trace::ring::Ring>), Failure> {
     let table = play::depth_table(u64::MAX, arguments.seed);
     let demand = Demand::of(jobs.file.as_ref().unwrap_or(&table));
     let stack = Disk::open(target, &needs(target, &demand), arguments.clock);
     let mut stack = stack.map_err(|failure| failure.on(name))?;
+    watched.into_iter().for_each(|watched| stack.watch(watched));
     let geometry = stack.geometry();
     let table = play::depth_table(geometry.bytes(), arguments.seed);
     let file = jobs.file.as_ref().unwrap_or(&table);

@@ -4,6 +4,7 @@
 mod array;
 mod cache;
 mod copy;
+mod counters;
 mod gate;
 mod label;
 mod list;
@@ -33,6 +34,7 @@ use flysch_rig::Target;
 
 use crate::failure::Failure;
 use crate::output::Output;
+pub(crate) use counters::Watched;
 pub(crate) use provided::{Disk, On};
 pub(crate) use remote::statistics;
 use session::{Disks, Image, Session};

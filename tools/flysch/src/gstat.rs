@@ -1,4 +1,5 @@
-//! `flysch gstat`: what a mounted graph does right now, as gstat(8) shows it.
+//! `flysch gstat`: what a mounted graph, or that of a workload, does right now, as gstat(8) shows
+//! it.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
@@ -17,12 +18,15 @@ use crate::output::Output;
 #[command(after_help = "\
 Columns: requests under way; requests, reads, KiB and milliseconds a read, the same of writes, each
 a second; how much of the time anything was under way. On a terminal it is drawn anew after every
-interval until Ctrl-C; elsewhere, and with -b, once.
+interval until Ctrl-C; elsewhere, and with -b, once. What is not measured is a dash.
 Examples:
   flysch gstat /mnt/rig
-  flysch gstat -bp -I 5s /mnt/rig")]
+  flysch gstat -bp -I 5s /mnt/rig
+  flysch bench --on rig.toml:mirror/gm0 --rw=randrw --runtime=60 --stats-socket sock &
+  flysch gstat sock")]
 pub(crate) struct Arguments {
-    /// A folder that `flysch geom mount` mounted, or its socket.
+    /// A folder that `flysch geom mount` mounted, or its socket; the socket of `flysch bench
+    /// --stats-socket`.
     #[arg(value_name = "DIR|SOCKET")]
     place: PathBuf,
     /// Only what is busy at all.
@@ -123,12 +127,12 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 struct Rate {
     name: String,
     is_consumer: bool,
-    queued: u64,
+    queued: Option<u64>,
     reads: KindRate,
     writes: KindRate,
     deletes: KindRate,
     others: KindRate,
-    busy: f64,
+    busy: Option<f64>,
 }
 
 /// Requests of one kind.
@@ -138,20 +142,20 @@ struct KindRate {
     kibibytes: f64,
     /// Of one request.
     kibibytes_each: f64,
-    milliseconds: f64,
+    milliseconds: Option<f64>,
 }
 
 impl KindRate {
     fn of(before: &Kind, now: &Kind, seconds: f64) -> Self {
         let requests = now.requests.saturating_sub(before.requests) as f64;
         let bytes = now.bytes.saturating_sub(before.bytes) as f64;
-        let time = now.time.saturating_sub(before.time) as f64;
+        let time = now.time.map(|time| time.saturating_sub(before.time.unwrap_or(0)) as f64);
         let each = |sum: f64| if requests > 0.0 { sum / requests } else { 0.0 };
         Self {
             per_second: requests / seconds,
             kibibytes: bytes / 1024.0 / seconds,
             kibibytes_each: each(bytes) / 1024.0,
-            milliseconds: each(time) / 1e6,
+            milliseconds: time.map(|time| each(time) / 1e6),
         }
     }
 }
@@ -173,7 +177,10 @@ fn rates(before: &Snapshot, now: &Snapshot, arguments: &Arguments) -> Vec<Rate> 
             writes: KindRate::of(&old.writes, &counter.writes, seconds),
             deletes: KindRate::of(&old.deletes, &counter.deletes, seconds),
             others: KindRate::of(&old.others, &counter.others, seconds),
-            busy: counter.busy.saturating_sub(old.busy) as f64 / 1e7 / seconds,
+            busy: counter.busy.map(|busy| {
+                let busy = busy.saturating_sub(old.busy.unwrap_or(0));
+                (busy as f64 / 1e7 / seconds).min(100.0)
+            }),
         }
     };
     let is_wanted = |counter: &&Counter| {
@@ -182,7 +189,7 @@ fn rates(before: &Snapshot, now: &Snapshot, arguments: &Arguments) -> Vec<Rate> 
             && arguments.filter.as_ref().is_none_or(|filter| filter.is_match(&counter.name))
     };
     let all = now.counters.iter().filter(is_wanted).map(rate);
-    all.filter(|rate| !arguments.active || rate.busy >= 0.1).collect()
+    all.filter(|rate| !arguments.active || rate.is_active()).collect()
 }
 
 fn heading(arguments: &Arguments, seconds: f64) -> String {
@@ -205,19 +212,32 @@ fn heading(arguments: &Arguments, seconds: f64) -> String {
 }
 
 /// Milliseconds: without a decimal where there is no room for one.
-fn milliseconds(text: &mut String, value: f64) {
-    let _ =
-        if value > 1000.0 { write!(text, " {value:6.0}") } else { write!(text, " {value:6.1}") };
+fn milliseconds(text: &mut String, value: Option<f64>) {
+    let _ = match value {
+        Some(value) if value > 1000.0 => write!(text, " {value:6.0}"),
+        Some(value) => write!(text, " {value:6.1}"),
+        None => write!(text, " {:>6}", "-"),
+    };
+}
+
+/// A value of a table without a column's width; nothing where it is not measured.
+fn cell(value: Option<f64>) -> String {
+    value.map_or_else(String::new, |value| format!("{value:.1}"))
 }
 
 impl Rate {
+    fn is_active(&self) -> bool {
+        self.busy.map_or(self.all() > 0.0, |busy| busy >= 0.1)
+    }
+
     fn all(&self) -> f64 {
         let kinds = [self.reads, self.writes, self.deletes, self.others];
         kinds.iter().map(|kind| kind.per_second).sum()
     }
 
     fn line(&self, arguments: &Arguments, is_live: bool, text: &mut String) {
-        let _ = write!(text, " {:4} {:6.0}", self.queued, self.all());
+        let queued = self.queued.map_or_else(|| "-".into(), |queued| queued.to_string());
+        let _ = write!(text, " {queued:>4} {:6.0}", self.all());
         let kinds = [(self.reads, true), (self.writes, true), (self.deletes, arguments.deletes)];
         for (kind, _) in kinds.iter().filter(|(_, is_shown)| *is_shown) {
             let _ = write!(text, " {:6.0}", kind.per_second);
@@ -232,23 +252,26 @@ impl Rate {
             milliseconds(text, self.others.milliseconds);
         }
         let bar = if is_live { "| " } else { "  " };
-        let _ = writeln!(text, " {:6.1}{bar}{}", self.busy, self.name);
+        let busy = self.busy.map_or_else(|| "-".into(), |busy| format!("{busy:.1}"));
+        let _ = writeln!(text, " {busy:>6}{bar}{}", self.name);
     }
 
     fn csv(&self, arguments: &Arguments, time: &str) -> String {
-        let mut text = format!("{time},{},{},{:.0}", self.name, self.queued, self.all());
+        let queued = self.queued.map_or_else(String::new, |queued| queued.to_string());
+        let mut text = format!("{time},{},{queued},{:.0}", self.name, self.all());
         let kinds = [(self.reads, true), (self.writes, true), (self.deletes, arguments.deletes)];
         for (kind, _) in kinds.iter().filter(|(_, is_shown)| *is_shown) {
             let _ = write!(text, ",{:.0}", kind.per_second);
             if arguments.size {
                 let _ = write!(text, ",{:.0}", kind.kibibytes_each);
             }
-            let _ = write!(text, ",{:.0},{:.1}", kind.kibibytes, kind.milliseconds);
+            let _ = write!(text, ",{:.0},{}", kind.kibibytes, cell(kind.milliseconds));
         }
         if arguments.other {
-            let _ = write!(text, ",{:.0},{:.1}", self.others.per_second, self.others.milliseconds);
+            let others = &self.others;
+            let _ = write!(text, ",{:.0},{}", others.per_second, cell(others.milliseconds));
         }
-        let _ = write!(text, ",{:.1}", self.busy);
+        let _ = write!(text, ",{}", cell(self.busy));
         text
     }
 

@@ -8,6 +8,9 @@ use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::str::FromStr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Sender;
 
 use flysch_api::block::{self, Completion, Device, Geometry, Refused, Request};
 use flysch_api::machine::{DmaRegion, Instant};
@@ -15,14 +18,16 @@ use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{self, PlayError, PlayOptions, Played};
 use flysch_bench::published::Origin;
 use flysch_bench::results;
-use flysch_geom::{Access, ConsumerId, Graph, Incident, Plan, ProviderId, Way};
+use flysch_geom::{Access, ConsumerId, Graph, Incident, Plan, ProviderId, Usage, Way};
 use flysch_models::media::energy::Energy;
 use flysch_rig::blocks::{Blocks, OnDevice};
 use flysch_rig::rig::{DiskLane, RigClock, RigFile};
 use flysch_rig::{ClockKind, Needs, ParseError, Stack, Target, Visitor};
 
+use super::counters::{Told, Watched};
 use super::rig;
 use super::session::Session;
+use super::stats::snapshot_of_ways;
 use crate::failure::Failure;
 
 /// A target, or a provider of a rig.
@@ -125,6 +130,13 @@ impl Disk {
         }
     }
 
+    /// From now on who asks is told what goes through its providers; a target alone has none.
+    pub(crate) fn watch(&mut self, watched: &Watched) {
+        if let Self::Provider(provided) = self {
+            provided.watch(watched);
+        }
+    }
+
     /// It as bytes, on the first lane.
     pub(crate) fn blocks(&mut self) -> Box<dyn Blocks + '_> {
         match self {
@@ -220,6 +232,8 @@ impl Provided {
             mended: 0,
             quiet: 0,
             ways: count.max(1),
+            told: Vec::new(),
+            watcher: None,
         };
         let mut ways = Vec::new();
         for number in 0..count.max(1) {
@@ -227,17 +241,33 @@ impl Provided {
             ways.push(way.map_err(|error| owner.session.failure(error))?);
         }
         let (owner, signal) = (Rc::new(RefCell::new(owner)), Rc::new(Signal::default()));
+        let turn = Arc::new(AtomicU32::new(0));
         let lane = |(number, way)| Lane {
             way,
             number,
             owner: Rc::clone(&owner),
             signal: Rc::clone(&signal),
+            turn: Arc::clone(&turn),
+            seen: 0,
+            shown: 0,
             epoch: 0,
             is_told: false,
             is_dead: false,
         };
         let lanes = ways.into_iter().enumerate().map(lane).collect();
         Ok(Self { lanes, clock, owner, description })
+    }
+
+    fn watch(&mut self, watched: &Watched) {
+        // What was asked before is told at once.
+        let before = watched.turn.load(Ordering::Relaxed).wrapping_sub(1);
+        for lane in &mut self.lanes {
+            lane.turn = Arc::clone(&watched.turn);
+            (lane.seen, lane.shown) = (before, before);
+        }
+        let owner = &mut *self.owner.borrow_mut();
+        owner.told = vec![(before, Vec::new()); self.lanes.len()];
+        owner.watcher = Some(watched.told.clone());
     }
 }
 
@@ -344,6 +374,10 @@ struct Owner {
     /// Ways on which nothing is under way, while they change.
     quiet: usize,
     ways: usize,
+    /// What each lane told last of its way, and at which number; of a way that has changed nothing.
+    told: Vec<(u32, Vec<Usage>)>,
+    /// Who wants it, when all have told.
+    watcher: Option<Sender<Told>>,
 }
 
 impl Owner {
@@ -364,6 +398,20 @@ impl Owner {
         self.quiet = 0;
     }
 
+    /// A lane tells what went its way.
+    fn show(&mut self, number: usize, (turn, now): (u32, Instant), plan: &Plan) {
+        let (Some(watcher), Some(told)) = (&self.watcher, self.told.get_mut(number)) else {
+            return;
+        };
+        *told = (turn, plan.usage().collect());
+        if self.told.iter().all(|(of, _)| *of == turn) {
+            let lanes: Vec<&[Usage]> = self.told.iter().map(|(_, usage)| &usage[..]).collect();
+            let snapshot = snapshot_of_ways(&self.session.graph, now, &lanes);
+            // Who is gone needs no answer.
+            let _ = watcher.send((turn, snapshot));
+        }
+    }
+
     fn incidents(&self) -> Vec<results::Incident> {
         let mut all = self.session.rigs[0].incidents();
         let geom = |what: String, count| results::Incident { source: "geom".into(), what, count };
@@ -380,7 +428,7 @@ impl Owner {
     }
 }
 
-/// What lanes look at with every poll.
+/// Why lanes must change their ways.
 #[derive(Debug, Default)]
 struct Signal {
     /// All lanes stop, so that the graph can change.
@@ -395,6 +443,13 @@ pub(crate) struct Lane {
     number: usize,
     owner: Rc<RefCell<Owner>>,
     signal: Rc<Signal>,
+    /// What a lane looks at with every poll: raised when ways must change, and by who asks for
+    /// counters.
+    turn: Arc<AtomicU32>,
+    /// Where it was when everything was seen to.
+    seen: u32,
+    /// Where it was when counters were last told.
+    shown: u32,
     epoch: u32,
     /// The owner knows that nothing is under way here.
     is_told: bool,
@@ -414,6 +469,7 @@ impl Lane {
                 owner.dropped.push(format!("{name}: {error}"));
                 owner.lost.push((consumer, error));
                 self.signal.is_changing.set(true);
+                self.turn.fetch_add(1, Ordering::Relaxed);
             }
             Incident::Mended { .. } => owner.mended += 1,
         }
@@ -439,13 +495,32 @@ impl Lane {
         let owner = &mut *self.owner.borrow_mut();
         let (plan, number) = (owner.plan.clone(), self.number);
         match self.way.change(plan, |disk| owner.lane(disk, number)) {
-            Ok((old, _)) => owner.session.graph.account(&old),
+            Ok((old, _)) => {
+                owner.session.graph.account(&old);
+                // The graph knows it now.
+                owner.told.get_mut(number).into_iter().for_each(|(_, usage)| usage.clear());
+            }
             Err(_) => self.is_dead = true,
         }
         (self.is_told, self.epoch) = (false, self.signal.epoch.get());
     }
 
-    #[inline]
+    /// The number was raised: ways change, or counters are wanted.
+    #[cold]
+    fn see(&mut self, now: Instant) {
+        let turn = self.turn.load(Ordering::Relaxed);
+        if self.must_change() {
+            self.change();
+        }
+        if self.shown != turn {
+            self.shown = turn;
+            self.owner.borrow_mut().show(self.number, (turn, now), self.way.plan(now));
+        }
+        if !self.must_change() {
+            self.seen = turn;
+        }
+    }
+
     fn must_change(&self) -> bool {
         self.signal.is_changing.get() || self.signal.epoch.get() != self.epoch
     }
@@ -479,10 +554,10 @@ impl Device for Lane {
         while let Some(incident) = self.way.incident() {
             self.tell(incident);
         }
-        if !self.must_change() {
+        if self.turn.load(Ordering::Relaxed) == self.seen {
             return completion;
         }
-        self.change();
+        self.see(now);
         completion.or_else(|| self.way.poll(now))
     }
 

@@ -121,6 +121,19 @@ pub(super) fn answer(session: &mut Session, line: &str) -> String {
     serde_json::to_string(&answer).expect("an answer is JSON")
 }
 
+/// Answers a client of a workload, which has nothing but counters.
+pub(super) fn tell(line: &str, ask: impl FnOnce() -> Result<Snapshot, String>) -> String {
+    let answer = match serde_json::from_str::<Question>(line) {
+        Ok(question) if question.statistics => match ask() {
+            Ok(counters) => Answer { statistics: Some(counters), ..Answer::default() },
+            Err(error) => Answer { status: 1, error: Some(error), ..Answer::default() },
+        },
+        Ok(_) => refused("a workload runs here; it only answers `flysch gstat`".into()),
+        Err(error) => refused(format!("the question is not understood: {error}")),
+    };
+    serde_json::to_string(&answer).expect("an answer is JSON")
+}
+
 fn refused(error: String) -> Answer {
     Answer { status: 2, error: Some(error), ..Answer::default() }
 }
@@ -174,7 +187,7 @@ fn ask(path: &Path, question: &Question) -> Result<Answer, Failure> {
     let failed = |error: io::Error| Failure::of(path.display(), error);
     let mut stream = UnixStream::connect(&socket).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
-            let text = format!("{error}: nobody listens; is the mount still there?");
+            let text = format!("{error}: nobody listens; is the mount or workload still there?");
             Failure::of(path.display(), text)
         }
         _ => failed(error),
@@ -185,7 +198,10 @@ fn ask(path: &Path, question: &Question) -> Result<Answer, Failure> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).map_err(failed)?;
     serde_json::from_str(&answer).map_err(|_| {
-        Failure::of(path.display(), "gave no answer that is understood; did the mount end?")
+        Failure::of(
+            path.display(),
+            "gave no answer that is understood; did the mount or workload end?",
+        )
     })
 }
 
@@ -206,5 +222,6 @@ pub(super) fn run(path: &Path, words: Vec<String>, output: &mut Output) -> Resul
 /// The counters of the graph behind `path`.
 pub(crate) fn statistics(path: &Path) -> Result<Snapshot, Failure> {
     let answer = ask(path, &Question { statistics: true, ..Question::default() })?;
-    answer.statistics.ok_or_else(|| Failure::of(path.display(), "told no counters"))
+    let why = answer.error.unwrap_or_else(|| "told no counters".into());
+    answer.statistics.ok_or_else(|| Failure::of(path.display(), why))
 }

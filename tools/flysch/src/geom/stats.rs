@@ -1,12 +1,16 @@
 //! Counters of a graph at one moment: what `gstat` shows the changes of.
 
-use flysch_geom::{Graph, Statistics};
+#[cfg(test)]
+mod tests;
+
+use flysch_api::machine::Instant;
+use flysch_geom::{Graph, Statistics, Usage};
 use serde::{Deserialize, Serialize};
 
 /// All counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Snapshot {
-    /// When, nanoseconds of this machine's clock.
+    /// When, nanoseconds of the clock that times are of: this machine's, or that of a rig's models.
     pub(crate) at: u64,
     /// Everybody who counts.
     pub(crate) counters: Vec<Counter>,
@@ -23,14 +27,14 @@ pub(crate) struct Counter {
     pub(crate) is_consumer: bool,
     /// Its geom's rank.
     pub(crate) rank: u32,
-    /// Under way.
-    pub(crate) queued: u64,
+    /// Under way, where that is measured.
+    pub(crate) queued: Option<u64>,
     pub(crate) reads: Kind,
     pub(crate) writes: Kind,
     pub(crate) deletes: Kind,
     pub(crate) others: Kind,
-    /// Nanoseconds in which anything was under way.
-    pub(crate) busy: u64,
+    /// Nanoseconds in which anything was under way, where that is measured.
+    pub(crate) busy: Option<u64>,
 }
 
 /// Requests of one kind.
@@ -38,8 +42,8 @@ pub(crate) struct Counter {
 pub(crate) struct Kind {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
-    /// Nanoseconds, all of them together.
-    pub(crate) time: u64,
+    /// Nanoseconds, all of them together, where that is measured.
+    pub(crate) time: Option<u64>,
 }
 
 /// A clock of this machine, for [`Graph::set_clock`].
@@ -64,12 +68,68 @@ pub(super) fn snapshot(graph: &Graph) -> Snapshot {
     Snapshot { at: clock(), counters }
 }
 
+/// The counters of a graph whose requests go their ways, at an instant of the ways' clock: what the
+/// graph knows, and what it was not told of yet, by lanes. How long each request took is measured
+/// nowhere on a way.
+pub(super) fn snapshot_of_ways(graph: &Graph, now: Instant, lanes: &[&[Usage]]) -> Snapshot {
+    let mut all = snapshot(graph);
+    all.at = now.nanos_since(Instant::START);
+    for counter in &mut all.counters {
+        for kind in counter.kinds() {
+            kind.time = None;
+        }
+        let (number, is_consumer) = (counter.number, counter.is_consumer);
+        let is_of = |usage: &&Usage| match is_consumer {
+            true => usage.consumer.number() == number,
+            false => usage.provider.number() == number,
+        };
+        // Lanes are busy at the same time: the busiest one tells how much of it.
+        let (mut busiest, mut unmeasured) = (0, false);
+        for lane in lanes {
+            let mut busy = 0;
+            for usage in lane.iter().filter(is_of) {
+                add(counter, usage);
+                busy += usage.statistics.busy;
+                unmeasured |= usage.in_flight.is_none();
+            }
+            busiest = busiest.max(busy);
+        }
+        counter.busy = counter.busy.map(|before| before.saturating_add(busiest));
+        if unmeasured {
+            (counter.queued, counter.busy) = (None, None);
+        }
+    }
+    all
+}
+
+impl Counter {
+    fn kinds(&mut self) -> [&mut Kind; 4] {
+        [&mut self.reads, &mut self.writes, &mut self.deletes, &mut self.others]
+    }
+}
+
+fn add(counter: &mut Counter, usage: &Usage) {
+    let it = &usage.statistics;
+    let all = [
+        (it.reads, it.read_bytes),
+        (it.writes, it.written_bytes),
+        (it.deletes, it.deleted_bytes),
+        (it.flushes, 0),
+    ];
+    for (kind, (requests, bytes)) in counter.kinds().into_iter().zip(all) {
+        kind.requests = kind.requests.saturating_add(requests);
+        kind.bytes = kind.bytes.saturating_add(bytes);
+    }
+    let here = usage.in_flight.unwrap_or(0);
+    counter.queued = counter.queued.map(|before| before.saturating_add(here));
+}
+
 fn counter(
     (number, name, rank): (u32, &str, u32),
     is_consumer: bool,
     statistics: &Statistics,
 ) -> Counter {
-    let kind = |requests, bytes, time| Kind { requests, bytes, time };
+    let kind = |requests, bytes, time| Kind { requests, bytes, time: Some(time) };
     let Statistics { reads, read_bytes, writes, written_bytes, deletes, flushes, .. } = *statistics;
     Counter {
         number,
@@ -77,11 +137,11 @@ fn counter(
         is_consumer,
         rank,
         // A graph that does one request after the other has none under way when it is asked.
-        queued: 0,
+        queued: Some(0),
         reads: kind(reads, read_bytes, statistics.read_time),
         writes: kind(writes, written_bytes, statistics.write_time),
         deletes: kind(deletes, statistics.deleted_bytes, statistics.delete_time),
         others: kind(flushes, 0, statistics.flush_time),
-        busy: statistics.busy,
+        busy: Some(statistics.busy),
     }
 }

@@ -11,28 +11,45 @@ fn arguments(words: &str) -> Arguments {
     Line::try_parse_from(["gstat"].into_iter().chain(words.split(' '))).unwrap().arguments
 }
 
+/// One that did nothing, and of which everything is measured.
+fn idle(number: u32, name: &str, rank: u32) -> Counter {
+    let kind = Kind { time: Some(0), ..Kind::default() };
+    Counter {
+        number,
+        name: name.into(),
+        rank,
+        queued: Some(0),
+        busy: Some(0),
+        reads: kind,
+        writes: kind,
+        deletes: kind,
+        others: kind,
+        ..Counter::default()
+    }
+}
+
 fn snapshots() -> (Snapshot, Snapshot) {
-    let disk = Counter { number: 3, name: "da0".into(), rank: 1, ..Counter::default() };
+    let disk = idle(3, "da0", 1);
     let before = Snapshot {
         at: 1_000_000_000,
         counters: vec![Counter {
-            reads: Kind { requests: 10, bytes: 40960, time: 5_000_000 },
+            reads: Kind { requests: 10, bytes: 40960, time: Some(5_000_000) },
             ..disk.clone()
         }],
     };
-    let reads = Kind { requests: 2010, bytes: 40960 + (8000 << 10), time: 1_005_000_000 };
+    let reads = Kind { requests: 2010, bytes: 40960 + (8000 << 10), time: Some(1_005_000_000) };
     let counters = vec![
         Counter {
-            queued: 2,
+            queued: Some(2),
             reads,
-            writes: Kind { requests: 1000, bytes: 4000 << 10, time: 1_200_000_000 },
-            deletes: Kind { requests: 4, bytes: 16384, time: 8_000_000 },
-            others: Kind { requests: 2, bytes: 0, time: 4_000_000_000 },
-            busy: 840_000_000,
+            writes: Kind { requests: 1000, bytes: 4000 << 10, time: Some(1_200_000_000) },
+            deletes: Kind { requests: 4, bytes: 16384, time: Some(8_000_000) },
+            others: Kind { requests: 2, bytes: 0, time: Some(4_000_000_000) },
+            busy: Some(840_000_000),
             ..disk
         },
-        Counter { number: 5, name: "da0".into(), is_consumer: true, rank: 2, ..Counter::default() },
-        Counter { number: 7, name: "da0p1".into(), rank: 2, ..Counter::default() },
+        Counter { is_consumer: true, ..idle(5, "da0", 2) },
+        idle(7, "da0p1", 2),
     ];
     (before, Snapshot { at: 3_000_000_000, counters })
 }
@@ -84,6 +101,30 @@ fn csv_and_json_say_the_same() {
     let json = rates[0].json(&wanted);
     assert_eq!((&json["name"], &json["reads"]["ms"]), (&json!("da0"), &json!(0.5)));
     assert_eq!(json["others"]["ms"], json!(2000.0));
+}
+
+#[test]
+fn what_is_not_measured_is_left_out() {
+    let wanted = arguments("-a x");
+    let kind = |requests, bytes| Kind { requests, bytes, time: None };
+    let busy = Counter {
+        name: "stripe/st".into(),
+        reads: kind(20, 40960),
+        writes: kind(0, 0),
+        ..Counter::default()
+    };
+    let still = Counter { number: 1, name: "st2".into(), ..Counter::default() };
+    let now = Snapshot { at: 2_000_000_000, counters: vec![busy, still] };
+    let rates = rates(&Snapshot::default(), &now, &wanted);
+    assert_eq!(rates.len(), 1);
+    let mut line = String::new();
+    rates[0].line(&wanted, false, &mut line);
+    let all = "    -     10     10     20      -      0      0      -      -  stripe/st\n";
+    assert_eq!(line, all);
+    assert_eq!(rates[0].csv(&wanted, "T"), "T,stripe/st,,10,10,20,,0,0,,");
+    let json = rates[0].json(&wanted);
+    assert!(json["queued"].is_null() && json["busy_percent"].is_null(), "{json}");
+    assert!(json["reads"]["ms"].is_null() && json["reads"]["per_second"] == 10.0, "{json}");
 }
 
 #[test]
