@@ -374,6 +374,10 @@ Debugging enabled for -1:-1:ffffffff
         assert!(ran.stderr.contains(told), "{}", ran.stderr);
         assert_eq!(ran.status, 1);
     }
+    // Whoever waits for the device lets time pass.
+    let (told, _) = debugged("-c ada0 sanitize -a block -y", AHCI);
+    assert_eq!(told.matches("): BLOCK_ERASE_EXT. ACB: ").count(), 1);
+    assert!((1..100).contains(&told.matches("): SANITIZE_STATUS_EXT. ACB: ").count()));
     // Standard output is the verb's alone, JSON too; other units are silent.
     let (told, json) = debugged("-ITSXPcp 0 readcap --json", UFS);
     assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["block_length"], 4096);
