@@ -21,6 +21,7 @@
 //! | [`run`](mod@run) | one command to its end |
 //! | [`ses`](mod@ses) | enclosures: elements, their status, what is where |
 //! | [`share`](mod@share) | several disks, and pass-through beside them, on one lane |
+//! | [`debug`] | what goes to units and how it ends, told in FreeBSD's words |
 //! | [`xpt`](mod@xpt) | the table of buses, units and peripheral drivers, and what changes in it |
 #![no_std]
 #![forbid(unsafe_code)]
@@ -34,6 +35,7 @@ extern crate std;
 pub mod ada;
 pub mod cd;
 pub mod da;
+pub mod debug;
 pub mod disk;
 mod error;
 pub mod family;

@@ -2,6 +2,7 @@
 
 mod ada;
 mod control;
+mod debug;
 mod disk;
 mod fake;
 mod faults;

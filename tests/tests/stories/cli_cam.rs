@@ -278,6 +278,14 @@ fn what_is_asked_wrongly_is_told_in_one_line() {
         ("cam modepage -m 99 --on ufs,size=64M", "no number of a page"),
         ("cam modepage -m 8 -e XYZ=1 -y --on ufs,size=64M", "fields: IC; ABPF"),
         ("cam modepage -m 8 -e WCE=2 -y --on ufs,size=64M", "WCE has 1 bits"),
+        ("cam debug", "you must specify \"all\", \"off\", or a bus"),
+        ("cam debug -c tur", "you must specify \"all\", \"off\", or a bus"),
+        ("cam debug 0 tur", "without one of -I, -P, -T, -S, -X, -c, -p"),
+        ("cam debug -c 0:0:0", "the flags last as long as this command"),
+        ("cam debug -c off tur", "leave `debug off` away"),
+        ("cam debug -c 0:3 tur --on ufs,size=64M", "the buses 0 and the units 0:0:0"),
+        ("cam debug -c 7 tur --on ufs,size=64M", "there is nothing at `7`"),
+        ("cam debug -c da7 tur --on ufs,size=64M", "there is no device `da7`; there are pass0"),
         ("bench --iosched read-bais=1 --on null", "`read-bais=1` is not understood"),
     ] {
         let ran = run(words);
@@ -289,6 +297,155 @@ fn what_is_asked_wrongly_is_told_in_one_line() {
         let ran = run(words);
         assert_eq!((ran.status, ran.stderr.lines().count()), (1, 1), "{words}: {}", ran.stderr);
     }
+}
+
+/// What `cam debug` tells of a verb that succeeds, and what the verb itself prints.
+fn debugged(words: &str, target: &str) -> (String, String) {
+    let line = format!("cam debug {words} --on {target}");
+    let ran = run(&line);
+    assert_eq!(ran.status, 0, "{line}: {}", ran.stderr);
+    (ran.stderr, ran.stdout)
+}
+
+#[test]
+fn debug_tells_of_every_kind_of_command() {
+    let done = "CAM status: CCB request completed without error\n";
+    for (target, words, enabled, path, command) in [
+        (
+            UFS,
+            "-c 0:0:0 tur da0",
+            "0:0:0",
+            "ufshci0:0:0:0",
+            "TEST UNIT READY. CDB: 00 00 00 00 00 00 ",
+        ),
+        (
+            AHCI,
+            "-c 0 tur",
+            "0:-1:ffffffff",
+            "ahcich0:0:0:0",
+            "CHECK_POWER_MODE. ACB: e5 00 00 00 00 40 00 00 00 00 00 00",
+        ),
+        (
+            NVME,
+            "-c nda0 tur",
+            "0:0:1",
+            "nvme0:0:0:1",
+            "IDENTIFY. NCB: opc=6 fuse=0 nsid=1 prp1=0 prp2=0 cdw=0 0 0 0 0 0",
+        ),
+        (
+            EMMC,
+            "-c all tur",
+            "-1:-1:ffffffff",
+            "sdhci_slot0:0:0:0",
+            "SEND_STATUS. CMD13 arg 0x10000 flags 0x15 dlen 0 dflags 0x0",
+        ),
+    ] {
+        let golden = format!(
+            "Debugging enabled for {enabled}\n(pass0:{path}): {command}\n(pass0:{path}): {done}"
+        );
+        assert_eq!(debugged(words, target), (golden, "Unit is ready\n".to_owned()), "{words}");
+    }
+    // What fails is told with its sense data, and then in the command's own line.
+    let odd = ["cam", "debug", "-I", "all", "cmd", "-c", "12 1 77 0 24 0", "-i", "36", "-"];
+    let odd: Vec<&str> = odd.into_iter().chain(["--on", UFS]).collect();
+    assert_eq!(
+        words(&odd).stderr,
+        "Debugging enabled for -1:-1:ffffffff\n\
+         (pass0:ufshci0:0:0:0): INQUIRY. CDB: 12 01 77 00 24 00 \n\
+         (pass0:ufshci0:0:0:0): CAM status: SCSI Status Error\n\
+         (pass0:ufshci0:0:0:0): SCSI status: Check Condition\n\
+         (pass0:ufshci0:0:0:0): SCSI sense: ILLEGAL REQUEST asc:24,0 (INVALID FIELD IN CDB)\n\
+         flysch: pass0: INQUIRY: SCSI status: CHECK CONDITION, ILLEGAL REQUEST asc:24,0 \
+         (INVALID FIELD IN CDB)\n"
+    );
+    let (told, _) = debugged("-I all tur", &format!("{UFS},faults=transient:n1,seed=7"));
+    let golden = "\
+Debugging enabled for -1:-1:ffffffff
+(pass0:ufshci0:0:0:0): TEST UNIT READY. CDB: 00 00 00 00 00 00 
+(pass0:ufshci0:0:0:0): CAM status: SCSI Status Error
+(pass0:ufshci0:0:0:0): SCSI status: Check Condition
+(pass0:ufshci0:0:0:0): SCSI sense: UNIT ATTENTION asc:29,4 (DEVICE INTERNAL RESET)
+(pass0:ufshci0:0:0:0): Retrying command (per sense data)
+";
+    assert_eq!(told, golden, "it is tried again, and well");
+    for target in [AHCI, NVME, EMMC] {
+        let ran = run(&format!("cam debug -c 0 tur --on {target},faults=timeout:n1"));
+        let told = "): CAM status: Command timeout\nflysch: pass0: ";
+        assert!(ran.stderr.contains(told), "{}", ran.stderr);
+        assert_eq!(ran.status, 1);
+    }
+    // Whoever waits for the device lets time pass.
+    let (told, _) = debugged("-c ada0 sanitize -a block -y", AHCI);
+    assert_eq!(told.matches("): BLOCK_ERASE_EXT. ACB: ").count(), 1);
+    assert!((1..100).contains(&told.matches("): SANITIZE_STATUS_EXT. ACB: ").count()));
+    // Standard output is the verb's alone, JSON too; other units are silent.
+    let (told, json) = debugged("-ITSXPcp 0 readcap --json", UFS);
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["block_length"], 4096);
+    assert_eq!(told.matches("READ CAPACITY(10). CDB: 25 ").count(), 1, "{told}");
+    let two = format!("{UFS},lus=2");
+    let (told, _) = debugged("-c 0:0:0 tur 0:0:1", &two);
+    assert_eq!(told, "Debugging enabled for 0:0:0\n");
+    let (told, _) = debugged("-c ses0 sesmap --enclosure 2", UFS);
+    assert!(told.contains("(ses0:mps0:0:0:0): RECEIVE DIAGNOSTIC RESULTS. CDB: 1c 01 01 40"));
+}
+
+#[test]
+fn debug_tells_of_calls_resets_and_probes() {
+    let golden = "\
+Debugging enabled for 0:-1:ffffffff
+(pass0:ufshci0:0:0:0): sendccb 1
+(pass0:ufshci0:0:0:0): xpt_action: func 0x901 XPT_SCSI_IO
+cam_debug: xpt_schedule_dev
+(pass0:ufshci0:0:0:0): CAM_DIR_IN, dxfer_len 252
+cam_debug: xpt_run_devq
+(pass0:ufshci0:0:0:0): xpt_done: func= 0x901 XPT_SCSI_IO status 0x1
+(pass0:ufshci0:0:0:0): resid 232
+cam_debug: xpt_release_ccb
+(pass0:ufshci0:0:0:0): returnccb 1
+";
+    let serial =
+        ["cam", "debug", "-PTSX", "0", "cmd", "-c", "12 1 80 0 fc 0", "-i", "252", "s4 c2"];
+    let ran = words(&serial.into_iter().chain(["--on", UFS]).collect::<Vec<_>>());
+    assert_eq!((ran.stderr.as_str(), ran.stdout.as_str()), (golden, "FL\n"));
+    assert_eq!(run("cam debug off").stderr, "Debugging turned off\n");
+    let golden = "\
+Debugging enabled for -1:-1:ffffffff
+(noperiph:ufshci0:0:0:0): xpt_action: func 0x912 XPT_RESET_DEV
+(noperiph:ufshci0:0:0:0): dev reset
+(noperiph:ufshci0:0:0:0): xpt_done: func= 0x912 XPT_RESET_DEV status 0x1
+";
+    assert_eq!(debugged("-TS all reset da0", UFS).0, golden);
+    let golden = "\
+Debugging enabled for 0:-1:ffffffff
+(noperiph:ahcich0:0:-1:ffffffff): xpt_action: func 0x708 XPT_SCAN_BUS
+(aprobe0:ahcich0:0:0:0): Periph created
+(aprobe0:ahcich0:0:0:0): Probe started
+(aprobe0:ahcich0:0:0:0): Probe PROBE_INVALID to PROBE_IDENTIFY
+(aprobe0:ahcich0:0:0:0): xpt_action: func 0x918 XPT_ATA_IO
+(aprobe0:ahcich0:0:0:0): ATA_IDENTIFY. ACB: ec 00 00 00 00 00 00 00 00 00 00 00
+(aprobe0:ahcich0:0:0:0): xpt_done: func= 0x918 XPT_ATA_IO status 0x1
+(aprobe0:ahcich0:0:0:0): Probe PROBE_IDENTIFY to PROBE_DONE
+(aprobe0:ahcich0:0:0:0): Probe completed
+(aprobe0:ahcich0:0:0:0): Periph invalidated
+(aprobe0:ahcich0:0:0:0): Periph destroyed
+(noperiph:ahcich0:0:-1:ffffffff): xpt_done: func= 0x708 XPT_SCAN_BUS status 0x1
+";
+    assert_eq!(debugged("-ITp 0 rescan 0", AHCI).0, golden);
+    let (told, _) = debugged("-p 0:0:1 rescan all", &format!("{UFS},lus=2"));
+    let start = "\
+Debugging enabled for 0:0:1
+(probe0:ufshci0:0:0:1): Probe started
+(probe0:ufshci0:0:0:1): Probe PROBE_INVALID to PROBE_INQUIRY
+(probe0:ufshci0:0:0:1): INQUIRY. CDB: 12 00 00 00 24 00 
+(probe0:ufshci0:0:0:1): Probe PROBE_INQUIRY to PROBE_SUPPORTED_VPD_LIST
+";
+    assert!(told.starts_with(start), "{told}");
+    assert!(told.ends_with("to PROBE_DONE\n(probe0:ufshci0:0:0:1): Probe completed\n"), "{told}");
+    assert!(!told.contains("ufshci0:0:0:0"), "{told}");
+    let (told, _) = debugged("-p all rescan all", &format!("{NVME} --on {EMMC}"));
+    assert_eq!(told.matches("): IDENTIFY. NCB: ").count(), 2, "{told}");
+    assert_eq!(told.matches("Probe NVME_PROBE_IDENTIFY_NS to NVME_PROBE_DONE").count(), 1);
+    assert_eq!(told.matches("(mmcprobe0:sdhci_slot0:0:0:0): SEND_STATUS. CMD13 ").count(), 1);
 }
 
 /// 99th percentile and longest of the first job's reads, from the caller's wish to its completion,

@@ -9,6 +9,7 @@ use flysch_api::command::NotStarted;
 use flysch_api::crypto::CryptoContext;
 use flysch_api::machine::{DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
+use flysch_cam::debug::{Traced, Tracer};
 use flysch_cam::scan::SCRATCH_BYTES;
 use flysch_cam::{Disk, Peripheral, Shape};
 use flysch_files::Made;
@@ -65,11 +66,11 @@ pub trait PassThrough {
     /// # Errors
     /// It was not carried out.
     fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted>;
-    /// Looks for logical units again, and answers those there are now.
+    /// Looks for logical units again, which is told to `tracer`, and answers those there are now.
     ///
     /// # Errors
     /// No unit answers.
-    fn rescan(&mut self) -> Result<&[Peripheral], Error>;
+    fn rescan(&mut self, tracer: Tracer) -> Result<&[Peripheral], Error>;
 }
 
 /// The management side of a UFS host: what `flysch ufs` needs. Commands must not be in flight.
@@ -446,10 +447,13 @@ impl<M: Machine> PassThrough for Ufs<M> {
         scsi_command(disk.port_mut(), &machine, memory, command)
     }
 
-    fn rescan(&mut self) -> Result<&[Peripheral], Error> {
+    fn rescan(&mut self, tracer: Tracer) -> Result<&[Peripheral], Error> {
         let machine = self.machine.clone();
         let Lane { disk, memory, .. } = &mut self.lanes[0];
-        self.peripherals = flysch_cam::scan(disk.port_mut(), &machine, memory)?;
+        let mut port = Traced::probe(disk.port_mut(), tracer);
+        let found = flysch_cam::scan(&mut port, &machine, memory);
+        port.finish();
+        self.peripherals = found?;
         Ok(&self.peripherals)
     }
 }

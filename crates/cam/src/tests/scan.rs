@@ -24,7 +24,7 @@ enum Answer {
     End(Ended),
 }
 
-struct Device {
+pub(super) struct Device {
     memory: DmaRegion,
     /// (unit, operation code, byte 2): answers in turn, the last one for ever.
     answers: BTreeMap<(u8, u8, u8), VecDeque<Answer>>,
@@ -33,7 +33,7 @@ struct Device {
 }
 
 impl Device {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self {
             memory: DmaRegion::zeroed(8192, 0x4000),
             answers: BTreeMap::new(),
@@ -50,7 +50,7 @@ impl Device {
         self.answer(lun, code, page, Answer::Data(bytes.to_vec()));
     }
 
-    fn luns(&mut self, at: u8, luns: &[u8]) {
+    pub(super) fn luns(&mut self, at: u8, luns: &[u8]) {
         let mut bytes = vec![0; 1024];
         let list = luns.iter().map(|&lun| LogicalUnitNumber::from_ufs(lun));
         let length = flysch_wire::scsi::luns::emit(list, &mut bytes);
@@ -58,7 +58,7 @@ impl Device {
     }
 
     /// A unit with everything a disk has.
-    fn unit(&mut self, lun: u8) {
+    pub(super) fn unit(&mut self, lun: u8) {
         let mut inquiry = [0; 36];
         inquiry[2] = 6;
         inquiry[8..].copy_from_slice(b"ACME    Flash disk      0042");

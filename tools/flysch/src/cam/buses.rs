@@ -1,11 +1,12 @@
 //! Buses and queues: scan again, reset, tags, what was negotiated, peripheral drivers.
 
 use flysch_cam::Tags;
+use flysch_cam::debug::{Answer, Function};
 use flysch_cam::xpt::Path;
 use flysch_ufs::EndCommands;
 use serde_json::json;
 
-use super::machine::path;
+use super::machine::{Opened, path};
 use super::session::{Language, Session};
 use super::{Device, Machine};
 use crate::confirm;
@@ -89,6 +90,45 @@ pub(super) fn rescan(
     }
 }
 
+/// Resets a unit if its stack can, else the bus it is on.
+fn reset_one(machine: &mut Machine, bus: u32, unit: Option<Path>) -> Result<(), Failure> {
+    let lun = unit.and_then(|path| u8::try_from(path.lun).ok());
+    let tracer = machine.tracer("noperiph", Path::of_bus(bus));
+    let Some(opened) = machine.bus(bus) else { return Ok(()) };
+    let target = opened.description.clone();
+    let is_ufs = opened.stack.control().is_some();
+    let (tracer, function, inside) = match unit {
+        Some(path) if is_ufs && lun.is_some() => {
+            (machine.tracer("noperiph", path), Function::RESET_DEV, "dev reset")
+        }
+        _ => (tracer, Function::RESET_BUS, "bus reset"),
+    };
+    let Some(Opened { stack, .. }) = machine.bus(bus) else { return Ok(()) };
+    tracer.call(function, Some(inside));
+    let result = if let Some(control) = stack.control() {
+        use flysch_ufs::Operation;
+        let operation = match lun {
+            Some(lun) => Operation::EndCommands { how: EndCommands::LogicalUnitReset, lun },
+            None => Operation::Reset,
+        };
+        control.operate(operation).map(drop).map_err(|error| error.to_string())
+    } else if let Some(control) = stack.nvme() {
+        let reset = control.operate(flysch_nvme::Operation::Reset);
+        reset.map(drop).map_err(|error| error.to_string())
+    } else if let Some(control) = stack.ahci() {
+        let reset = control.operate(flysch_ahci::Operation::Reset);
+        reset.map(drop).map_err(|error| error.to_string())
+    } else if let Some(control) = stack.emmc() {
+        let reset = control.operate(flysch_emmc::Operation::Reset);
+        reset.map(drop).map_err(|error| error.to_string())
+    } else {
+        Ok(())
+    };
+    let answer = if result.is_ok() { Answer::Good } else { Answer::Failed };
+    tracer.called(function, &answer);
+    result.map_err(|error| Failure::of(target, error))
+}
+
 /// Resets what there is.
 pub(super) fn reset(
     mut machine: Machine,
@@ -97,24 +137,7 @@ pub(super) fn reset(
 ) -> Result<(), Failure> {
     let (buses, unit) = meant(&machine, &which.which)?;
     for bus in &buses {
-        let Some(opened) = machine.bus(*bus) else { continue };
-        let target = opened.description.clone();
-        let of = |error: &dyn std::fmt::Display| Failure::of(&target, error);
-        let lun = unit.and_then(|path| u8::try_from(path.lun).ok());
-        if let Some(control) = opened.stack.control() {
-            use flysch_ufs::Operation;
-            let operation = match lun {
-                Some(lun) => Operation::EndCommands { how: EndCommands::LogicalUnitReset, lun },
-                None => Operation::Reset,
-            };
-            control.operate(operation).map_err(|error| of(&error))?;
-        } else if let Some(control) = opened.stack.nvme() {
-            control.operate(flysch_nvme::Operation::Reset).map_err(|error| of(&error))?;
-        } else if let Some(control) = opened.stack.ahci() {
-            control.operate(flysch_ahci::Operation::Reset).map_err(|error| of(&error))?;
-        } else if let Some(control) = opened.stack.emmc() {
-            control.operate(flysch_emmc::Operation::Reset).map_err(|error| of(&error))?;
-        }
+        reset_one(&mut machine, *bus, unit)?;
         let line = match unit {
             Some(path) => format!("Reset of {path} was successful"),
             None => format!("Reset of bus {bus} was successful"),

@@ -16,8 +16,10 @@ use crate::failure::Failure;
 
 /// How long a format may take, milliseconds (camcontrol's three hours).
 const FORMAT_TIMEOUT_MS: u32 = 3 * 3600 * 1000;
-/// How often a sanitize operation is asked for its progress before it is given up.
+/// How often a sanitize operation is asked for its progress before it is given up, and the pause
+/// before each time, milliseconds.
 const POLLS_MAX: u32 = 1 << 20;
+const POLL_MS: u32 = 1_000;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct FormatArguments {
@@ -169,6 +171,9 @@ impl Session<'_> {
         let mut polls = 0;
         while self.sanitize_progress()?.0 {
             polls += 1;
+            if let Some(control) = self.stack().and_then(|stack| stack.ahci()) {
+                control.rest(POLL_MS);
+            }
             if polls == POLLS_MAX {
                 let line = "it is still sanitizing: `sanitize -r` tells how far it is";
                 return Err(Failure::of(self.pass(), line));

@@ -1,9 +1,12 @@
 //! `--enclosure`: a modelled SES enclosure on a bus of its own, with the disks of the other buses
 //! in its slots; `sesmap` prints it as `sesutil map` does.
 
+use std::rc::Rc;
+
 use flysch_api::command::NotStarted;
 use flysch_api::machine::DmaRegion;
 use flysch_bench::clock::RealClock;
+use flysch_cam::debug::{Origin, Switch, Traced, Tracer};
 use flysch_cam::scan;
 use flysch_cam::ses::{self, Reader};
 use flysch_cam::xpt::{Description, Path, Table};
@@ -23,7 +26,7 @@ const IDENTIFIER: u64 = 0x3F1A_5C00_0000_0001;
 const ADDRESSES: u64 = 0x3F1A_5C00_0001_0000;
 
 /// The way to an enclosure's pages.
-type Pages<'a> = Reader<'a, EnclosurePort, RealClock>;
+type Pages<'a> = Reader<'a, Traced<'a, EnclosurePort>, RealClock>;
 
 /// An enclosure and its bus.
 #[derive(Debug)]
@@ -31,6 +34,7 @@ pub(crate) struct Shelf {
     pub(crate) bus: u32,
     port: EnclosurePort,
     clock: RealClock,
+    tracer: Tracer,
     /// What is in each slot.
     inside: Vec<Path>,
 }
@@ -48,7 +52,10 @@ impl Shelf {
         let port = EnclosurePort::new(Model::new(config), memory);
         // A bus of the controller that would be there: SAS.
         let (bus, _) = table.add_bus("mps");
-        let mut shelf = Self { bus, port, clock: RealClock::new(), inside };
+        let sim = format!("mps{}", table.buses()[bus as usize].unit);
+        let path = Path { bus, target: 0, lun: 0 };
+        let tracer = Tracer::new(None, Origin { periph: "ses0".into(), sim, path });
+        let mut shelf = Self { bus, port, clock: RealClock::new(), tracer, inside };
         let scratch = shelf.scratch();
         let found = scan(&mut shelf.port, &shelf.clock, &scratch).map_err(Failure::failed)?;
         let describe = |unit: &flysch_cam::Peripheral| {
@@ -64,6 +71,11 @@ impl Shelf {
             }
         }
         Ok(shelf)
+    }
+
+    /// Tells from now on of the commands to it.
+    pub(super) fn trace(&mut self, switch: &Rc<Switch>) {
+        self.tracer = Tracer::new(Some(Rc::clone(switch)), self.tracer.origin().clone());
     }
 
     fn scratch(&self) -> DmaRegion {
@@ -86,7 +98,8 @@ impl Shelf {
         what: impl FnOnce(&mut Pages<'_>) -> Result<R, flysch_cam::Error>,
     ) -> Result<R, Failure> {
         let scratch = self.scratch();
-        let Self { port, clock, .. } = self;
+        let Self { port, clock, tracer, .. } = self;
+        let port = &mut Traced::new(port, tracer.clone());
         let lun = LogicalUnitNumber::default();
         what(&mut Reader { port, clock: &*clock, scratch: &scratch, lun }).map_err(Failure::failed)
     }

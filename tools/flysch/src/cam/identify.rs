@@ -3,8 +3,10 @@
 
 use flysch_ahci::{AtaCommand, AtaData};
 use flysch_api::command::{AtaProtocol, Taskfile};
+use flysch_nvme::AdminCommand;
 use flysch_wire::ata::identify::Text;
 use flysch_wire::ata::{Opcode, SECTOR};
+use flysch_wire::nvme::{Cns, IdentifyController, Status};
 use serde_json::json;
 
 use super::describe::text;
@@ -264,8 +266,13 @@ impl Session<'_> {
 
     fn identify_nvme(&mut self) -> Result<(), Failure> {
         let (pass, lun) = (self.pass(), self.unit.path.lun);
+        let reply = self.try_nvme(AdminCommand::identify(Cns::Controller, 0))?;
+        match Status::of_field(reply.status.status) {
+            Status::Success => {}
+            status => return Err(Failure::of(pass, format!("Identify: {status}"))),
+        }
+        let controller = IdentifyController::parse(&reply.data).map_err(Failure::failed)?;
         let Some(control) = self.stack().and_then(|stack| stack.nvme()) else { return Ok(()) };
-        let controller = &control.device().controller;
         let names = [text(&controller.mn), text(&controller.fr), text(&controller.sn)];
         let (version, ..) = control.controller();
         let [model, firmware, serial] = names;

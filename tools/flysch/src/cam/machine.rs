@@ -1,5 +1,9 @@
 //! Targets as buses of one machine: opened, scanned, and in the table of devices.
 
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use flysch_cam::debug::{Answer, Function, Origin, Switch, Tracer};
 use flysch_cam::xpt::{Path, Table, Unit};
 use flysch_rig::{Needs, Stack, Target};
 use serde_json::{Value, json};
@@ -16,6 +20,8 @@ pub(crate) struct Machine {
     stacks: Vec<Opened>,
     /// The enclosure, on the last bus.
     pub(super) shelf: Option<Shelf>,
+    /// What is told of commands (`debug`).
+    debug: Option<Rc<Switch>>,
 }
 
 /// A target that was opened: the bus of the same number.
@@ -31,7 +37,8 @@ pub(crate) struct Opened {
 impl Machine {
     /// Opens the targets and takes what is on them into the table.
     pub(crate) fn open(targets: &[Target]) -> Result<Self, Failure> {
-        let mut machine = Self { table: Table::new(), stacks: Vec::new(), shelf: None };
+        let mut machine =
+            Self { table: Table::new(), stacks: Vec::new(), shelf: None, debug: None };
         for target in targets {
             let mut stack = Stack::open(target, &Needs::default())?;
             stack.keep();
@@ -51,6 +58,26 @@ impl Machine {
     pub(super) fn add_enclosure(&mut self, slots: u8) -> Result<(), Failure> {
         self.shelf = Some(Shelf::open(slots, &mut self.table)?);
         Ok(())
+    }
+
+    /// Tells from now on what goes to units.
+    pub(super) fn set_debug(&mut self, switch: Switch) {
+        let switch = Rc::new(switch);
+        if let Some(shelf) = &mut self.shelf {
+            shelf.trace(&switch);
+        }
+        self.debug = Some(switch);
+    }
+
+    /// How lines about a peripheral driver on a path begin.
+    pub(super) fn origin(&self, periph: impl Into<Cow<'static, str>>, path: Path) -> Origin {
+        let bus = &self.table.buses()[path.bus as usize];
+        Origin { periph: periph.into(), sim: format!("{}{}", bus.sim, bus.unit), path }
+    }
+
+    /// Whoever tells of what a peripheral driver does.
+    pub(super) fn tracer(&self, periph: impl Into<Cow<'static, str>>, path: Path) -> Tracer {
+        Tracer::new(self.debug.clone(), self.origin(periph, path))
     }
 
     /// The stack of a bus; the enclosure's bus has none.
@@ -78,10 +105,13 @@ impl Machine {
 
     /// Scans a bus again; answers how many events that made.
     pub(crate) fn rescan(&mut self, bus: u32) -> Result<usize, Failure> {
+        let tracer = self.tracer("noperiph", Path::of_bus(bus));
+        tracer.call(Function::SCAN_BUS, None);
+        let result = self.probe(bus);
+        let answer = if result.is_ok() { Answer::Good } else { Answer::Failed };
+        tracer.called(Function::SCAN_BUS, &answer);
+        result?;
         let Some(opened) = self.stacks.get_mut(bus as usize) else { return Ok(0) };
-        if let Some(control) = opened.stack.control() {
-            control.rescan()?;
-        }
         let Some(Found { units, .. }) = describe(&mut opened.stack) else { return Ok(0) };
         let (known, more) = units.into_iter().map(|unit| (unit.known, unit.more)).unzip();
         opened.units = more;

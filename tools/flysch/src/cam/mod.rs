@@ -2,6 +2,7 @@
 
 mod buses;
 mod command;
+mod debug;
 mod describe;
 mod destroy;
 pub(crate) mod devlist;
@@ -9,8 +10,10 @@ mod enclosure;
 mod identify;
 mod machine;
 mod modepage;
+mod probe;
 mod scsi;
 mod session;
+mod told;
 
 pub(crate) use describe::serial_of;
 
@@ -62,6 +65,15 @@ pub(crate) struct Device {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
+    /// Show what the command layer does for another verb.
+    Debug(debug::Arguments),
+    #[command(flatten)]
+    Plain(Box<Plain>),
+}
+
+/// A verb that does something by itself.
+#[derive(Debug, Subcommand)]
+enum Plain {
     /// List what is on the buses.
     Devlist(devlist::How),
     /// List the peripheral drivers on a device.
@@ -108,36 +120,53 @@ enum Verb {
 
 /// Does it.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    let (verb, debug) = match &arguments.verb {
+        Verb::Plain(verb) => (&**verb, None),
+        Verb::Debug(debug) => match debug.parse()? {
+            Some((verb, wanted)) => (verb, Some(wanted)),
+            None => return Ok(()),
+        },
+    };
     let mut machine = Machine::open(&arguments.targets)?;
     if let Some(slots) = arguments.enclosure {
         machine.add_enclosure(slots)?;
     }
-    match &arguments.verb {
-        Verb::Devlist(how) => return devlist::show(&machine, *how, output),
-        Verb::Rescan(which) => return buses::rescan(machine, which, output),
-        Verb::Reset(which) => return buses::reset(machine, which, output),
-        Verb::Sesmap(arguments) => return enclosure::map(&mut machine, arguments, output),
-        _ => {}
+    if let Some(debug) = debug {
+        let switch = debug.switch(&machine)?;
+        machine.set_debug(switch);
     }
-    let session = |device: &Device| Session::new(machine, device, output);
-    match &arguments.verb {
-        Verb::Devlist(_) | Verb::Rescan(_) | Verb::Reset(_) | Verb::Sesmap(_) => Ok(()),
-        Verb::Periphlist(device) => session(device)?.periphlist(),
-        Verb::Tur(device) => session(device)?.tur(),
-        Verb::Inquiry(arguments) => session(&arguments.device)?.inquiry(arguments),
-        Verb::Identify(device) => session(device)?.identify(),
-        Verb::Reportluns(arguments) => session(&arguments.device)?.reportluns(arguments),
-        Verb::Readcap(arguments) => session(&arguments.device)?.readcap(arguments),
-        Verb::Start(device) => session(device)?.start_stop(true, false),
-        Verb::Stop(device) => session(device)?.start_stop(false, false),
-        Verb::Load(device) => session(device)?.start_stop(true, true),
-        Verb::Eject(device) => session(device)?.start_stop(false, true),
-        Verb::Modepage(arguments) => session(&arguments.device)?.modepage(arguments),
-        Verb::Cmd(arguments) => session(&arguments.device)?.cmd(arguments),
-        Verb::Tags(arguments) => session(&arguments.device)?.tags(arguments),
-        Verb::Negotiate(arguments) => session(&arguments.device)?.negotiate(arguments),
-        Verb::Format(arguments) => session(&arguments.device)?.format(arguments),
-        Verb::Sanitize(arguments) => session(&arguments.device)?.sanitize(arguments),
-        Verb::Security(arguments) => session(&arguments.device)?.security(arguments),
+    verb.run(machine, output)
+}
+
+impl Plain {
+    fn run(&self, mut machine: Machine, output: &mut Output) -> Result<(), Failure> {
+        match self {
+            Self::Devlist(how) => return devlist::show(&machine, *how, output),
+            Self::Rescan(which) => return buses::rescan(machine, which, output),
+            Self::Reset(which) => return buses::reset(machine, which, output),
+            Self::Sesmap(arguments) => return enclosure::map(&mut machine, arguments, output),
+            _ => {}
+        }
+        let session = |device: &Device| Session::new(machine, device, output);
+        match self {
+            Self::Devlist(_) | Self::Rescan(_) | Self::Reset(_) | Self::Sesmap(_) => Ok(()),
+            Self::Periphlist(device) => session(device)?.periphlist(),
+            Self::Tur(device) => session(device)?.tur(),
+            Self::Inquiry(arguments) => session(&arguments.device)?.inquiry(arguments),
+            Self::Identify(device) => session(device)?.identify(),
+            Self::Reportluns(arguments) => session(&arguments.device)?.reportluns(arguments),
+            Self::Readcap(arguments) => session(&arguments.device)?.readcap(arguments),
+            Self::Start(device) => session(device)?.start_stop(true, false),
+            Self::Stop(device) => session(device)?.start_stop(false, false),
+            Self::Load(device) => session(device)?.start_stop(true, true),
+            Self::Eject(device) => session(device)?.start_stop(false, true),
+            Self::Modepage(arguments) => session(&arguments.device)?.modepage(arguments),
+            Self::Cmd(arguments) => session(&arguments.device)?.cmd(arguments),
+            Self::Tags(arguments) => session(&arguments.device)?.tags(arguments),
+            Self::Negotiate(arguments) => session(&arguments.device)?.negotiate(arguments),
+            Self::Format(arguments) => session(&arguments.device)?.format(arguments),
+            Self::Sanitize(arguments) => session(&arguments.device)?.sanitize(arguments),
+            Self::Security(arguments) => session(&arguments.device)?.security(arguments),
+        }
     }
 }

@@ -2,9 +2,11 @@
 //! ATA, NVMe and MMC devices answer those they have an answer to.
 
 use flysch_ahci::{AtaCommand, AtaData};
+use flysch_nvme::AdminCommand;
 use flysch_rig::ScsiData;
 use flysch_wire::ata::Opcode;
 use flysch_wire::ata::command::device;
+use flysch_wire::nvme::{Cns, Status as NvmeStatus};
 use flysch_wire::scsi::capacity::{Capacity10, Capacity16};
 use flysch_wire::scsi::cdb::{SelectReport, StartStop};
 use flysch_wire::scsi::inquiry::{InquiryData, LENGTH as INQUIRY_LENGTH};
@@ -116,8 +118,16 @@ impl Session<'_> {
                 (is_good(&reply), complaint(cdb[0], &reply))
             }
             Language::Ata => (self.ata_no_data(Opcode::CheckPowerMode)?, String::new()),
-            // Who answered the scan is ready.
-            Language::Nvme | Language::Mmc => (true, String::new()),
+            Language::Nvme => {
+                let namespace = self.unit.path.lun as u32;
+                let command = AdminCommand::identify(Cns::Namespace, namespace);
+                let status = NvmeStatus::of_field(self.try_nvme(command)?.status.status);
+                (status == NvmeStatus::Success, status.to_string())
+            }
+            Language::Mmc => {
+                let status = self.card_status()?;
+                (status.is_ready(), format!("it is in state {}", status.state()))
+            }
         };
         let words = if is_ready { "Unit is ready" } else { "Unit is not ready" };
         match self.output.json() {

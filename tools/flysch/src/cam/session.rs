@@ -1,15 +1,18 @@
 //! One device of a machine, and the ways commands go to it.
 
 use flysch_ahci::{AtaCommand, AtaReply};
-use flysch_api::command::{Ended, NotStarted};
-use flysch_cam::xpt::{Path, Unit};
+use flysch_api::command::{Cdb as RawCdb, Direction, Ended, NotStarted};
+use flysch_cam::debug::{Answer, Flags, Request, Tracer};
+use flysch_cam::xpt::Unit;
+use flysch_nvme::{AdminCommand, AdminReply};
 use flysch_rig::{ScsiCommand, ScsiData, ScsiReply, Stack};
+use flysch_wire::mmc::CardStatus;
 use flysch_wire::scsi::cdb::Opcode;
 use flysch_wire::scsi::luns::LogicalUnitNumber;
 use flysch_wire::scsi::{Cdb, Sense, SenseKey, Status};
 
 use super::machine::Opened;
-use super::{Device, Machine};
+use super::{Device, Machine, told};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -35,6 +38,21 @@ pub(super) enum Language {
     Mmc,
 }
 
+impl Language {
+    /// That of the devices behind a stack.
+    pub(super) fn of(stack: &mut Stack) -> Self {
+        if stack.control().is_some() {
+            Self::Scsi
+        } else if stack.ahci().is_some() {
+            Self::Ata
+        } else if stack.nvme().is_some() {
+            Self::Nvme
+        } else {
+            Self::Mmc
+        }
+    }
+}
+
 impl<'a> Session<'a> {
     pub(super) fn new(
         machine: Machine,
@@ -55,24 +73,19 @@ impl<'a> Session<'a> {
 
     /// `(pass0:ufshci0:0:0:0): `, as camcontrol begins lines about a path.
     pub(super) fn prefix(&self) -> String {
-        let Path { bus, target, lun } = self.unit.path;
-        let bus = &self.machine.table.buses()[bus as usize];
-        format!("({}:{}{}:0:{target}:{lun:x}): ", self.pass(), bus.sim, bus.unit)
+        self.machine.origin(self.pass(), self.unit.path).to_string()
+    }
+
+    /// Whoever tells of its commands.
+    pub(super) fn tracer(&self) -> Tracer {
+        self.machine.tracer(self.pass(), self.unit.path)
     }
 
     pub(super) fn language(&mut self) -> Language {
         let Some(Opened { stack, .. }) = self.machine.bus(self.unit.path.bus) else {
             return Language::Scsi;
         };
-        if stack.control().is_some() {
-            Language::Scsi
-        } else if stack.ahci().is_some() {
-            Language::Ata
-        } else if stack.nvme().is_some() {
-            Language::Nvme
-        } else {
-            Language::Mmc
-        }
+        Language::of(stack)
     }
 
     /// The device does not speak what is needed.
@@ -98,8 +111,16 @@ impl<'a> Session<'a> {
         let pass = self.pass();
         let missing = self.speaks_not("SCSI", None);
         let bus = self.unit.path.bus;
+        let tracer = self.tracer();
+        let moved = match &command.data {
+            ScsiData::None => (Direction::None, 0),
+            ScsiData::In(length) => (Direction::FromDevice, *length),
+            ScsiData::Out(bytes) => (Direction::ToDevice, bytes.len() as u32),
+        };
         let mut tries = 0;
         loop {
+            let ccb = tracer.start(lun, Request::Scsi(RawCdb(cdb)), moved);
+            tracer.issue(lun);
             let shelf = self.machine.shelf.as_mut().filter(|shelf| shelf.bus == bus);
             let reply = match shelf {
                 Some(shelf) => shelf.scsi(&command),
@@ -111,6 +132,13 @@ impl<'a> Session<'a> {
                     control.scsi(&command)
                 }
             };
+            tracer.end(
+                ccb,
+                &match &reply {
+                    Ok(reply) => Answer::Scsi(reply.ended, &reply.failure),
+                    Err(why) => Answer::NotStarted(*why),
+                },
+            );
             let reply = reply.map_err(|why| {
                 Failure::failed(format!("{pass}: {}: {}", opcode(cdb[0]), not_started(why)))
             })?;
@@ -120,6 +148,7 @@ impl<'a> Session<'a> {
                 return Ok(reply);
             }
             tries += 1;
+            tracer.say(Flags::INFO, "Retrying command (per sense data)");
         }
     }
 
@@ -149,9 +178,28 @@ impl<'a> Session<'a> {
     pub(super) fn try_ata(&mut self, mut command: AtaCommand) -> Result<AtaReply, Failure> {
         command.timeout_ms = self.timeout_ms.or(command.timeout_ms);
         let (pass, missing) = (self.pass(), self.speaks_not("ATA", None));
+        let tracer = self.tracer();
         let stack = self.machine.bus(self.unit.path.bus).map(|opened| &mut opened.stack);
         let Some(control) = stack.and_then(|stack| stack.ahci()) else { return Err(missing) };
-        control.command(command).map_err(|error| Failure::of(pass, error))
+        told::ata(control, &tracer, command).map_err(|error| Failure::of(pass, error))
+    }
+
+    /// An admin command to the controller; however it ended.
+    pub(super) fn try_nvme(&mut self, command: AdminCommand) -> Result<AdminReply, Failure> {
+        let (pass, missing) = (self.pass(), self.speaks_not("NVMe", None));
+        let (tracer, lun) = (self.tracer(), self.unit.path.lun);
+        let stack = self.machine.bus(self.unit.path.bus).map(|opened| &mut opened.stack);
+        let Some(control) = stack.and_then(|stack| stack.nvme()) else { return Err(missing) };
+        told::nvme(control, (&tracer, lun), command).map_err(|error| Failure::of(pass, error))
+    }
+
+    /// The status of a card.
+    pub(super) fn card_status(&mut self) -> Result<CardStatus, Failure> {
+        let (pass, missing) = (self.pass(), self.speaks_not("MMC", None));
+        let tracer = self.tracer();
+        let stack = self.machine.bus(self.unit.path.bus).map(|opened| &mut opened.stack);
+        let Some(control) = stack.and_then(|stack| stack.emmc()) else { return Err(missing) };
+        told::card_status(control, &tracer).map_err(|error| Failure::of(pass, error))
     }
 }
 

@@ -1,0 +1,158 @@
+//! `flysch cam debug`: what the command layer does for another verb, on standard error.
+
+use std::rc::Rc;
+
+use flysch_cam::debug::{Flags, Scope, Switch};
+use flysch_cam::xpt::Path;
+
+use super::{Machine, Plain};
+use crate::failure::Failure;
+use crate::number::parse_number;
+
+/// How the verb is used, for errors.
+const FORM: &str = "`flysch cam debug -c 0:0:0 tur da0`";
+
+#[derive(Debug, clap::Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of camcontrol's own")]
+#[command(after_help = "\
+camcontrol sets flags in a kernel, where they stay until `debug off`. These last for one verb, the
+one behind the path: what the command layer does for it is printed on standard error, in FreeBSD's
+words, while its own output, JSON too, is what it always is. Opening the targets is not shown, nor
+what a driver sends by itself in bring-up, resets and recovery.
+Examples:
+  flysch cam debug -c 0:0:0 inquiry da0 --on ufs
+  flysch cam debug -Ic all tur pass1 --on ufs,lus=2 --on nvme
+  flysch cam debug -p 0 rescan 0 --on ufs
+  flysch cam debug -TX da0 readcap --json 2> trace.txt")]
+pub(super) struct Arguments {
+    /// Information: commands that fail, with status and sense data; peripheral drivers that come
+    /// and go.
+    #[arg(short = 'I')]
+    info: bool,
+    /// Peripheral drivers: what they hand to the transport and get back.
+    #[arg(short = 'P')]
+    periph: bool,
+    /// Trace: the calls by which commands, scans and resets go to the transport and come back.
+    #[arg(short = 'T')]
+    trace: bool,
+    /// Subtrace: what happens inside of them: data, residuals, resets.
+    #[arg(short = 'S')]
+    subtrace: bool,
+    /// Transport: its queue to the controller.
+    #[arg(short = 'X')]
+    xpt: bool,
+    /// Every command, and how it ended.
+    #[arg(short = 'c')]
+    cdb: bool,
+    /// Probes: their steps and their commands; `rescan` probes.
+    #[arg(short = 'p')]
+    probe: bool,
+    /// Whose commands: of all units, of a bus, of a target, of one unit, or of a device such as
+    /// `da0`; `off` only for camcontrol's sake.
+    #[arg(value_name = "all|off|BUS[:TARGET[:LUN]]|DEVICE")]
+    which: Option<String>,
+    #[command(subcommand)]
+    verb: Option<Box<Plain>>,
+}
+
+/// What is to be told.
+#[derive(Debug)]
+pub(super) struct Wanted<'a> {
+    flags: Flags,
+    which: &'a str,
+}
+
+impl Arguments {
+    fn flags(&self) -> Flags {
+        let all = [
+            (self.info, Flags::INFO),
+            (self.periph, Flags::PERIPH),
+            (self.trace, Flags::TRACE),
+            (self.subtrace, Flags::SUBTRACE),
+            (self.xpt, Flags::XPT),
+            (self.cdb, Flags::CDB),
+            (self.probe, Flags::PROBE),
+        ];
+        let on = all.into_iter().filter(|(is_on, _)| *is_on);
+        on.fold(Flags::NONE, |flags, (_, flag)| flags.with(flag))
+    }
+
+    /// The verb, and what is to be told of it; nothing if that was all.
+    pub(super) fn parse(&self) -> Result<Option<(&Plain, Wanted<'_>)>, Failure> {
+        let Some(which) = self.which.as_deref() else {
+            return Err(Failure::usage(format!(
+                "debug: you must specify \"all\", \"off\", or a bus, bus:target, bus:target:lun \
+                 or periph to debug: {FORM}"
+            )));
+        };
+        let flags = self.flags();
+        match (which, &self.verb) {
+            ("off", None) => {
+                eprintln!("Debugging turned off");
+                Ok(None)
+            }
+            ("off", Some(_)) => Err(Failure::usage(
+                "debug: nothing is told of a verb behind `off`: leave `debug off` away, or say \
+                 `all` or a path",
+            )),
+            _ if flags == Flags::NONE => Err(Failure::usage(format!(
+                "debug: there is nothing to tell without one of -I, -P, -T, -S, -X, -c, -p: {FORM}"
+            ))),
+            (_, None) => Err(Failure::usage(format!(
+                "debug: the flags last as long as this command, so put the verb to be debugged \
+                 behind `{which}`: {FORM}"
+            ))),
+            (_, Some(verb)) => Ok(Some((verb, Wanted { flags, which }))),
+        }
+    }
+}
+
+impl Wanted<'_> {
+    /// What tells it, if there is such a path on the machine.
+    pub(super) fn switch(&self, machine: &Machine) -> Result<Switch, Failure> {
+        let scope = self.scope(machine)?;
+        eprintln!("Debugging enabled for {scope}");
+        Ok(Switch::new(self.flags, scope, Rc::new(|line: &str| eprintln!("{line}"))))
+    }
+
+    fn scope(&self, machine: &Machine) -> Result<Scope, Failure> {
+        let which = self.which;
+        if which == "all" {
+            return Ok(Scope::All);
+        }
+        let Some(path) = path(which) else {
+            return machine.find(Some(which)).map(|unit| Scope::Of(unit.path));
+        };
+        let buses = machine.table.buses();
+        let is_there = match path {
+            Path { target: Path::ANY_TARGET, .. } => buses.iter().any(|bus| bus.number == path.bus),
+            _ => machine.table.units().any(|unit| path.covers(unit.path)),
+        };
+        if is_there {
+            return Ok(Scope::Of(path));
+        }
+        let list = |all: &mut dyn Iterator<Item = String>| all.collect::<Vec<_>>().join(", ");
+        let units = list(&mut machine.table.units().map(|unit| unit.path.to_string()));
+        let buses = list(&mut buses.iter().map(|bus| bus.number.to_string()));
+        let line = format!(
+            "debug: there is nothing at `{which}`: there are the buses {buses} and the \
+             units {units}"
+        );
+        Err(Failure::usage(line))
+    }
+}
+
+/// `bus`, `bus:target` or `bus:target:lun`; what is left out is any.
+fn path(text: &str) -> Option<Path> {
+    let mut parts = text.split(':').map(|part| parse_number(part).ok());
+    let bus = u32::try_from(parts.next()??).ok()?;
+    let target = match parts.next() {
+        Some(target) => u32::try_from(target?).ok()?,
+        None => Path::ANY_TARGET,
+    };
+    let lun = match parts.next() {
+        Some(lun) => lun?,
+        None => Path::ANY_LUN,
+    };
+    parts.next().is_none().then_some(Path { bus, target, lun })
+}

@@ -1,0 +1,103 @@
+//! What is on a bus, asked again: each language's probe, as CAM's transports have it.
+
+use flysch_ahci::{AtaCommand, AtaData};
+use flysch_api::command::{AtaProtocol, Taskfile};
+use flysch_cam::debug::{Probing, Tracer};
+use flysch_cam::xpt::Path;
+use flysch_nvme::{AdminCommand, Operation};
+use flysch_rig::{AhciControl, EmmcControl, NvmeControl};
+use flysch_wire::ata::{Kind, Opcode, SECTOR};
+use flysch_wire::nvme::{Cns, Status};
+
+use super::machine::{Machine, Opened};
+use super::session::Language;
+use super::told;
+use crate::failure::Failure;
+
+impl Machine {
+    /// Asks what is on a bus.
+    pub(super) fn probe(&mut self, bus: u32) -> Result<(), Failure> {
+        let Some(Opened { stack, .. }) = self.bus(bus) else { return Ok(()) };
+        let periph = match Language::of(stack) {
+            Language::Scsi => "probe0",
+            Language::Ata => "aprobe0",
+            Language::Nvme => "nvme_probe0",
+            Language::Mmc => "mmcprobe0",
+        };
+        let tracer = self.tracer(periph, Path { bus, target: 0, lun: 0 });
+        let Some(Opened { stack, .. }) = self.bus(bus) else { return Ok(()) };
+        if let Some(control) = stack.control() {
+            control.rescan(tracer)?;
+        } else if let Some(control) = stack.ahci() {
+            ata(control, tracer)?;
+        } else if let Some(control) = stack.nvme() {
+            nvme(control, tracer)?;
+        } else if let Some(control) = stack.emmc() {
+            card(control, tracer)?;
+        }
+        Ok(())
+    }
+}
+
+/// IDENTIFY DEVICE, or what an optical drive has instead.
+fn ata(control: &mut dyn AhciControl, tracer: Tracer) -> Result<(), Failure> {
+    let is_disk = control.device().is_none_or(|device| device.identify.kind == Kind::Disk);
+    let opcode = if is_disk { Opcode::Identify } else { Opcode::IdentifyPacket };
+    let protocol = AtaProtocol::Pio;
+    let task = Taskfile { command: opcode.into_bits(), protocol, ..Taskfile::default() };
+    let data = AtaData::In(SECTOR as u32);
+    let mut probing = Probing::new(tracer, "PROBE_");
+    probing.to(0, "IDENTIFY");
+    let reply = told::ata(control, probing.tracer(), AtaCommand { task, data, timeout_ms: None });
+    let status = match reply {
+        Ok(reply) if reply.status.is_error() => {
+            let (status, error) = (reply.status.status, reply.status.error);
+            Err(format!("{opcode}: ATA status {status:#04x}, error {error:#04x}"))
+        }
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.to_string()),
+    };
+    end(probing, status)
+}
+
+/// The namespaces there are, and what controller and namespaces say about themselves.
+fn nvme(control: &mut dyn NvmeControl, tracer: Tracer) -> Result<(), Failure> {
+    control.operate(Operation::Rescan).map_err(Failure::failed)?;
+    let namespaces: Vec<u32> = control.device().namespaces.iter().map(|space| space.id).collect();
+    let mut probing = Probing::new(tracer, "NVME_PROBE_");
+    for id in namespaces {
+        let lun = u64::from(id);
+        for (action, cns, nsid) in
+            [("IDENTIFY_CD", Cns::Controller, 0), ("IDENTIFY_NS", Cns::Namespace, id)]
+        {
+            probing.to(lun, action);
+            let command = AdminCommand::identify(cns, nsid);
+            let status = match told::nvme(control, (probing.tracer(), lun), command) {
+                Ok(reply) => match Status::of_field(reply.status.status) {
+                    Status::Success => continue,
+                    status => status.to_string(),
+                },
+                Err(error) => error.to_string(),
+            };
+            return end(probing, Err(format!("Identify: {status}")));
+        }
+    }
+    end(probing, Ok(()))
+}
+
+/// Whether the card answers.
+fn card(control: &mut dyn EmmcControl, tracer: Tracer) -> Result<(), Failure> {
+    let mut probing = Probing::new(tracer, "PROBE_");
+    probing.to(0, "IDENTIFY");
+    let status = told::card_status(control, probing.tracer());
+    end(probing, status.map(drop).map_err(|error| error.to_string()))
+}
+
+/// The probe is over.
+fn end(mut probing: Probing, result: Result<(), String>) -> Result<(), Failure> {
+    match result {
+        Ok(()) => probing.finish(),
+        Err(_) => probing.fail(),
+    }
+    result.map_err(Failure::failed)
+}
