@@ -28,7 +28,7 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use flysch_rig::Target;
 
 use crate::failure::Failure;
@@ -104,7 +104,11 @@ struct Line {
 impl Line {
     /// The verb that these words are.
     fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
-        Self::try_parse_from(words).map_err(|error| {
+        let words: Vec<OsString> = words.into_iter().collect();
+        Self::try_parse_from(&words).map_err(|error| {
+            if let Some(text) = crate::cli::right_form(Self::command(), &words, &error) {
+                return text;
+            }
             let text = error.to_string();
             text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_string()
         })
