@@ -7,6 +7,7 @@
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -42,6 +43,9 @@ pub enum ClientError {
     /// Nobody is there.
     #[error("{0}: nobody serves there; is the server running?")]
     Connect(io::Error),
+    /// What is there is no socket.
+    #[error("there is {0}, no socket; name the socket that the server listens on")]
+    NoSocket(&'static str),
     /// The socket failed.
     #[error("the connection failed: {0}")]
     Io(io::Error),
@@ -139,7 +143,12 @@ impl Client {
             rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
             Ok(socket)
         };
-        let socket = UnixStream::from(connect().map_err(ClientError::Connect)?);
+        let socket = connect().map_err(|error| match std::fs::metadata(path) {
+            Ok(there) if there.is_dir() => ClientError::NoSocket("a folder"),
+            Ok(there) if !there.file_type().is_socket() => ClientError::NoSocket("a file"),
+            _ => ClientError::Connect(error),
+        })?;
+        let socket = UnixStream::from(socket);
         Self::agree(Socket::Unix(socket), export, patience)
     }
 

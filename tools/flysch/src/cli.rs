@@ -4,10 +4,12 @@ use std::error::Error;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::{ata, bench, cam, copy, emmc, export, geom, gstat, image, lab, nvme, pci, serve, ufs};
+use crate::{
+    ata, bench, cam, copy, emmc, export, geom, gstat, image, lab, nvme, pci, right_form, serve, ufs,
+};
 
 /// An embedded storage stack in user space: drivers, device models, benchmarks.
 #[derive(Debug, Parser)]
@@ -85,6 +87,13 @@ pub(crate) fn refuse(error: &clap::Error) -> ! {
             eprintln!("flysch: {cause}");
             std::process::exit(2)
         }
-        _ => error.exit(),
+        _ => {
+            let words: Vec<_> = geom::long_form(std::env::args_os()).into_iter().skip(1).collect();
+            let Some(text) = right_form::right_form(Cli::command(), &words, error) else {
+                error.exit()
+            };
+            eprintln!("flysch: {text}");
+            std::process::exit(2)
+        }
     }
 }

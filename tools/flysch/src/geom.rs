@@ -29,7 +29,7 @@ use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use flysch_rig::Target;
 
 use crate::failure::Failure;
@@ -97,6 +97,7 @@ struct Mount {
 
 /// A line of a script.
 #[derive(Debug, Parser)]
+#[command(name = "flysch geom", bin_name = "flysch geom")]
 #[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
 struct Line {
     #[command(subcommand)]
@@ -106,7 +107,11 @@ struct Line {
 impl Line {
     /// The verb that these words are.
     fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
-        Self::try_parse_from(words).map_err(|error| {
+        let words: Vec<OsString> = words.into_iter().collect();
+        Self::try_parse_from(&words).map_err(|error| {
+            if let Some(text) = crate::right_form::right_form(Self::command(), &words, &error) {
+                return text;
+            }
             let text = error.to_string();
             text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_string()
         })

@@ -22,6 +22,7 @@ mod output;
 mod pci;
 mod place;
 mod progress;
+mod right_form;
 mod serve;
 mod shell;
 mod targets;

@@ -20,7 +20,7 @@ struct Tool {
     programs: &'static [&'static str],
 }
 
-const TOOLS: [Tool; 24] = [
+const TOOLS: [Tool; 25] = [
     Tool { name: "fio", package: "fio", programs: &["fio"] },
     Tool { name: "blktrace", package: "blktrace", programs: &["blkparse", "btt"] },
     Tool { name: "chromium", package: "chromium", programs: &["chromium"] },
@@ -32,6 +32,7 @@ const TOOLS: [Tool; 24] = [
     Tool { name: "fdisk", package: "fdisk", programs: &["sfdisk"] },
     Tool { name: "gdisk", package: "gdisk", programs: &["sgdisk"] },
     Tool { name: "genisoimage", package: "genisoimage", programs: &["genisoimage"] },
+    Tool { name: "nbdkit", package: "nbdkit", programs: &["nbdkit"] },
     Tool { name: "ntfs-3g", package: "ntfs-3g", programs: &["mkfs.ntfs"] },
     Tool { name: "parted", package: "parted", programs: &["parted"] },
     Tool { name: "udftools", package: "udftools", programs: &["mkfs.udf"] },
@@ -39,7 +40,7 @@ const TOOLS: [Tool; 24] = [
     Tool { name: "libnbd", package: "libnbd-bin", programs: &["nbdinfo", "nbdcopy"] },
     Tool { name: "mtd-utils", package: "mtd-utils", programs: &["mkfs.ubifs", "mkfs.jffs2"] },
     Tool { name: "python3", package: "python3", programs: &["python3"] },
-    Tool { name: "qemu-utils", package: "qemu-utils", programs: &["qemu-io", "qemu-img"] },
+    Tool { name: "qemu-utils", package: "qemu-utils", programs: &["qemu-io", "qemu-nbd"] },
     Tool { name: "sdparm", package: "sdparm", programs: &["sdparm"] },
     Tool { name: "sg3-utils", package: "sg3-utils", programs: &["sg_decode_sense", "sg_vpd"] },
     Tool { name: "squashfs-tools", package: "squashfs-tools", programs: &["mksquashfs"] },

@@ -81,7 +81,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     match verb {
         Verb::Show(verb) => list::run(session, "GATE", verb, output),
         Verb::Create(options) => {
-            let name = create(session, options)?;
+            let name = create(session, options, output)?;
             output.line(name)
         }
         Verb::Destroy { force, unit, names } => {
@@ -95,7 +95,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     }
 }
 
-fn create(session: &mut Session, options: &Create) -> Result<String, Failure> {
+fn create(session: &mut Session, options: &Create, output: &Output) -> Result<String, Failure> {
     let Create { place, export, timeout, .. } = options;
     let name = options.unit.map(|unit| format!("ggate{unit}")).or_else(|| options.name.clone());
     // Who has the name is told before somebody is disturbed.
@@ -121,6 +121,10 @@ fn create(session: &mut Session, options: &Create) -> Result<String, Failure> {
         return Err(Failure::of(place, cause));
     }
     let sector = sector(options, &remote)?;
+    let rest = remote.size % u64::from(sector);
+    if rest > 0 {
+        output.note(format!("{place}: its last {rest} bytes are left out: no whole sector"));
+    }
     let longest = u64::from(remote.longest) / u64::from(sector) * u64::from(sector);
     let export = if export.is_empty() { String::new() } else { format!(" export {export}") };
     let gate = gate::Options {

@@ -55,7 +55,10 @@ impl ImageFile {
         let size = io::Seek::seek(&mut file, io::SeekFrom::End(0))?;
         if size < u64::from(sector) && (512..=65536).contains(&sector) {
             let is = if size == 0 { "is empty".into() } else { format!("has {size} bytes") };
-            let what = format!("{is}: no disk, of which a sector has {sector} bytes");
+            let what = format!(
+                "{is}: no disk, of which a sector has {sector} bytes; \
+                 `truncate -s SIZE` gives it a size"
+            );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         let (complaint, writers) = (Rc::clone(complaint), Rc::clone(writers));

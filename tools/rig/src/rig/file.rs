@@ -134,19 +134,22 @@ impl RigFile {
         for table in keys.tables("disk")?.into_iter().zip(&rig.disks) {
             check(&Keys::new(place, table.0, ("[[disk]]", DISK_KEYS))?, table.1)?;
         }
-        let paths: usize = rig.disks.iter().map(|disk| disk.paths.max(1)).sum();
-        if paths == 0 || paths > DISKS_MAX {
-            let cause = match paths {
-                0 => "has no disks: name some by [[controller]] or [[disk]]".to_string(),
-                many => format!("has {many} disks, and no more than {DISKS_MAX} can be"),
-            };
-            return Err(place.wrong(&(0..0), None, cause));
-        }
         for table in keys.tables("geom")? {
             let keys = Keys::new(place, table, ("[[geom]]", GEOM_KEYS))?;
             let name = keys.need("name", keys.string("name")?)?;
             let create = keys.need("create", keys.strings("create")?)?;
             rig.geoms.push(Geom { name, create });
+        }
+        let paths: usize = rig.disks.iter().map(|disk| disk.paths.max(1)).sum();
+        // What a [[geom]] makes may bring its own content, as a gate does.
+        if paths == 0 && rig.geoms.is_empty() || paths > DISKS_MAX {
+            let cause = match paths {
+                0 => "has no disks: name some by [[controller]] or [[disk]], or have a [[geom]] \
+                      make one by `gate create`"
+                    .to_string(),
+                many => format!("has {many} disks, and no more than {DISKS_MAX} can be"),
+            };
+            return Err(place.wrong(&(0..0), None, cause));
         }
         Ok(rig)
     }

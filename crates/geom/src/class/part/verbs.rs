@@ -344,6 +344,9 @@ fn no_room(table: &Table, start: Option<u64>, size: Option<u64>) -> String {
         (None, Some(size)) => {
             format!("there is no room for {size} sectors; the largest free run has {largest}")
         }
+        (None, None) if largest > 0 => format!(
+            "no multiple of the alignment is free; the largest free run has {largest} sectors"
+        ),
         (None, None) => "there is no free sector".into(),
     }
 }

@@ -26,6 +26,13 @@ fn a_whole_rig_is_read() {
 }
 
 #[test]
+fn a_rig_may_have_gates_alone() {
+    let text = "[[geom]]\nname = \"far\"\ncreate = \"gate create -n far unix:far.sock\"\n";
+    let rig = parse(text).unwrap();
+    assert!(rig.disks.is_empty() && rig.geoms.len() == 1);
+}
+
+#[test]
 fn mistakes_name_file_line_key_cause_and_remedy() {
     let start = "[[controller]]\nname = \"a\"\n";
     for (text, message) in [

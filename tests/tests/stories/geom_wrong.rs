@@ -1,0 +1,65 @@
+//! `flysch geom` used wrongly: one line that says the right form, the status, no byte written.
+
+use std::fs;
+use std::path::Path;
+
+use flysch_tests::command::run_in;
+
+fn disks(folder: &Path) {
+    for (name, bytes) in [("a.img", 4 << 20), ("b.img", 4 << 20), ("empty.img", 0)] {
+        fs::File::create(folder.join(name)).unwrap().set_len(bytes).unwrap();
+    }
+    let made = run_in("geom -f g.img part create -s gpt g", {
+        fs::File::create(folder.join("g.img")).unwrap().set_len(4 << 20).unwrap();
+        folder
+    });
+    assert_eq!(made.status, 0, "{}", made.stderr);
+    let made = run_in("geom -f g.img part add -t linux-data -b 40 -s 100 g", folder);
+    assert_eq!(made.status, 0, "{}", made.stderr);
+    fs::write(folder.join("cut.img"), &fs::read(folder.join("g.img")).unwrap()[..100_000]).unwrap();
+    fs::write(folder.join("r.toml"), "bogus = 1\n").unwrap();
+    fs::write(folder.join("none.toml"), "clock = \"virtual\"\n").unwrap();
+}
+
+/// Words, the status, what the only line of standard error says.
+const ROWS: &[(&str, i32, &str)] = &[
+    ("-f a.img part create gpt a", 2, "needs `-s <SCHEME>`; say `flysch geom part create"),
+    ("-f a.img part create --force -s gpt a", 2, "option of `flysch geom`: say it in front of"),
+    ("-f empty.img part show", 1, "`truncate -s SIZE` gives it a size"),
+    ("-f cut.img part show", 0, "cut: not shown: a GPT that cannot be recovered"),
+    ("-f cut.img part status", 0, "`geom why cut` tells more"),
+    ("-f g.img part add -t linux-data -b 50 -s 100 g", 1, "there is no room at sector 50"),
+    ("-f g.img part add -t linux-data -i 1 g", 1, "there is a partition 1 already"),
+    ("-f g.img part add -t linux-data -a 1g g", 1, "no multiple of the alignment is free"),
+    ("-f g.img part add -t linux-data -s 0 g", 1, "a size of 0 cannot be"),
+    ("-f g.img part add -t linux-dat g", 2, "linux-dat: is no type of GPT partitions"),
+    ("-f a.img part create -s gtp a", 2, "`gtp` is none of GPT, MBR"),
+    ("-f g.img part delete -i 9 g", 2, "has no partition 9"),
+    ("-f a.img label label sixteen-and-more a", 2, "a label has 1 to 15 bytes"),
+    ("-f a.img stripe label s a", 2, "needs two components"),
+    ("-f a.img -f b.img stripe label -s 100 s a b", 2, "no power of two"),
+    ("-f a.img -f b.img raid label Intel x RAID5 a b", 2, "is no level that can be made"),
+    ("-f a.img -f a.img part show", 2, "say `-f FILE,name=OTHER`"),
+    ("-f a.img,sector=100 part show", 2, "512 to 65536 can be"),
+    ("-f b.img copy g.img nothing", 2, "there is no such provider"),
+    ("--rig r.toml tree", 2, "r.toml: line 1: `bogus`"),
+    ("--rig none.toml tree", 2, "has no disks"),
+];
+
+#[test]
+fn wrong_words_are_told_the_right_form_and_write_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    disks(folder);
+    let all = ["a.img", "b.img", "g.img", "cut.img"];
+    let bytes = || all.map(|name| fs::read(folder.join(name)).unwrap());
+    let (before, count) = (bytes(), fs::read_dir(folder).unwrap().count());
+    for (words, status, part) in ROWS {
+        let ran = run_in(&format!("geom {words}"), folder);
+        assert_eq!(ran.status, *status, "{words}: {}{}", ran.stdout, ran.stderr);
+        let is_one = ran.stderr.starts_with("flysch: ") && ran.stderr.lines().count() == 1;
+        assert!(is_one && ran.stderr.contains(part), "{words}: {}", ran.stderr);
+        assert!(bytes() == before, "{words}: wrote");
+    }
+    assert_eq!(fs::read_dir(folder).unwrap().count(), count);
+}
