@@ -23,6 +23,7 @@ mod extremes_common;
 mod fuse_mount;
 mod fuse_write;
 mod geom_cli;
+mod geom_freebsd;
 mod geom_gate;
 mod geom_gstat;
 mod geom_peers;

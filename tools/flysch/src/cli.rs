@@ -79,6 +79,9 @@ pub(crate) enum Command {
     },
 }
 
+/// What an error is where a command was said without its verb.
+const HELP_INSTEAD: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+
 /// Ends the command for words it does not understand. A value that cannot be read is told in one
 /// line, by whoever tried to read it.
 pub(crate) fn refuse(error: &clap::Error) -> ! {
@@ -87,12 +90,10 @@ pub(crate) fn refuse(error: &clap::Error) -> ! {
             eprintln!("flysch: {cause}");
             std::process::exit(2)
         }
+        _ if !error.use_stderr() || error.kind() == HELP_INSTEAD => error.exit(),
         _ => {
             let words: Vec<_> = geom::long_form(std::env::args_os()).into_iter().skip(1).collect();
-            let Some(text) = right_form::right_form(Cli::command(), &words, error) else {
-                error.exit()
-            };
-            eprintln!("flysch: {text}");
+            eprintln!("flysch: {}", right_form::right_form(Cli::command(), &words, error));
             std::process::exit(2)
         }
     }

@@ -5,6 +5,8 @@ mod array;
 mod cache;
 mod copy;
 mod counters;
+mod diskinfo;
+mod dump;
 mod gate;
 mod label;
 mod list;
@@ -70,8 +72,17 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR|SOCKET")]
     socket: Option<PathBuf>,
     /// Write over metadata and volumes of others.
-    #[arg(long)]
+    #[arg(id = "overwrite", long = "force", global = true)]
     force: bool,
+    /// Say what was done, as FreeBSD's tools do.
+    #[arg(short, global = true)]
+    verbose: bool,
+    /// Show the geom that offers a provider.
+    #[arg(short, value_name = "PROVIDER", conflicts_with_all = ["tree", "script"])]
+    provider: Option<String>,
+    /// Show who stands on whom, as FreeBSD's `geom -t`; `tree` also tells sizes.
+    #[arg(short, conflicts_with = "script")]
+    tree: bool,
     /// Do the lines of a file, one verb each, before anything else; `-` for standard input.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
@@ -100,6 +111,10 @@ struct Mount {
 #[command(name = "flysch geom", bin_name = "flysch geom")]
 #[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
 struct Line {
+    #[arg(id = "overwrite", long = "force", global = true)]
+    force: bool,
+    #[arg(short, global = true)]
+    verbose: bool,
     #[command(subcommand)]
     action: Action,
 }
@@ -108,13 +123,8 @@ impl Line {
     /// The verb that these words are.
     fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let words: Vec<OsString> = words.into_iter().collect();
-        Self::try_parse_from(&words).map_err(|error| {
-            if let Some(text) = crate::right_form::right_form(Self::command(), &words, &error) {
-                return text;
-            }
-            let text = error.to_string();
-            text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_string()
-        })
+        Self::try_parse_from(&words)
+            .map_err(|error| crate::right_form::right_form(Self::command(), &words, &error))
     }
 }
 
@@ -164,6 +174,8 @@ enum Action {
         /// The provider.
         provider: String,
     },
+    /// Show sizes of providers, and what their disks say of themselves, as diskinfo(8).
+    Diskinfo(diskinfo::Arguments),
     /// Show what happened.
     Log,
     /// Print the graph as XML, as FreeBSD's kern.geom.confxml.
@@ -178,9 +190,7 @@ enum Action {
 
 /// Does what was asked for.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    if arguments.action.is_none() && arguments.script.is_none() {
-        return Err(Failure::usage("geom: name a class and a verb, such as `part show`"));
-    }
+    arguments.check()?;
     let mount = match &arguments.action {
         Some(Action::Mount(mount)) => Some(mount),
         _ => None,
@@ -209,6 +219,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if let Some(script) = &arguments.script {
         for (at, line) in read_script(script)? {
             let place = format!("{}: line {at}", script.display());
+            session.verbose = arguments.verbose || line.verbose;
+            session.force = arguments.force || line.force;
             act(&mut session, &line.action, output).map_err(|failure| match failure {
                 Failure::Usage(text) => Failure::Usage(format!("{place}: {text}")),
                 other => other.on(&place),
@@ -223,11 +235,38 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         let socket = arguments.socket.as_deref();
         return mount::run(session, directory, (source, socket), output);
     }
-    if let Some(action) = &arguments.action {
-        act(&mut session, action, output)?;
-    }
+    (session.verbose, session.force) = (arguments.verbose, arguments.force);
+    obey(&mut session, arguments, output)?;
     session.keep();
     Ok(())
+}
+
+impl Arguments {
+    /// Something is to be done, and only one thing.
+    fn check(&self) -> Result<(), Failure> {
+        let shows = self.tree || self.provider.is_some();
+        match &self.action {
+            None if !shows && self.script.is_none() => {
+                Err(Failure::usage("geom: name a class and a verb, such as `part show`"))
+            }
+            Some(_) if shows => {
+                Err(Failure::usage("geom: -p and -t are said without a class and a verb"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Does the one thing that was asked for, besides a script.
+fn obey(session: &mut Session, arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
+    if let Some(provider) = &arguments.provider {
+        return list::behind(session, provider, output);
+    }
+    match &arguments.action {
+        _ if arguments.tree => tree::columns(session, output),
+        Some(action) => act(session, action, output),
+        None => Ok(()),
+    }
 }
 
 /// What `mount` shows as the source: the disks.
@@ -238,6 +277,23 @@ fn mount_source(arguments: &Arguments, rigs: &[&Path]) -> String {
 }
 
 fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<(), Failure> {
+    do_verb(session, action, output)?;
+    match session.verbose && action.tells_done() && !output.json() {
+        true => output.line("Done."),
+        false => Ok(()),
+    }
+}
+
+impl Action {
+    /// Whether FreeBSD's tool for this class ends with a word when it was told `-v`.
+    fn tells_done(&self) -> bool {
+        use Action::{Cache, Concat, Gate, Label, Mirror, Multipath, Nop, Raid, Stripe};
+        matches!(self, Label(_) | Stripe(_) | Concat(_) | Mirror(_) | Multipath(_))
+            || matches!(self, Raid(_) | Nop(_) | Cache(_) | Gate(_))
+    }
+}
+
+fn do_verb(session: &mut Session, action: &Action, output: &mut Output) -> Result<(), Failure> {
     match action {
         Action::Part(verb) => part::run(session, verb, output),
         Action::Label(verb) => label::run(session, verb, output),
@@ -253,6 +309,7 @@ fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<()
         Action::Md(verb) => list::run(session, "MD", verb, output),
         Action::Tree => tree::run(session, output),
         Action::Why { provider } => tree::why(session, provider, output),
+        Action::Diskinfo(arguments) => diskinfo::run(session, arguments, output),
         Action::Log => tree::log(session, output),
         Action::Confxml => output.bytes(session.graph.confxml().as_bytes()),
         Action::Confdot => output.bytes(session.graph.confdot().as_bytes()),

@@ -1,25 +1,60 @@
-//! Words that `clap` refuses with a hint that leads astray: what they had to be instead.
+//! Words that `clap` refuses, in one line: what is wrong with them, and what they had to be instead.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// What `words` had to be instead, where an argument is refused that belongs to a command further
-/// up, or that is too many because an option was left out.
+/// What is wrong with `words`, and what they had to be instead.
 pub(crate) fn right_form(
     mut command: clap::Command,
     words: &[OsString],
     error: &clap::Error,
-) -> Option<String> {
+) -> String {
+    command.build();
+    instead(&command, words, error).unwrap_or_else(|| in_one_line(&command, words, error))
+}
+
+/// The commands that `words` go down to, the outermost first.
+fn path<'c>(command: &'c clap::Command, words: &[OsString]) -> Vec<&'c clap::Command> {
+    let mut path = vec![command];
+    for word in words {
+        path.extend(path.last().and_then(|at| at.find_subcommand(word)));
+    }
+    path
+}
+
+/// What the error says over several lines.
+fn in_one_line(command: &clap::Command, words: &[OsString], error: &clap::Error) -> String {
+    let text = error.render().to_string();
+    let lines = |paragraph: &str| {
+        let lines: Vec<&str> = paragraph.lines().map(str::trim).collect();
+        lines.join(" ")
+    };
+    let mut paragraphs = text.split("\n\n").map(lines);
+    let what = paragraphs.next().unwrap_or_default();
+    let mut line = what.trim_start_matches("error: ").to_string();
+    let mut usage = None;
+    for paragraph in paragraphs {
+        if let Some(hint) = paragraph.strip_prefix("tip: ").filter(|it| it.contains("similar")) {
+            line += &format!(": {hint}");
+        }
+        usage = usage.or(paragraph.strip_prefix("Usage: ").map(String::from));
+    }
+    let name = path(command, words).last().and_then(|it| it.get_bin_name()).unwrap_or("flysch");
+    match usage.filter(|_| error.kind() != ErrorKind::InvalidSubcommand) {
+        Some(usage) => format!("{line}; say `{usage}`"),
+        None => format!("{line}; `{name} --help` tells what there is"),
+    }
+}
+
+/// What it had to be, where an argument is refused that belongs to a command further up, or that is
+/// too many because an option was left out: there the hint of the error leads astray.
+fn instead(command: &clap::Command, words: &[OsString], error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;
     }
     let Some(ContextValue::String(found)) = error.get(ContextKind::InvalidArg) else { return None };
-    command.build();
-    let mut path = vec![&command];
-    for word in words {
-        path.extend(path.last().and_then(|at| at.find_subcommand(word)));
-    }
+    let path = path(command, words);
     let (last, above) = path.split_last()?;
     let has = |at: &clap::Command| {
         let mut names = at.get_arguments().filter_map(clap::Arg::get_long);

@@ -9,6 +9,7 @@ use flysch_api::block;
 use flysch_wire::geom::Name;
 
 use super::{Class, Config, News, Object, guard, write_last};
+use crate::access::Access;
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
@@ -53,6 +54,9 @@ pub(super) struct Array {
     id: u32,
     layout: Layout,
     automatic: bool,
+    /// Whether the number of components is known: of stripes all say it, of concatenations the
+    /// first one does, as one that was added may have got no further than to the others.
+    is_counted: bool,
     components: Vec<Option<Component>>,
 }
 
@@ -145,7 +149,8 @@ pub(super) fn join(
             let geom = graph.new_geom(class, part.name.clone());
             let components = vec![None; usize::from(part.all)];
             let Part { id, layout, automatic, .. } = *part;
-            graph.set_state(geom, Array { id, layout, automatic, components });
+            let is_counted = layout != Layout::Concat;
+            graph.set_state(geom, Array { id, layout, automatic, is_counted, components });
             geom
         }
     };
@@ -153,9 +158,11 @@ pub(super) fn join(
     if array.id != part.id {
         return refuse(format!("there is another one of this name, with id {}", array.id));
     }
-    if array.components.len() != usize::from(part.all) || array.layout != part.layout {
+    if array.layout != part.layout {
         return refuse("its components do not agree with each other".into());
     }
+    count(graph, geom, part)?;
+    let array = graph.state::<Array>(geom).expect("it was there");
     if array.components[usize::from(part.number)].is_some() {
         return refuse(format!("component {} is there already", part.number));
     }
@@ -169,10 +176,58 @@ pub(super) fn join(
     let component = Component { consumer, start: 0, length: 0 };
     let array = graph.state_mut::<Array>(geom).expect("it was there");
     array.components[usize::from(part.number)] = Some(component);
-    if array.components.iter().all(Option::is_some) {
+    if array.is_counted && array.components.iter().all(Option::is_some) {
         complete(graph, geom)?;
     }
     Ok(geom)
+}
+
+/// Takes what a component says of the number of all. Whoever is behind the number that the first
+/// component of a concatenation says was to be added when the power went.
+fn count(graph: &mut Graph, geom: GeomId, part: &Part) -> Result<(), Error> {
+    let refuse = |cause: String| Err(Error::new(Kind::Invalid, &part.name, cause));
+    let array = graph.state_mut::<Array>(geom).expect("it was there");
+    let (all, known) = (usize::from(part.all), array.components.len());
+    let decides = array.layout == Layout::Concat && part.number == 0;
+    match (array.is_counted, decides) {
+        (true, _) if array.layout == Layout::Concat && usize::from(part.number) >= known => {
+            let cause = format!("its first component counts {known}: add this one once more");
+            return refuse(cause);
+        }
+        (true, false) if array.layout != Layout::Concat && known != all => {
+            return refuse("its components do not agree with each other".into());
+        }
+        (true, _) => return Ok(()),
+        (false, true) => array.is_counted = true,
+        (false, false) if all <= known => return Ok(()),
+        (false, false) => {}
+    }
+    let surplus = array.components.get(all..).unwrap_or_default().iter().flatten();
+    let surplus: Vec<ConsumerId> = surplus.map(|component| component.consumer).collect();
+    array.components.resize(all, None);
+    for consumer in surplus {
+        let name = graph[consumer].provider.map(|provider| graph[provider].name.clone());
+        let name = name.unwrap_or_default();
+        graph.say(format!("{}: the first component does not count {name}", part.name));
+        graph.drop_consumer(consumer);
+    }
+    Ok(())
+}
+
+/// Who says what of an array that is there with all its components: whether they are labelled, and
+/// who they are, in their order.
+pub(super) fn whole(graph: &Graph, geom: GeomId) -> Result<(bool, Vec<ProviderId>), Error> {
+    let name = &graph[geom].name;
+    let busy = |cause: String| Error::new(Kind::Busy, name, cause);
+    let missing = || Error::not_found(name, "geom with components");
+    let array = graph.state::<Array>(geom).ok_or_else(missing)?;
+    if let Some(open) = graph[geom].providers.iter().find(|&&it| graph[it].access != Access::NONE) {
+        return Err(busy(format!("is open ({}); close it first", graph[*open].access)));
+    }
+    let under = array.components.iter().map(|place| graph[place.as_ref()?.consumer].provider);
+    let under: Option<Vec<ProviderId>> = under.collect();
+    let under = under.filter(|_| array.is_counted);
+    under.map(|under| (array.automatic, under)).ok_or_else(|| busy("is not complete".into()))
 }
 
 /// All components are there: the provider appears.

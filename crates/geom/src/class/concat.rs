@@ -1,13 +1,14 @@
 //! CONCAT: components one behind the other.
 
 use alloc::string::ToString;
+use alloc::vec::Vec;
 
 use flysch_api::block;
 use flysch_wire::geom::Name;
 use flysch_wire::geom::concat as wire;
 
 use super::array::{self, Layout, Part, Place};
-use super::{Class, Config, News, Object, Requests, pass_access_alone};
+use super::{Class, Config, News, Object, Requests, guard, pass_access_alone, write_last};
 use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
@@ -72,6 +73,60 @@ pub fn create(graph: &mut Graph, name: &str, under: &[ProviderId]) -> Result<(),
         automatic: false,
     };
     array::create(graph, &CONCAT, under, part)
+}
+
+/// Adds components behind the others (`gconcat append`). The first component says how many there
+/// are, and is written last: a cut leaves the old concatenation, or the new one.
+///
+/// # Errors
+/// What is in the way: that it is open, that a component is away.
+pub fn append(
+    graph: &mut Graph,
+    geom: GeomId,
+    under: &[ProviderId],
+    options: &Options,
+) -> Result<(), Error> {
+    let text = graph[geom].name.clone();
+    let (automatic, mut all) = array::whole(graph, geom)?;
+    let before = all.len();
+    for &provider in under {
+        guard::in_use(graph, provider)?;
+        if all.contains(&provider) {
+            return Err(Error::invalid(&graph[provider].name, "is named twice"));
+        }
+        if automatic && !options.force {
+            guard::last_sector(graph, "CONCAT", provider)?;
+        }
+        all.push(provider);
+    }
+    let count = u16::try_from(all.len());
+    let count = count.map_err(|_| Error::invalid(&text, "has too many components"))?;
+    if !automatic {
+        super::destroy(graph, geom, false)?;
+        return create(graph, &text, &all);
+    }
+    let mut labels = Vec::new();
+    for &provider in &all[..before] {
+        let sector = graph.peek_last(provider)?;
+        let parsed = wire::Concat::parse(&sector);
+        let unsound = |why| Error::invalid(&graph[provider].name, why);
+        labels.push(wire::Concat { all: count, ..parsed.map_err(unsound)? });
+    }
+    let Some(&first) = labels.first() else {
+        return Err(Error::not_found(text, "component"));
+    };
+    for (number, &provider) in (0..count).zip(&all).skip(before) {
+        let there = &graph[provider];
+        let only = options.hardcode.then(|| Name::new(&there.name)).flatten();
+        let provider_size = there.media_size;
+        labels.push(wire::Concat { number, provider: only, provider_size, ..first });
+    }
+    super::destroy(graph, geom, false)?;
+    for (&provider, label) in all.iter().zip(&labels).rev() {
+        write_last(graph, provider, |sector| label.emit(sector))?;
+    }
+    graph.settle();
+    Ok(())
 }
 
 /// Removes a concatenation; its metadata stays (`gconcat stop`).

@@ -12,7 +12,7 @@ use flysch_wire::geom::mirror::Balance;
 use flysch_wire::geom::multipath::Mode;
 
 use super::disk::MD;
-use super::{Object, concat, label, mirror, multipath, stripe};
+use super::{Object, cache, concat, label, mirror, multipath, stripe};
 use crate::io::{Medium, Shape};
 use crate::{Error, GeomId, Graph, ProviderId, all};
 
@@ -166,6 +166,44 @@ fn rebuild(graph: &mut Graph) -> Result<(), Error> {
     mirror::synchronize(graph, geom, &mut |_, _| {}).map(drop)
 }
 
+const OPTIONS: mirror::Options = mirror::Options {
+    balance: Balance::Load,
+    slice: 4096,
+    no_auto_sync: false,
+    no_fail_sync: false,
+    hardcode: false,
+    force: false,
+};
+
+/// Each component says of itself by which name it is taken: whoever says it when the power goes,
+/// the mirror is whole.
+#[test]
+fn names_are_written_down_one_after_the_other() {
+    let disks = blank(3, 1);
+    let (mut graph, platters) = disks.graph(&[]);
+    let three = under(&graph, &[0, 1, 2]);
+    mirror::label(&mut graph, "gm", &three, &OPTIONS).unwrap();
+    let mut disks = disks.after(&platters);
+    for hardcode in [true, false] {
+        let change = mirror::Configure { hardcode: Some(hardcode), ..Default::default() };
+        for left in 0..=3 {
+            let (mut graph, platters) = disks.graph(&[]);
+            platters[0].power.set(Some(left));
+            let geom = gm(&graph).unwrap();
+            let _ = mirror::configure(&mut graph, geom, &change);
+            let after = seen(&disks.after(&platters), &[]);
+            assert!(after.contains("COMPLETE"), "{after}");
+            let says = after.matches("HARDCODED").count();
+            let done = left as usize;
+            assert_eq!(says, if hardcode { done } else { 3 - done }, "{after}");
+            if left == 3 {
+                disks = disks.after(&platters);
+                break;
+            }
+        }
+    }
+}
+
 #[test]
 fn verbs_of_mirrors_leave_the_old_or_the_new() {
     let label: fn(&mut Graph) -> Result<(), Error> = |graph| {
@@ -208,6 +246,20 @@ fn verbs_of_mirrors_leave_the_old_or_the_new() {
         ("rebuild", &[0], |graph| mirror::rebuild(graph, gm(graph)?, "d3")),
         ("synchronize once more", &[0], rebuild),
         ("destroy in the end", &[0], |graph| mirror::destroy(graph, gm(graph)?, false)),
+        ("label with a spare to come", &[0], |graph| {
+            let two = under(graph, &[1, 2]);
+            mirror::label(graph, "gm", &two, &mirror::Options { force: true, ..OPTIONS })
+        }),
+        ("spare", &[0], |graph| {
+            let third = under(graph, &[3]);
+            mirror::spare(graph, gm(graph)?, &third, (0, false, true))
+        }),
+        ("take the spare", &[0, 1], |graph| {
+            let geom = gm(graph)?;
+            mirror::take_spares(graph, geom).map(drop)
+        }),
+        ("synchronize the spare", &[0, 1], rebuild),
+        ("destroy with the spare", &[0, 1], |graph| mirror::destroy(graph, gm(graph)?, false)),
         ("clear what was forgotten", &[], |graph| {
             let it = under(graph, &[0])[0];
             mirror::destroy(graph, gm(graph)?, false)?;
@@ -245,15 +297,76 @@ fn verbs_of_labels_stripes_and_concatenations_leave_the_old_or_the_new() {
             let three = under(graph, &[2, 0, 1]);
             concat::label(graph, "it", &three, &concat::Options::default())
         }),
+        ("concat append", &[], |graph| {
+            let (geom, two) = (graph.geom("CONCAT", "it")?, under(graph, &[3, 4]));
+            concat::append(graph, geom, &two, &concat::Options::default())
+        }),
         ("concat clear", &[], |graph| {
             let geom = graph.geom("CONCAT", "it")?;
             concat::stop(graph, geom, false)?;
-            under(graph, &[0, 1, 2])
+            under(graph, &[0, 1, 2, 3, 4])
                 .into_iter()
                 .try_for_each(|it| super::clear(graph, "CONCAT", it))
         }),
     ];
-    cut(blank(3, 1), verbs);
+    cut(blank(5, 1), verbs);
+}
+
+#[test]
+fn verbs_of_caches_leave_the_old_or_the_new() {
+    let verbs: &[Verb] = &[
+        ("label", &[], |graph| {
+            let it = under(graph, &[0])[0];
+            let options = cache::Options { block_size: 4096, size: 4 };
+            cache::label(graph, "it", it, (options, false))
+        }),
+        ("clear", &[], |graph| {
+            let (it, geom) = (under(graph, &[0])[0], graph.geom("CACHE", "it")?);
+            super::destroy(graph, geom, false)?;
+            super::clear(graph, "CACHE", it)
+        }),
+    ];
+    cut(blank(1, 1), verbs);
+}
+
+/// Who was to be added when the power went can be added once more, and what is offered meanwhile
+/// does not depend on the order in which the components are seen.
+#[test]
+fn an_append_that_was_cut_is_done_once_more() {
+    let disks = blank(4, 1);
+    let (mut graph, platters) = disks.graph(&[]);
+    let two = under(&graph, &[2, 1]);
+    concat::label(&mut graph, "it", &two, &concat::Options::default()).unwrap();
+    let whole = disks.after(&platters);
+    let append = |graph: &mut Graph| {
+        let (geom, more) = (graph.geom("CONCAT", "it")?, under(graph, &[0]));
+        concat::append(graph, geom, &more, &concat::Options::default())
+    };
+    // The new one and the second one are written, the first one is not.
+    let (mut graph, platters) = whole.graph(&[]);
+    platters[0].power.set(Some(2));
+    assert!(append(&mut graph).is_err());
+    let cut = whole.after(&platters);
+    let size = |graph: &Graph| graph[graph.provider("concat/it").unwrap()].media_size;
+    for late in 0..3 {
+        let (mut graph, _) = cut.graph(&[late]);
+        assert_eq!(graph.provider("concat/it").is_ok(), late == 0, "without {late}");
+        let bytes = cut.contents[late].clone();
+        let platter = Platter {
+            bytes: Rc::new(RefCell::new(bytes)),
+            power: Rc::default(),
+            missed: Rc::default(),
+        };
+        MD.insert(&mut graph, &format!("d{late}"), Box::new(platter)).unwrap();
+        graph.settle();
+        let two = (SIZE + 512 + SIZE + 1024 - 1024) as u64;
+        assert_eq!(size(&graph), two, "{late} comes last");
+    }
+    let (mut graph, platters) = cut.graph(&[]);
+    append(&mut graph).unwrap();
+    assert_eq!(size(&graph), (3 * SIZE) as u64);
+    let (graph, _) = cut.after(&platters).graph(&[]);
+    assert_eq!(size(&graph), (3 * SIZE) as u64);
 }
 
 #[test]

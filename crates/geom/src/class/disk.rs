@@ -114,7 +114,7 @@ impl Class for Disk {
         let properties = medium(graph, provider)?.properties();
         let found = properties.into_iter().find(|(name, _)| *name == wanted);
         found.map(|(_, value)| match value.parse() {
-            Ok(number) if wanted != "ident" && wanted != "descr" => Value::Number(number),
+            Ok(number) if !matches!(wanted, "ident" | "descr" | "lunid") => Value::Number(number),
             _ => Value::Text(value),
         })
     }

@@ -51,7 +51,9 @@ pub struct Options {
     /// Percentage of writes that wait.
     pub write_delays: u32,
     /// What [`Class::attribute`] tells as `GEOM::physpath`.
-    pub physical_path: Option<alloc::string::String>,
+    pub physical_path: Option<String>,
+    /// Its name, in front of `.nop`, if another than the provider's beneath.
+    pub name: Option<String>,
 }
 
 impl Default for Options {
@@ -71,6 +73,7 @@ impl Default for Options {
             read_delays: 0,
             write_delays: 0,
             physical_path: None,
+            name: None,
         }
     }
 }
@@ -126,7 +129,11 @@ pub fn create(graph: &mut Graph, under: ProviderId, options: Options) -> Result<
         stripe_size,
         stripe_offset: options.stripe_offset,
     };
-    let name = format!("{}.nop", there.name);
+    let name = options.name.as_ref().unwrap_or(&there.name);
+    if name.is_empty() || name.chars().any(char::is_control) {
+        return wrong("a name has one character or more, none of them a control".into());
+    }
+    let name = format!("{name}.nop");
     let (geom, provider) = stack(graph, &NOP, (name.clone(), name), under, shape)?;
     let (reads, writes) = ((0, 0), (0, 0));
     graph.set_state(geom, State { options, passed: 0, deletes: 0, flushes: 0, reads, writes });
@@ -156,6 +163,16 @@ pub fn reset(graph: &mut Graph, geom: GeomId) {
     if let Some(state) = graph.state_mut::<State>(geom) {
         (state.reads, state.writes) = ((0, 0), (0, 0));
         (state.deletes, state.flushes) = (0, 0);
+    }
+}
+
+/// FreeBSD's number of an error that a NOP makes.
+fn errno(error: block::Error) -> u32 {
+    const EIO: u32 = 5;
+    const ENXIO: u32 = 6;
+    match error {
+        block::Error::Gone => ENXIO,
+        _ => EIO,
     }
 }
 
@@ -205,8 +222,11 @@ impl Class for Nop {
             ("Offset", options.offset.to_string()),
             ("ReadFailProb", options.read_failures.to_string()),
             ("WriteFailProb", options.write_failures.to_string()),
+            ("ReadDelayedProb", options.read_delays.to_string()),
+            ("WriteDelayedProb", options.write_delays.to_string()),
+            ("Delay", options.delay_millis.to_string()),
             ("CountUntilFail", options.count_until_fail.to_string()),
-            ("Error", options.error.to_string()),
+            ("Error", errno(options.error).to_string()),
             ("Reads", state.reads.0.to_string()),
             ("Writes", state.writes.0.to_string()),
             ("Deletes", state.deletes.to_string()),

@@ -42,11 +42,13 @@ pub enum FileSystem {
     Squashfs,
     /// EROFS.
     Erofs,
+    /// UBIFS without UBI beneath, as `mkfs.ubifs` writes it.
+    Ubifs,
 }
 
 impl FileSystem {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Ext,
         Self::Fat,
         Self::ExFat,
@@ -60,6 +62,7 @@ impl FileSystem {
         Self::Xfs,
         Self::Squashfs,
         Self::Erofs,
+        Self::Ubifs,
     ];
 
     /// What people call it.
@@ -79,6 +82,7 @@ impl FileSystem {
             Self::Xfs => "XFS",
             Self::Squashfs => "Squashfs",
             Self::Erofs => "EROFS",
+            Self::Ubifs => "UBIFS",
         }
     }
 
@@ -100,6 +104,7 @@ impl FileSystem {
             Self::Xfs => "xfs",
             Self::Squashfs => "squashfs",
             Self::Erofs => "erofs",
+            Self::Ubifs => "ubifs",
         }
     }
 }
@@ -189,6 +194,7 @@ pub fn probe(file_system: FileSystem, read: &mut Reader<'_>) -> Option<Found> {
         FileSystem::Xfs => xfs(read),
         FileSystem::Squashfs => squashfs(read),
         FileSystem::Erofs => erofs(read),
+        FileSystem::Ubifs => ubifs(read),
     }
 }
 
@@ -458,4 +464,25 @@ fn erofs(read: &mut Reader<'_>) -> Option<Found> {
     let block: [u8; 128] = get(read, 1024)?;
     let name = || VolumeName::of_bytes(&block[64..80]);
     (le32(&block, 0) == 0xE0F5_E1E2).then(name).and_then(|name| found(name, 1024, 4))
+}
+
+/// A UBIFS has no name: its unique id stands for one.
+fn ubifs(read: &mut Reader<'_>) -> Option<Found> {
+    const SUPERBLOCK: u8 = 6;
+    let node: [u8; READ_MAX] = get(read, 0)?;
+    let is_superblock = le32(&node, 0) == crate::ubifs::NODE_MAGIC && node[20] == SUPERBLOCK;
+    let is_sound =
+        le32(&node, 16) as usize == READ_MAX && le32(&node, 4) == crate::ubifs::crc32(&node[8..]);
+    if !is_superblock || !is_sound {
+        return None;
+    }
+    let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
+    let uuid = array::<16>(&node, 108);
+    let text = uuid.iter().enumerate().flat_map(|(at, byte)| {
+        let dash = matches!(at, 4 | 6 | 8 | 10).then_some('-');
+        dash.into_iter().chain([digit(byte >> 4), digit(byte & 15)])
+    });
+    let has_id = uuid != [0; 16];
+    let name = if has_id { VolumeName::of(text) } else { VolumeName::EMPTY };
+    found(name, 0, 24)
 }

@@ -24,8 +24,60 @@ pub(crate) struct Found {
 pub(crate) struct FoundUnit {
     /// For the table.
     pub(crate) known: Description,
+    /// What it is called wherever it is.
+    identifier: String,
+    /// As VPD page B1h has it: 0 is not known, 1 does not turn.
+    rotation: u16,
     /// More about it: in words, and for programs.
     pub(crate) more: (String, Value),
+}
+
+/// What a disk says of itself besides its size, as FreeBSD's drivers tell GEOM.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct DiskFacts {
+    /// Serial number; empty if it has none.
+    pub(crate) serial: String,
+    /// Identifier of the logical unit; empty if it has none.
+    identifier: String,
+    rotation: u16,
+    /// Heads and sectors a track; 0 where a driver has none.
+    geometry: (u32, u32),
+}
+
+impl DiskFacts {
+    /// By the names and in the order of `geom disk list`.
+    pub(crate) fn properties(&self) -> Vec<(&'static str, String)> {
+        let mut all = Vec::new();
+        if !self.identifier.is_empty() {
+            all.push(("lunid", self.identifier.clone()));
+        }
+        if !self.serial.is_empty() {
+            all.push(("ident", self.serial.clone()));
+        }
+        let rotation = match self.rotation {
+            0 => "unknown".into(),
+            1 => "0".into(),
+            turns @ 0x401..=0xFFFE => turns.to_string(),
+            _ => "invalid".into(),
+        };
+        let (heads, sectors) = self.geometry;
+        all.extend([
+            ("rotationrate", rotation),
+            ("fwsectors", sectors.to_string()),
+            ("fwheads", heads.to_string()),
+        ]);
+        all
+    }
+}
+
+/// Heads and sectors a track that FreeBSD's driver of this name gives a disk.
+fn geometry_of(driver: Option<&str>, bytes: u64) -> (u32, u32) {
+    match driver {
+        Some("da" | "cd") if bytes > 1 << 30 => (255, 63),
+        Some("da" | "cd") => (64, 32),
+        Some("ada") => (16, 63),
+        _ => (0, 0),
+    }
 }
 
 /// What is behind a stack; `None` if it has no command layer.
@@ -48,12 +100,26 @@ pub(crate) fn describe(stack: &mut Stack) -> Option<Found> {
     Some(Found { sim: "sdhci_slot", units: vec![card(control.device(), shape)] })
 }
 
-/// The serial number of a stack's unit, of the first one if none is named: of VPD page 80h,
-/// IDENTIFY or the CID. Empty if it has none.
-pub(crate) fn serial_of(stack: &mut Stack, number: Option<u64>) -> String {
+/// What a stack's unit, the first one if none is named, says of itself: its serial number of VPD
+/// page 80h, IDENTIFY or the CID.
+pub(crate) fn facts_of(stack: &mut Stack, number: Option<u64>) -> DiskFacts {
     let units = describe(stack).map(|found| found.units).unwrap_or_default();
     let is_it = |unit: &FoundUnit| number.is_none_or(|number| unit.known.lun == number);
-    units.into_iter().find(is_it).map(|unit| unit.known.serial).unwrap_or_default()
+    let facts = |unit: FoundUnit| DiskFacts {
+        geometry: geometry_of(unit.known.driver, unit.known.bytes),
+        serial: unit.known.serial,
+        identifier: unit.identifier,
+        rotation: unit.rotation,
+    };
+    units.into_iter().find(is_it).map(facts).unwrap_or_default()
+}
+
+/// Bytes that stand for something, in hexadecimal; nothing for zeros.
+fn hexadecimal(bytes: &[u8]) -> String {
+    match bytes.iter().all(|byte| *byte == 0) {
+        true => String::new(),
+        false => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
+    }
 }
 
 /// What the block layer sees of a stack's disk.
@@ -139,7 +205,9 @@ fn scsi(unit: &Peripheral) -> FoundUnit {
         bytes: shape.map_or(0, |shape| shape.blocks * u64::from(shape.block_size)),
         physical_path: None,
     };
-    FoundUnit { known, more: (parts.join(", "), value) }
+    let identifier = unit.identifier.as_deref().map(text).unwrap_or_default();
+    let rotation = unit.characteristics.as_ref().map_or(0, |page| page.rotation_rate);
+    FoundUnit { known, identifier, rotation, more: (parts.join(", "), value) }
 }
 
 /// A namespace.
@@ -172,7 +240,11 @@ fn namespace(device: &flysch_nvme::Device, space: &Namespace) -> FoundUnit {
         bytes: shape.map_or(0, |shape| shape.blocks * u64::from(shape.block_size)),
         physical_path: None,
     };
-    FoundUnit { known, more: (parts.join(", "), value) }
+    let identifier = match hexadecimal(&space.data.nguid) {
+        none if none.is_empty() => hexadecimal(&space.data.eui64),
+        known => known,
+    };
+    FoundUnit { known, identifier, rotation: 1, more: (parts.join(", "), value) }
 }
 
 /// A SATA device at a port.
@@ -209,7 +281,8 @@ fn ata(device: &flysch_ahci::Device, shape: DiskShape) -> FoundUnit {
         bytes: if is_disk { blocks * u64::from(block_size) } else { 0 },
         physical_path: None,
     };
-    FoundUnit { known, more: (parts.join(", "), value) }
+    let (identifier, rotation) = (hexadecimal(&identify.wwn.to_be_bytes()), identify.rotation);
+    FoundUnit { known, identifier, rotation, more: (parts.join(", "), value) }
 }
 
 /// An eMMC device or an SD card, all its partitions one unit.
@@ -259,5 +332,5 @@ fn card(device: &flysch_emmc::Device, shape: DiskShape) -> FoundUnit {
         bytes,
         physical_path: None,
     };
-    FoundUnit { known, more: (parts.join(", "), value) }
+    FoundUnit { known, identifier: String::new(), rotation: 1, more: (parts.join(", "), value) }
 }

@@ -15,7 +15,7 @@ mod scsi;
 mod session;
 mod told;
 
-pub(crate) use describe::serial_of;
+pub(crate) use describe::{DiskFacts, facts_of};
 
 use clap::Subcommand;
 use flysch_rig::Target;

@@ -4,7 +4,7 @@ use flysch_geom::class::{self, concat, stripe};
 use flysch_geom::{Error, Graph, ProviderId};
 
 use super::session::Session;
-use super::{list, text};
+use super::{dump, list, text};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -30,6 +30,9 @@ pub(super) enum ConcatVerb {
     /// Join providers for as long as this command runs (of use in a script).
     #[command(disable_help_flag = true)]
     Create(Concat),
+    /// Add providers behind the others; the content stays where it is.
+    #[command(disable_help_flag = true)]
+    Append(Concat),
     #[command(flatten)]
     Common(Common),
 }
@@ -47,6 +50,8 @@ pub(super) enum Common {
         #[arg(required = true)]
         providers: Vec<String>,
     },
+    #[command(flatten)]
+    Dump(dump::Verb),
     #[command(flatten)]
     Show(list::Verb),
 }
@@ -114,7 +119,9 @@ pub(super) fn stripe(
         true => stripe::label(graph, name, &under, &options),
         false => stripe::create(graph, name, &under, &options),
     });
-    done.map_err(|error| session.failure(error))
+    done.map_err(|error| session.failure(error))?;
+    let stored: &[String] = if is_label { &given.parts.providers } else { &[] };
+    session.tell("Metadata value stored on", stored, output)
 }
 
 /// Does it to concatenations.
@@ -125,21 +132,33 @@ pub(super) fn concat(
 ) -> Result<(), Failure> {
     let options =
         |given: &Concat| concat::Options { hardcode: given.hardcode, force: session.force };
-    let done = match verb {
+    let (done, stored): (_, &[String]) = match verb {
         ConcatVerb::Common(verb) => return common(session, "CONCAT", verb, output),
         ConcatVerb::Label(given) => {
             let options = options(given);
             let graph = &mut session.graph;
-            providers(graph, &given.providers)
-                .and_then(|under| concat::label(graph, &given.name, &under, &options))
+            let done = providers(graph, &given.providers)
+                .and_then(|under| concat::label(graph, &given.name, &under, &options));
+            (done, &given.providers)
         }
         ConcatVerb::Create(given) => {
             let graph = &mut session.graph;
-            providers(graph, &given.providers)
-                .and_then(|under| concat::create(graph, &given.name, &under))
+            let done = providers(graph, &given.providers)
+                .and_then(|under| concat::create(graph, &given.name, &under));
+            (done, &[])
+        }
+        ConcatVerb::Append(given) => {
+            let options = options(given);
+            let graph = &mut session.graph;
+            let done = graph.geom("CONCAT", &given.name).and_then(|geom| {
+                let under = providers(graph, &given.providers)?;
+                concat::append(graph, geom, &under, &options)
+            });
+            (done, &[])
         }
     };
-    done.map_err(|error| session.failure(error))
+    done.map_err(|error| session.failure(error))?;
+    session.tell("Metadata value stored on", stored, output)
 }
 
 /// What is done to every class of joined providers.
@@ -152,6 +171,7 @@ fn common(
     let graph = &mut session.graph;
     let done = match verb {
         Common::Show(verb) => return list::run(session, class, verb, output),
+        Common::Dump(verb) => return dump::run(session, class, verb, output),
         Common::Stop(stop) => stop.names.iter().try_for_each(|name| {
             graph.geom(class, name).and_then(|geom| class::destroy(graph, geom, stop.force))
         }),
@@ -166,5 +186,9 @@ fn common(
             graph.provider(provider).and_then(|provider| class::clear(graph, class, provider))
         }),
     };
-    done.map_err(|error| session.failure(error))
+    done.map_err(|error| session.failure(error))?;
+    match verb {
+        Common::Clear { providers } => session.tell("Metadata cleared on", providers, output),
+        _ => Ok(()),
+    }
 }

@@ -4,7 +4,7 @@ use flysch_geom::class::{self, cache};
 use flysch_geom::{Error, Graph};
 
 use super::session::Session;
-use super::{list, text};
+use super::{dump, list, text};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -45,6 +45,8 @@ pub(super) enum Verb {
         #[arg(required = true)]
         providers: Vec<String>,
     },
+    #[command(flatten)]
+    Dump(dump::Verb),
     #[command(flatten)]
     Show(list::Verb),
 }
@@ -89,6 +91,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     let graph = &mut session.graph;
     let done = match verb {
         Verb::Show(verb) => return list::run(session, "CACHE", verb, output),
+        Verb::Dump(verb) => return dump::run(session, "CACHE", verb, output),
         Verb::Create(New { sizes, name, provider }) => {
             let options = sizes.over(cache::Options::default())?;
             let found = graph.provider(provider);
@@ -118,7 +121,14 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
             class::clear(graph, "CACHE", provider)
         }),
     };
-    done.map_err(|error| session.failure(error))
+    done.map_err(|error| session.failure(error))?;
+    match verb {
+        Verb::Label(New { provider, .. }) => {
+            session.tell("Metadata value stored on", std::slice::from_ref(provider), output)
+        }
+        Verb::Clear { providers } => session.tell("Metadata cleared on", providers, output),
+        _ => Ok(()),
+    }
 }
 
 fn configure(graph: &mut Graph, name: &str, sizes: &Sizes) -> Result<Result<(), Error>, Failure> {

@@ -2,8 +2,8 @@
 
 use flysch_geom::class::{self, label};
 
-use super::list;
 use super::session::Session;
+use super::{dump, list};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -48,6 +48,14 @@ pub(super) enum Verb {
         #[arg(required = true)]
         providers: Vec<String>,
     },
+    /// Look at providers again, as when they appeared.
+    Refresh {
+        /// The providers.
+        #[arg(required = true)]
+        providers: Vec<String>,
+    },
+    #[command(flatten)]
+    Dump(dump::Verb),
     #[command(flatten)]
     Show(list::Verb),
 }
@@ -58,6 +66,13 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     let graph = &mut session.graph;
     let done = match verb {
         Verb::Show(verb) => return list::run(session, "LABEL", verb, output),
+        Verb::Dump(verb) => return dump::run(session, "LABEL", verb, output),
+        Verb::Refresh { providers } => providers.iter().try_for_each(|name| {
+            let provider = graph.provider(name)?;
+            graph.retaste(provider)?;
+            graph.settle();
+            Ok(())
+        }),
         Verb::Label { name, provider } => graph
             .provider(provider)
             .and_then(|provider| label::label(graph, name, provider, force_over)),
@@ -77,5 +92,12 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
             graph.provider(provider).and_then(|provider| class::clear(graph, "LABEL", provider))
         }),
     };
-    done.map_err(|error| session.failure(error))
+    done.map_err(|error| session.failure(error))?;
+    match verb {
+        Verb::Label { provider, .. } => {
+            session.tell("Metadata value stored on", std::slice::from_ref(provider), output)
+        }
+        Verb::Clear { providers } => session.tell("Metadata cleared on", providers, output),
+        _ => Ok(()),
+    }
 }

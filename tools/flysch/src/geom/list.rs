@@ -13,11 +13,20 @@ use crate::output::Output;
 pub(super) enum Verb {
     /// Show everything that is known.
     List {
+        /// Also geoms without providers: they are always shown.
+        #[arg(short)]
+        all: bool,
         /// Only these geoms.
         names: Vec<String>,
     },
     /// Show states, one line each.
     Status {
+        /// Also geoms without providers: they are always shown.
+        #[arg(short)]
+        all: bool,
+        /// Geoms instead of providers.
+        #[arg(short)]
+        geoms: bool,
         /// Without headings, every line whole.
         #[arg(short)]
         script: bool,
@@ -37,8 +46,11 @@ pub(super) fn run(
         session.note_refused(class, output);
     }
     match verb {
-        Verb::List { names } => list(session, class, names, output),
-        Verb::Status { script, names } => status(session, (class, *script), names, output),
+        Verb::List { names, .. } => list(session, class, names, output),
+        Verb::Status { geoms, script, names, .. } => {
+            let rows = rows(session, (class, *geoms), names)?;
+            status(rows, *script, output)
+        }
     }
 }
 
@@ -87,28 +99,41 @@ fn list(
         let all: Vec<Value> = geoms.iter().map(|(id, _)| geom_json(session, *id)).collect();
         return output.value(&all);
     }
-    for (id, geom) in geoms {
-        output.line(format!("Geom name: {}", geom.name))?;
-        for (name, value) in config(session, Object::Geom(id)) {
-            output.line(format!("{name}: {value}"))?;
-        }
-        if !geom.providers.is_empty() {
-            output.line("Providers:")?;
-            for (number, &provider) in (1..).zip(&geom.providers) {
-                provider_lines(session, (number, provider), None, output)?;
-            }
-        }
-        let attached = geom.consumers.iter().filter_map(|&c| Some((c, session.graph[c].provider?)));
-        let attached: Vec<_> = attached.collect();
-        if !attached.is_empty() {
-            output.line("Consumers:")?;
-            for (number, (consumer, provider)) in (1..).zip(attached) {
-                provider_lines(session, (number, provider), Some(consumer), output)?;
-            }
-        }
-        output.line("")?;
+    geoms.into_iter().try_for_each(|(id, _)| geom_lines(session, id, output))
+}
+
+/// A geom, its providers and its consumers.
+fn geom_lines(session: &Session, id: GeomId, output: &mut Output) -> Result<(), Failure> {
+    let geom = &session.graph[id];
+    output.line(format!("Geom name: {}", geom.name))?;
+    for (name, value) in config(session, Object::Geom(id)) {
+        output.line(format!("{name}: {value}"))?;
     }
-    Ok(())
+    if !geom.providers.is_empty() {
+        output.line("Providers:")?;
+        for (number, &provider) in (1..).zip(&geom.providers) {
+            provider_lines(session, (number, provider), None, output)?;
+        }
+    }
+    let attached = geom.consumers.iter().filter_map(|&c| Some((c, session.graph[c].provider?)));
+    let attached: Vec<_> = attached.collect();
+    if !attached.is_empty() {
+        output.line("Consumers:")?;
+        for (number, (consumer, provider)) in (1..).zip(attached) {
+            provider_lines(session, (number, provider), Some(consumer), output)?;
+        }
+    }
+    output.line("")
+}
+
+/// The geom that offers a provider, as `geom -p` of FreeBSD shows it.
+pub(super) fn behind(session: &Session, name: &str, output: &mut Output) -> Result<(), Failure> {
+    let geom = session.graph[session.provider(name)?].geom;
+    if output.json() {
+        return output.value(&geom_json(session, geom));
+    }
+    output.line(format!("Geom class: {}", session.graph[geom].class.name()))?;
+    geom_lines(session, geom, output)
 }
 
 /// A provider, or a consumer and the provider beneath it.
@@ -201,12 +226,14 @@ fn component(session: &Session, consumer: ConsumerId, provider: ProviderId) -> S
     }
 }
 
-fn status(
+/// A line of `status`: who it is of, the state, the components.
+type Row = (String, String, Vec<String>);
+
+fn rows(
     session: &Session,
-    (class, script): (&str, bool),
+    (class, of_geoms): (&str, bool),
     names: &[String],
-    output: &mut Output,
-) -> Result<(), Failure> {
+) -> Result<Vec<Row>, Failure> {
     let graph = &session.graph;
     let mut rows = Vec::new();
     for (id, geom) in wanted(session, class, names)? {
@@ -217,9 +244,8 @@ fn status(
         if components.is_empty() {
             components.push("N/A".into());
         }
-        let mut shown: Vec<(String, String)> = geom
-            .providers
-            .iter()
+        let providers = geom.providers.iter().filter(|_| !of_geoms);
+        let mut shown: Vec<(String, String)> = providers
             .map(|&provider| {
                 let of_provider = config(session, Object::Provider(provider));
                 let state = told(&of_provider, &["State", "Status"]).or(of_geom.clone());
@@ -231,8 +257,12 @@ fn status(
         }
         rows.extend(shown.into_iter().map(|(name, state)| (name, state, components.clone())));
     }
+    Ok(rows)
+}
+
+fn status(rows: Vec<Row>, script: bool, output: &mut Output) -> Result<(), Failure> {
     if output.json() {
-        let row = |row: &(String, String, Vec<String>)| {
+        let row = |row: &Row| {
             let (name, state, components) = row;
             json!({ "name": name, "status": state, "components": components })
         };

@@ -14,6 +14,8 @@ use flysch_rig::Stack;
 use flysch_rig::blocks::Blocks;
 use flysch_rig::rig::{Control, DiskLane};
 
+use crate::cam::DiskFacts;
+
 /// What the system last said about any medium: the device could only tell an error of its own.
 pub(super) type Complaint = Rc<RefCell<Option<String>>>;
 
@@ -189,7 +191,7 @@ pub(super) struct OnTarget {
     stack: Rc<RefCell<Stack>>,
     geometry: Geometry,
     description: String,
-    serial: String,
+    facts: DiskFacts,
 }
 
 impl std::fmt::Debug for OnTarget {
@@ -200,10 +202,10 @@ impl std::fmt::Debug for OnTarget {
 }
 
 impl OnTarget {
-    pub(super) fn new(stack: &Rc<RefCell<Stack>>, serial: String) -> Self {
+    pub(super) fn new(stack: &Rc<RefCell<Stack>>, facts: DiskFacts) -> Self {
         let opened = stack.borrow();
         let (geometry, description) = (opened.geometry(), opened.description().to_string());
-        Self { stack: Rc::clone(stack), geometry, description, serial }
+        Self { stack: Rc::clone(stack), geometry, description, facts }
     }
 }
 
@@ -234,10 +236,8 @@ impl Medium for OnTarget {
     }
 
     fn properties(&self) -> Vec<(&'static str, String)> {
-        let descr = ("descr", self.description.clone());
-        match self.serial.is_empty() {
-            true => vec![descr],
-            false => vec![descr, ("ident", self.serial.clone())],
-        }
+        let mut all = vec![("descr", self.description.clone())];
+        all.extend(self.facts.properties());
+        all
     }
 }

@@ -5,7 +5,7 @@ use flysch_geom::{Error, Graph, ProviderId};
 use flysch_wire::geom::mirror::Balance;
 
 use super::session::Session;
-use super::{list, text};
+use super::{dump, list, text};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
@@ -65,6 +65,7 @@ pub(super) enum Verb {
         names: Vec<String>,
     },
     /// Change what is common to all components, or the priority of one.
+    #[command(disable_help_flag = true)]
     Configure(Configure),
     /// Take a mirror apart and clear its labels.
     Destroy {
@@ -81,6 +82,17 @@ pub(super) enum Verb {
         #[arg(required = true)]
         providers: Vec<String>,
     },
+    /// Take mirrors away; the labels stay.
+    Stop {
+        /// Also what is open.
+        #[arg(short)]
+        force: bool,
+        /// The mirrors.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+    #[command(flatten)]
+    Dump(dump::Verb),
     #[command(flatten)]
     Show(list::Verb),
 }
@@ -144,6 +156,15 @@ pub(super) struct Configure {
     /// Bytes of a piece, for split.
     #[arg(short = 's')]
     slice: Option<String>,
+    /// Take no other providers than those of these names.
+    #[arg(short = 'h', conflicts_with = "dynamic")]
+    hardcode: bool,
+    /// Take components whatever their names are.
+    #[arg(short = 'd')]
+    dynamic: bool,
+    /// Print help; `-h` means what it means in FreeBSD.
+    #[arg(long, action = clap::ArgAction::Help)]
+    help: Option<bool>,
     /// The priority of one component.
     #[arg(short = 'p', requires = "provider")]
     priority: Option<u8>,
@@ -176,6 +197,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     let graph = &mut session.graph;
     let (done, rebuilt) = match verb {
         Verb::Show(verb) => return list::run(session, "MIRROR", verb, output),
+        Verb::Dump(verb) => return dump::run(session, "MIRROR", verb, output),
         Verb::Label(given) => {
             let options = mirror::Options {
                 balance: given.balance,
@@ -209,6 +231,13 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
         _ => components(graph, verb),
     };
     done.map_err(|error| session.failure(error))?;
+    match verb {
+        Verb::Label(Label { providers, .. }) => {
+            session.tell("Metadata value stored on", providers, output)?;
+        }
+        Verb::Clear { providers } => session.tell("Metadata cleared on", providers, output)?,
+        _ => {}
+    }
     rebuilt.map_or(Ok(()), |name| synchronize(session, name, output))
 }
 
@@ -252,6 +281,12 @@ fn components<'v>(graph: &mut Graph, verb: &'v Verb) -> (Result<(), Error>, Opti
             });
             (done, None)
         }
+        Verb::Stop { force, names } => {
+            let done = names.iter().try_for_each(|name| {
+                graph.geom("MIRROR", name).and_then(|geom| mirror::stop(graph, geom, *force))
+            });
+            (done, None)
+        }
         Verb::Clear { providers } => {
             let done = providers.iter().try_for_each(|name| {
                 graph.provider(name).and_then(|provider| mirror::clear(graph, provider))
@@ -272,6 +307,7 @@ fn configure(graph: &mut Graph, given: &Configure) -> Result<Result<(), Error>, 
         slice: given.slice.as_deref().map(slice).transpose()?,
         no_auto_sync: choice(given.no_auto_sync, given.auto_sync),
         no_fail_sync: choice(given.no_fail_sync, given.fail_sync),
+        hardcode: choice(given.hardcode, given.dynamic),
     };
     let found = graph.geom("MIRROR", &given.name);
     Ok(found.and_then(|geom| match (given.priority, &given.provider) {

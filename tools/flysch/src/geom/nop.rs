@@ -34,21 +34,32 @@ pub(super) enum Verb {
     Show(list::Verb),
 }
 
-/// How and when requests fail.
+/// How and when requests fail and wait; what is not said stays as it is, at first without either.
 #[derive(Debug, clap::Args)]
 pub(super) struct Failures {
-    /// What they fail with: 5 for an error of the medium, 6 for a disk that is gone.
-    #[arg(short = 'e', value_name = "ERRNO", default_value = "5")]
-    error: u32,
+    /// What they fail with: 5 (EIO) for an error of the medium, 6 (ENXIO) for a disk that is gone;
+    /// at first 5.
+    #[arg(short = 'e', value_name = "ERRNO", value_parser = errno)]
+    error: Option<Error>,
     /// Percentage of reads that fail.
-    #[arg(short = 'r', value_name = "PERCENT", default_value = "0")]
-    reads: u32,
+    #[arg(short = 'r', value_name = "PERCENT", value_parser = percentage())]
+    reads: Option<u8>,
     /// Percentage of writes that fail.
-    #[arg(short = 'w', value_name = "PERCENT", default_value = "0")]
-    writes: u32,
+    #[arg(short = 'w', value_name = "PERCENT", value_parser = percentage())]
+    writes: Option<u8>,
     /// Requests that pass before any fails.
-    #[arg(short = 'c', value_name = "COUNT", default_value = "0")]
-    count: u64,
+    #[arg(short = 'c', value_name = "COUNT")]
+    count: Option<u64>,
+    /// Milliseconds that queued requests wait that are chosen for it, at first 1.
+    #[arg(short = 'd', value_name = "MILLISECONDS")]
+    #[arg(value_parser = clap::value_parser!(u64).range(0..=86_400_000))]
+    delay: Option<u64>,
+    /// Percentage of reads that wait.
+    #[arg(short = 'q', value_name = "PERCENT", value_parser = percentage())]
+    read_delays: Option<u8>,
+    /// Percentage of writes that wait.
+    #[arg(short = 'x', value_name = "PERCENT", value_parser = percentage())]
+    write_delays: Option<u8>,
     /// Providers, or NOPs.
     #[arg(required = true)]
     names: Vec<String>,
@@ -75,6 +86,9 @@ pub(super) struct Create {
     /// The physical path that it tells.
     #[arg(short = 'z', value_name = "PATH")]
     path: Option<String>,
+    /// Its name, in front of `.nop`; without, the provider's.
+    #[arg(short = 'Z', value_name = "NAME")]
+    name: Option<String>,
     #[command(flatten)]
     failures: Failures,
 }
@@ -83,16 +97,29 @@ fn size(text: &str) -> Result<u64, String> {
     text::bytes(text).ok_or_else(|| format!("`{text}` is not a size such as 4096, 512k or 1g"))
 }
 
+fn errno(text: &str) -> Result<Error, String> {
+    match text {
+        "5" => Ok(Error::Medium(Cause::None)),
+        "6" => Ok(Error::Gone),
+        _ => Err("5 (EIO) and 6 (ENXIO) can be".into()),
+    }
+}
+
+fn percentage() -> clap::builder::RangedI64ValueParser<u8> {
+    clap::value_parser!(u8).range(0..=100)
+}
+
 impl Failures {
-    fn error(&self) -> Result<Error, Failure> {
-        if self.reads > 100 || self.writes > 100 {
-            return Err(Failure::usage("a percentage is at most 100"));
-        }
-        match self.error {
-            5 => Ok(Error::Medium(Cause::None)),
-            6 => Ok(Error::Gone),
-            other => Err(Failure::usage(format!("-e {other}: 5 (EIO) and 6 (ENXIO) can be"))),
-        }
+    /// Changes what was said.
+    fn over(&self, options: &mut nop::Options) {
+        let percent = |given: Option<u8>, before: u32| given.map_or(before, u32::from);
+        options.read_failures = percent(self.reads, options.read_failures);
+        options.write_failures = percent(self.writes, options.write_failures);
+        options.read_delays = percent(self.read_delays, options.read_delays);
+        options.write_delays = percent(self.write_delays, options.write_delays);
+        options.count_until_fail = self.count.unwrap_or(options.count_until_fail);
+        options.delay_millis = self.delay.unwrap_or(options.delay_millis);
+        options.error = self.error.unwrap_or(options.error);
     }
 }
 
@@ -102,39 +129,31 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     let done = match verb {
         Verb::Show(verb) => return list::run(session, "NOP", verb, output),
         Verb::Create(create) => {
-            let error = create.failures.error()?;
+            if create.name.is_some() && create.failures.names.len() > 1 {
+                return Err(Failure::usage("-Z: one provider can have the name"));
+            }
             let sector_size = u32::try_from(create.sector)
                 .map_err(|_| Failure::usage("-S: such a sector cannot be"))?;
-            let options = nop::Options {
+            let mut options = nop::Options {
                 offset: create.offset,
                 size: create.size,
                 sector_size,
                 stripe_size: create.stripe,
                 stripe_offset: create.stripe_offset,
-                read_failures: create.failures.reads,
-                write_failures: create.failures.writes,
-                count_until_fail: create.failures.count,
-                error,
                 physical_path: create.path.clone(),
+                name: create.name.clone(),
                 ..nop::Options::default()
             };
+            create.failures.over(&mut options);
             create.failures.names.iter().try_for_each(|name| {
                 let provider = graph.provider(name)?;
                 nop::create(graph, provider, options.clone()).map(drop)
             })
         }
-        Verb::Configure(failures) => {
-            let error = failures.error()?;
-            failures.names.iter().try_for_each(|name| {
-                let geom = graph.geom("NOP", name)?;
-                nop::configure(graph, geom, |options| {
-                    options.read_failures = failures.reads;
-                    options.write_failures = failures.writes;
-                    options.count_until_fail = failures.count;
-                    options.error = error;
-                })
-            })
-        }
+        Verb::Configure(failures) => failures.names.iter().try_for_each(|name| {
+            let geom = graph.geom("NOP", name)?;
+            nop::configure(graph, geom, |options| failures.over(options))
+        }),
         Verb::Reset { names } => names
             .iter()
             .try_for_each(|name| graph.geom("NOP", name).map(|geom| nop::reset(graph, geom))),

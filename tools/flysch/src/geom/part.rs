@@ -371,8 +371,14 @@ fn add(
     let added = part::add(&mut session.graph, geom, &wanted, flags);
     Ok(added.map(|index| {
         let provider = part::provider_of(&session.graph, geom, index);
-        let name = provider.map(|provider| session.graph[provider].name.clone());
-        format!("{} added", name.unwrap_or_else(|| index.to_string()))
+        match provider.map(|provider| &session.graph[provider]) {
+            Some(it) if it.stripe_size > 0 && it.stripe_offset != 0 => {
+                let (name, grid) = (&it.name, it.stripe_size);
+                format!("{name} added, but partition is not aligned on {grid} bytes")
+            }
+            Some(it) => format!("{} added", it.name),
+            None => format!("{index} added"),
+        }
     }))
 }
 
@@ -385,8 +391,7 @@ fn attribute(
     let change = (set.index, &set.attribute[..], value);
     let name = part::set_attribute(&mut session.graph, geom, change, flags)?;
     let word = if value { "set" } else { "unset" };
-    let preposition = if value { "on" } else { "from" };
-    Ok(format!("{} {word} {preposition} {name}", set.attribute))
+    Ok(format!("{} {word} on {name}", set.attribute))
 }
 
 fn bootcode(

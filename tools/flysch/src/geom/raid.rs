@@ -69,6 +69,9 @@ pub(super) struct Sizes {
 pub(super) struct Label {
     #[command(flatten)]
     sizes: Sizes,
+    /// An option of the format: BE, the byte order of DDF.
+    #[arg(short = 'o', value_name = "OPTION", value_parser = format_option)]
+    option: Option<String>,
     /// The format of the metadata: Intel, DDF.
     format: String,
     /// The volume's name.
@@ -103,6 +106,14 @@ pub(super) struct Disks {
     providers: Vec<String>,
 }
 
+fn format_option(text: &str) -> Result<String, String> {
+    match text {
+        "BE" => Ok(text.into()),
+        "LE" => Err("DDF of the other byte order (LE) is not written; BE can be".into()),
+        _ => Err(format!("`{text}` is no option of a format; BE, the byte order of DDF, is")),
+    }
+}
+
 fn size(option: &str, text: &str) -> Result<u64, Failure> {
     let bytes = text::bytes(text).filter(|bytes| *bytes > 0);
     bytes.ok_or_else(|| Failure::usage(format!("{option}: `{text}` is no such size")))
@@ -128,12 +139,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     let mut to_rebuild = None;
     let done = match verb {
         Verb::Show(verb) => return list::run(session, "RAID", verb, output),
-        Verb::Label(given) => {
-            let options = options(&given.sizes, (&given.label, &given.level))?;
-            providers(graph, &given.providers).and_then(|under| {
-                raid::label(graph, &given.format, &under, (&options, force)).map(drop)
-            })
-        }
+        Verb::Label(given) => return label(session, given, output),
         Verb::Add(given) => {
             let options = options(&given.sizes, (&given.label, &given.level))?;
             graph.geom("RAID", &given.name).and_then(|geom| raid::add(graph, geom, &options))
@@ -160,6 +166,23 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     };
     done.map_err(|error| session.failure(error))?;
     to_rebuild.map_or(Ok(()), |name| rebuild(session, name, output))
+}
+
+/// Makes an array, and says what it is called.
+fn label(session: &mut Session, given: &Label, output: &mut Output) -> Result<(), Failure> {
+    if given.option.is_some() && !given.format.eq_ignore_ascii_case("DDF") {
+        return Err(Failure::usage(format!("-o: {} has no options, DDF has BE", given.format)));
+    }
+    let options = options(&given.sizes, (&given.label, &given.level))?;
+    let force = session.force;
+    let graph = &mut session.graph;
+    let made = providers(graph, &given.providers)
+        .and_then(|under| raid::label(graph, &given.format, &under, (&options, force)));
+    let name = made.map_err(|error| session.failure(error))?;
+    match output.json() {
+        true => output.value(&json!({ "created": name })),
+        false => output.line(format!("{name} created")),
+    }
 }
 
 /// What is done to disks of an array.

@@ -1,5 +1,6 @@
 //! Commands to a graph that is mounted, over its socket: one line of JSON each way.
 
+use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -8,16 +9,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use flysch_geom::class::gate;
 use serde::{Deserialize, Serialize};
 
 use super::mount::{LINK, Order};
 use super::session::Session;
 use super::stats::{Snapshot, snapshot};
-use super::{Action, Arguments, act};
+use super::{Action, Arguments};
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::right_form::right_form;
 
 /// Longest question, bytes.
 const QUESTION_MAX: u64 = 1 << 20;
@@ -142,28 +144,28 @@ fn obey(session: &mut Session, question: &Question) -> Answer {
     let words = match Words::try_parse_from(&question.words) {
         Ok(words) => words,
         Err(error) => {
-            let text = error.to_string();
-            let line = text.lines().next().unwrap_or_default();
-            return refused(line.trim_start_matches("error: ").to_string());
+            let words: Vec<OsString> = question.words.iter().map(OsString::from).collect();
+            return refused(right_form(Words::command(), &words, &error));
         }
     };
-    let Arguments { file, on, rig, force, script, action, .. } = &words.arguments;
+    let Arguments { file, on, rig, force, verbose, script, action, .. } = &words.arguments;
     if !file.is_empty() || !on.is_empty() || !rig.is_empty() || script.is_some() {
         let text = "-f, --on, --rig and --script are not for a graph that is mounted";
         return refused(text.into());
     }
-    let Some(action) = action else {
-        return refused("geom: name a class and a verb, such as `part show`".into());
-    };
-    if matches!(action, Action::Copy(_) | Action::Mount(_)) {
+    if let Err(Failure::Usage(line)) = words.arguments.check() {
+        return refused(line);
+    }
+    if matches!(action, Some(Action::Copy(_) | Action::Mount(_))) {
         let text = "not over the socket: the providers are files, copy those";
         return refused(text.into());
     }
     let (mut output, kept) = Output::kept(question.json || words.json);
     let before = std::mem::replace(&mut session.force, *force);
+    session.verbose = *verbose;
     session.base.clone_from(&question.directory);
-    let done = act(session, action, &mut output).and_then(|()| output.finish());
-    session.force = before;
+    let done = super::obey(session, &words.arguments, &mut output).and_then(|()| output.finish());
+    (session.force, session.verbose) = (before, false);
     session.base.clear();
     let output = String::from_utf8_lossy(&kept.take()).into_owned();
     let (status, error) = match done {

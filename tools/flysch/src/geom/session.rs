@@ -72,6 +72,8 @@ pub(super) struct Session {
     pub(super) graph: Graph,
     /// Whether what belongs to others is written over.
     pub(super) force: bool,
+    /// Whether verbs say what they did (`-v`).
+    pub(super) verbose: bool,
     /// The folder that paths in verbs are seen from; empty where that is the program's own.
     pub(super) base: PathBuf,
     stacks: Vec<Rc<RefCell<Stack>>>,
@@ -130,8 +132,8 @@ impl Session {
             let unit = units.entry(driver).or_default();
             let name = format!("{driver}{unit}{partition}");
             *unit += 1;
-            let serial = cam::serial_of(&mut stack.borrow_mut(), unit_of(target));
-            let medium = Box::new(OnTarget::new(&stack, serial));
+            let facts = cam::facts_of(&mut stack.borrow_mut(), unit_of(target));
+            let medium = Box::new(OnTarget::new(&stack, facts));
             DISK.insert(&mut this.graph, &name, medium).map_err(|error| this.failure(error))?;
             this.stacks.push(stack);
         }
@@ -167,6 +169,7 @@ impl Session {
         Self {
             graph,
             force,
+            verbose: false,
             base: PathBuf::new(),
             stacks: Vec::new(),
             rigs: Vec::new(),
@@ -245,6 +248,18 @@ impl Session {
                 output.note(format!("{name}: not shown: {why}; `geom why {name}` tells more"));
             }
         }
+    }
+
+    /// With `-v`: a line about each provider, in the words of FreeBSD's tools.
+    pub(super) fn tell(
+        &self,
+        what: &str,
+        providers: &[String],
+        output: &mut Output,
+    ) -> Result<(), Failure> {
+        let told = providers.iter().filter(|_| self.verbose && !output.json());
+        let lines: Vec<String> = told.map(|name| format!("{what} {name}.")).collect();
+        lines.into_iter().try_for_each(|line| output.line(line))
     }
 
     /// The failure that an error is, with what the system said, if that is what is behind it.

@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use crate::failure::Failure;
 
 /// The short forms and the classes they are of.
-const FORMS: [(&str, &str); 8] = [
+const FORMS: [(&str, &str); 9] = [
     ("gpart", "part"),
     ("glabel", "label"),
     ("gstripe", "stripe"),
@@ -14,11 +14,12 @@ const FORMS: [(&str, &str); 8] = [
     ("gmultipath", "multipath"),
     ("graid", "raid"),
     ("gnop", "nop"),
+    ("gcache", "cache"),
 ];
 
 /// Options of `geom` that take a value, and that take none: they may stand before the verb.
 const VALUED: [&str; 5] = ["-f", "--on", "--rig", "--socket", "--script"];
-const BARE: [&str; 2] = ["--force", "--json"];
+const BARE: [&str; 3] = ["--force", "--json", "-v"];
 
 /// The arguments of this program with `geom CLASS` for a short form.
 pub(crate) fn long_form(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {

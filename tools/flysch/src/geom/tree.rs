@@ -48,6 +48,48 @@ fn show(
     Ok(())
 }
 
+/// A line of [`columns`]: how deep it lies, the geom, its class, its provider.
+type Line<'g> = (usize, &'g str, &'static str, &'g str);
+
+/// Shows the graph as FreeBSD's `geom -t` does: a geom a line, or one for each of its providers.
+pub(super) fn columns(session: &Session, output: &mut Output) -> Result<(), Failure> {
+    let graph = &session.graph;
+    if output.json() {
+        return run(session, output);
+    }
+    let mut lines = Vec::new();
+    for (id, _) in graph.geoms().filter(|(_, geom)| geom.consumers.is_empty()) {
+        lines_of(session, (id, 0), &mut lines);
+    }
+    let widest = |heading: &str, lengths: &mut dyn Iterator<Item = usize>| {
+        lengths.max().unwrap_or(0).max(heading.len())
+    };
+    let geoms = widest("Geom", &mut lines.iter().map(|(depth, geom, ..)| 2 * depth + geom.len()));
+    let classes = widest("Class", &mut lines.iter().map(|(_, _, class, _)| class.len()));
+    output.line(format!("{:<geoms$}  {:<classes$}  Provider", "Geom", "Class"))?;
+    for (depth, geom, class, provider) in lines {
+        let geom = format!("{}{geom}", "  ".repeat(depth));
+        let line = format!("{geom:<geoms$}  {class:<classes$}  {provider}");
+        output.line(line.trim_end())?;
+    }
+    Ok(())
+}
+
+fn lines_of<'g>(session: &'g Session, (id, depth): (GeomId, usize), lines: &mut Vec<Line<'g>>) {
+    let graph = &session.graph;
+    let geom = &graph[id];
+    let class = geom.class.name();
+    if geom.providers.is_empty() {
+        lines.push((depth, &geom.name, class, ""));
+    }
+    for &provider in &geom.providers {
+        lines.push((depth, &geom.name, class, &graph[provider].name));
+        for &consumer in &graph[provider].consumers {
+            lines_of(session, (graph[consumer].geom, depth + 1), lines);
+        }
+    }
+}
+
 fn geom_json(session: &Session, id: GeomId) -> Value {
     let graph = &session.graph;
     let geom = &graph[id];

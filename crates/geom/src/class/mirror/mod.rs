@@ -34,7 +34,7 @@ pub(crate) use request::is_components;
 pub use resize::resize;
 pub use verbs::{
     Configure, Options, activate, clear, configure, deactivate, destroy, forget, insert, label,
-    prefer, rebuild, remove, spare, synchronize, synchronize_piece, take_spares,
+    prefer, rebuild, remove, spare, stop, synchronize, synchronize_piece, take_spares,
 };
 
 /// The class.

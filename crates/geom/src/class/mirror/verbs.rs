@@ -68,6 +68,9 @@ pub struct Configure {
     pub no_auto_sync: Option<bool>,
     /// Whether nothing is rebuilt after an unclean stop.
     pub no_fail_sync: Option<bool>,
+    /// Whether no other providers are taken than those of the components' names now. Each
+    /// component says it of itself: a cut may leave some that do.
+    pub hardcode: Option<bool>,
 }
 
 /// Writes metadata onto the providers: the mirror is there from now on. The contents must be equal
@@ -463,6 +466,20 @@ pub fn configure(graph: &mut Graph, geom: GeomId, change: &Configure) -> Result<
             None => {}
         }
     }
+    if let Some(hardcode) = change.hardcode {
+        let there = state(graph, geom)?.disks.iter();
+        let names = there.map(|disk| {
+            let name = graph[disk.consumer].provider.map(|it| &graph[it].name[..]);
+            (disk.consumer, name.and_then(Name::new).filter(|_| hardcode))
+        });
+        let names: Vec<_> = names.collect();
+        for (disk, (_, name)) in state_mut(graph, geom)?.disks.iter_mut().zip(names) {
+            let metadata = &mut disk.metadata;
+            metadata.provider = name;
+            metadata.disk_flags &= !disk_flags::HARDCODED;
+            metadata.disk_flags |= if name.is_some() { disk_flags::HARDCODED } else { 0 };
+        }
+    }
     update(graph, geom, |_| true, |_| {})
 }
 
@@ -476,15 +493,40 @@ pub fn prefer(graph: &mut Graph, geom: GeomId, name: &str, priority: u8) -> Resu
     update(graph, geom, chosen, |metadata| metadata.priority = priority)
 }
 
+fn check_closed(graph: &Graph, geom: GeomId) -> Result<(), Error> {
+    let open = graph[geom].providers.iter().find(|&&p| graph[p].access != crate::Access::NONE);
+    open.map_or(Ok(()), |&open| {
+        let cause = format!("is open ({}); close it first", graph[open].access);
+        Err(Error::new(Kind::Busy, graph[open].name.to_string(), cause))
+    })
+}
+
+/// Takes a mirror away; its metadata stays, marked as clean.
+///
+/// # Errors
+/// That it is open, unless `force`.
+pub fn stop(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
+    if !force {
+        check_closed(graph, geom)?;
+    }
+    request::clean(graph, geom);
+    // What is closed after writing is tasted anew: not by this class, as long as it is attached.
+    for consumer in graph[geom].consumers.clone() {
+        graph.close(consumer);
+        graph.settle();
+    }
+    graph.wither_geom(geom, block::Error::Gone);
+    graph.settle();
+    Ok(())
+}
+
 /// Removes a mirror and clears the metadata of its components.
 ///
 /// # Errors
 /// That it is open; why it cannot be written.
 pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error> {
-    let open = graph[geom].providers.iter().find(|&&p| graph[p].access != crate::Access::NONE);
-    if let (false, Some(&open)) = (force, open) {
-        let cause = format!("is open ({}); close it first", graph[open].access);
-        return Err(Error::new(Kind::Busy, graph[open].name.to_string(), cause));
+    if !force {
+        check_closed(graph, geom)?;
     }
     // As when it was made: the sector that decides is cleared first.
     let state = state(graph, geom)?;

@@ -13,6 +13,9 @@ use crate::error::Error;
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
+/// Bytes in front of a disk that boot code and the label share.
+const BOOT_AREA: usize = 8192;
+
 /// Looks for a label in sector 1.
 pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     let there = &graph[provider];
@@ -70,7 +73,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         sectors: label.sectors.max(1),
         corrupt: None,
         modified: false,
-        detail: Detail::Bsd { sector: bytes, base },
+        detail: Detail::Bsd { sector: bytes, base, boot: Vec::new() },
     };
     Probe::Found(Box::new(table), at, Disklabel::len(label.count) as u64)
 }
@@ -92,7 +95,7 @@ pub(super) fn create(
         let cause = format!("has {sectors} sectors, too few for a disklabel");
         return Err(Error::new(crate::Kind::NoSpace, &there.name, cause));
     }
-    let (heads, track) = geometry::guess(sectors);
+    let (heads, track) = geometry::of(graph, provider);
     Ok(Table {
         scheme: Scheme::Bsd,
         partitions: Vec::new(),
@@ -103,12 +106,35 @@ pub(super) fn create(
         sectors: track,
         corrupt: None,
         modified: false,
-        detail: Detail::Bsd { sector: vec![0; sector as usize], base: 0 },
+        detail: Detail::Bsd { sector: vec![0; sector as usize], base: 0, boot: Vec::new() },
     })
 }
 
-/// One sector: old or new.
-pub(super) fn steps(table: &Table, old: &[u8], base: u64) -> Vec<Step> {
+/// Puts boot code into the sectors around the label, and behind the label into its own: what of the
+/// code lies where the label does is left out. `sector` is the label's.
+///
+/// # Errors
+/// How many bytes there is room for.
+pub(super) fn put_boot_code(
+    (sector, boot): (&mut [u8], &mut Vec<u8>),
+    entries: u32,
+    code: &[u8],
+) -> Result<(), usize> {
+    let room = BOOT_AREA.max(2 * sector.len());
+    if code.len() > room {
+        return Err(room);
+    }
+    let mut all = code.to_vec();
+    all.resize(room, 0);
+    let label = Disklabel::len(entries as usize).min(sector.len());
+    let behind = sector.len() + label..2 * sector.len();
+    sector[label..].copy_from_slice(&all[behind]);
+    *boot = all;
+    Ok(())
+}
+
+/// The label is one sector: old or new. New boot code is written before.
+pub(super) fn steps(table: &Table, old: &[u8], (base, boot): (u64, &[u8])) -> Vec<Step> {
     let mut bytes = old.to_vec();
     let mut partitions = [disklabel::Partition::UNUSED; PARTITIONS_MAX];
     let before = Disklabel::parse(old).ok();
@@ -138,5 +164,14 @@ pub(super) fn steps(table: &Table, old: &[u8], base: u64) -> Vec<Step> {
         partitions,
     };
     label.emit(&mut bytes);
-    vec![Step::Write(SECTOR * old.len() as u64, bytes), Step::Flush]
+    let mut steps = Vec::new();
+    if let (Some(front), Some(behind)) = (boot.get(..old.len()), boot.get(2 * old.len()..)) {
+        steps.push(Step::Write(0, front.to_vec()));
+        if !behind.is_empty() {
+            steps.push(Step::Write(2 * old.len() as u64, behind.to_vec()));
+        }
+        steps.push(Step::Flush);
+    }
+    steps.extend([Step::Write(SECTOR * old.len() as u64, bytes), Step::Flush]);
+    steps
 }

@@ -63,7 +63,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     // FreeBSD's own labels name the last sector there, DragonFly's the one behind it.
     let is_last = label.stop + sector == label.backup;
     let last = (label.stop / sector).saturating_sub(u64::from(!is_last));
-    let (heads, track) = geometry::guess(media_size / sector);
+    let (heads, track) = geometry::of(graph, provider);
     let table = Table {
         scheme: Scheme::Bsd64,
         partitions,
@@ -157,7 +157,7 @@ pub(super) fn create(
         partitions: [wire::Partition::UNUSED; PARTITIONS],
     };
     label.emit(&mut bytes);
-    let (heads, track) = geometry::guess(size / sector);
+    let (heads, track) = geometry::of(graph, provider);
     Ok(Table {
         scheme: Scheme::Bsd64,
         partitions: Vec::new(),

@@ -30,7 +30,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     }
     let there = &graph[provider];
     let (sector, sectors) = (there.sector_size, there.sectors());
-    let (heads, track) = geometry::guess(sectors);
+    let (heads, track) = geometry::of(graph, provider);
     let (mut partitions, mut links) = (Vec::new(), Vec::new());
     let mut seen = BTreeSet::new();
     let mut next = Some(0);
@@ -104,7 +104,7 @@ pub(super) fn create(graph: &mut Graph, provider: ProviderId) -> Result<Table, E
         return Err(Error::invalid(&graph[provider].name, cause));
     }
     let sectors = graph[provider].sectors();
-    let (heads, track) = geometry::guess(sectors);
+    let (heads, track) = geometry::of(graph, provider);
     Ok(Table {
         scheme: Scheme::Ebr,
         partitions: Vec::new(),

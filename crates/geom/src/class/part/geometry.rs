@@ -1,7 +1,20 @@
-//! Heads and sectors of disks that have neither: FreeBSD's guess, which `gpart` shows.
+//! Heads and sectors of disks, which `gpart` shows: of those that have neither FreeBSD's guess.
+
+use crate::graph::Graph;
+use crate::object::ProviderId;
+
+/// Heads and sectors of a track: what the disk says, or else FreeBSD's guess.
+pub(super) fn of(graph: &Graph, provider: ProviderId) -> (u32, u32) {
+    let number = |name| graph.attribute(provider, name)?.number();
+    let said = |name| number(name).and_then(|it| u32::try_from(it).ok()).filter(|it| *it > 0);
+    match (said("GEOM::fwheads"), said("GEOM::fwsectors")) {
+        (Some(heads), Some(sectors)) => (heads, sectors),
+        _ => guess(graph[provider].sectors()),
+    }
+}
 
 /// Heads and sectors of a track for a disk of `blocks` sectors.
-pub(super) fn guess(blocks: u64) -> (u32, u32) {
+fn guess(blocks: u64) -> (u32, u32) {
     const SECTORS: [u32; 5] = [1, 9, 17, 33, 63];
     let (mut best, mut heads, mut sectors) = (0, 255, 63);
     for candidate in SECTORS {

@@ -111,7 +111,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> (Probe, bool) {
     let taken = table_sectors(copy.header.entries, copy.header.entry_len, sector);
     let behind = second_at.saturating_sub(taken).max(copy.header.last_usable + 1);
     let tables = [copy.header.table_lba, second_table.unwrap_or(behind)];
-    let mut table = read_table(copy, front, (sectors, sound));
+    let mut table = read_table(copy, front, (geometry::of(graph, provider), sound));
     table.corrupt = corrupt;
     if let super::Detail::Gpt(detail) = &mut table.detail {
         detail.second = second_at;
@@ -120,7 +120,11 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> (Probe, bool) {
     (Probe::Found(Box::new(table), at, HEADER_LEN as u64), is_weak)
 }
 
-fn read_table(copy: Copy, front: Vec<u8>, (sectors, sound): (u64, [bool; 2])) -> Table {
+fn read_table(
+    copy: Copy,
+    front: Vec<u8>,
+    ((heads, track), sound): ((u32, u32), [bool; 2]),
+) -> Table {
     let Copy { header, table: old } = copy;
     let mut partitions = Vec::new();
     for (index, bytes) in (1..).zip(old.chunks_exact(header.entry_len as usize)) {
@@ -139,7 +143,6 @@ fn read_table(copy: Copy, front: Vec<u8>, (sectors, sound): (u64, [bool; 2])) ->
             unique: entry.unique,
         });
     }
-    let (heads, track) = geometry::guess(sectors);
     let detail = Detail {
         disk: header.disk,
         front,
@@ -202,7 +205,7 @@ pub(super) fn create(
         old: Vec::new(),
     };
     let grid = (4096 / u64::from(sector)).max(1);
-    let (heads, track) = geometry::guess(sectors);
+    let (heads, track) = geometry::of(graph, provider);
     let table = Table {
         scheme: Scheme::Gpt,
         partitions: Vec::new(),

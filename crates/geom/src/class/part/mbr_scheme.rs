@@ -48,7 +48,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     {
         return Probe::None("the boot record only protects a GPT".into());
     }
-    let (heads, track) = geometry::guess(sectors);
+    let (heads, track) = geometry::of(graph, provider);
     let mut partitions = Vec::new();
     for (index, entry) in (1..).zip(&record.entries) {
         if !entry.is_used() || entry.kind == Kind::Protective {
@@ -99,7 +99,7 @@ pub(super) fn create(
     if Record::parse(&front).is_err() {
         front.fill(0);
     }
-    let (heads, track) = geometry::guess(sectors);
+    let (heads, track) = geometry::of(graph, provider);
     let first = u64::from(track).max(1);
     if first >= sectors {
         let cause = format!("has {sectors} sectors, too few for an MBR");

@@ -23,6 +23,7 @@ use crate::object::{GeomId, ProviderId};
 use crate::record::Taste;
 use crate::route::Route;
 
+mod backup;
 mod bsd;
 mod bsd64;
 mod ebr;
@@ -34,10 +35,11 @@ mod mbr_scheme;
 mod tests;
 mod verbs;
 
+pub use backup::{Backup, backup, restore};
 pub use kinds::Type;
 pub use verbs::{
-    Add, Backup, Change, Flags, add, backup, boot_code, commit, create, delete, destroy, modify,
-    partition_code, recover, resize, restore, set_attribute, undo,
+    Add, Change, Flags, add, boot_code, commit, create, delete, destroy, modify, partition_code,
+    recover, resize, set_attribute, undo,
 };
 
 /// The class.
@@ -170,7 +172,7 @@ enum Detail {
     Gpt(Box<gpt::Detail>),
     Mbr(Vec<u8>),
     Ebr(Vec<u64>),
-    Bsd { sector: Vec<u8>, base: u64 },
+    Bsd { sector: Vec<u8>, base: u64, boot: Vec<u8> },
     Bsd64(Vec<u8>),
 }
 
@@ -248,7 +250,7 @@ impl Table {
             Detail::Gpt(detail) => gpt::steps(self, detail, sector),
             Detail::Mbr(old) => mbr_scheme::steps(self, old),
             Detail::Ebr(old) => ebr::steps(self, old, sector),
-            Detail::Bsd { sector, base } => bsd::steps(self, sector, *base),
+            Detail::Bsd { sector, base, boot } => bsd::steps(self, sector, (*base, boot)),
             Detail::Bsd64(old) => bsd64::steps(self, old, sector),
         }
     }

@@ -65,7 +65,7 @@ fn refuse<T>(kind: Kind, object: &str, cause: impl ToString) -> Result<T, Error>
     Err(Error::new(kind, object, cause))
 }
 
-fn table_of(graph: &Graph, geom: GeomId) -> Result<&Table, Error> {
+pub(super) fn table_of(graph: &Graph, geom: GeomId) -> Result<&Table, Error> {
     let missing = || Error::not_found(&graph[geom].name, "partition table");
     super::table(graph, geom).ok_or_else(missing)
 }
@@ -504,16 +504,23 @@ pub fn boot_code(graph: &mut Graph, geom: GeomId, code: &[u8], flags: Flags) -> 
     const ROOM: usize = mbr::SERIAL_AT;
     let name = graph[geom].name.clone();
     let table = table_mut(graph, geom)?;
+    let too_long = |room: usize| {
+        let cause = format!("the boot code has {} bytes, {room} are its place", code.len());
+        Error::new(Kind::NoSpace, &name, cause)
+    };
     let front = match &mut table.detail {
         Detail::Gpt(detail) => &mut detail.front,
         Detail::Mbr(front) => front,
-        Detail::Ebr(_) | Detail::Bsd { .. } | Detail::Bsd64(_) => {
+        Detail::Bsd { sector, boot, .. } => {
+            bsd::put_boot_code((sector, boot), table.entries, code).map_err(too_long)?;
+            return finish(graph, geom, flags);
+        }
+        Detail::Ebr(_) | Detail::Bsd64(_) => {
             return refuse(Kind::Invalid, &name, "this kind of table has no place for boot code");
         }
     };
     if code.len() > mbr::LEN {
-        let cause = format!("the boot code has {} bytes, {} are its place", code.len(), mbr::LEN);
-        return refuse(Kind::NoSpace, &name, cause);
+        return Err(too_long(mbr::LEN));
     }
     let len = code.len().min(ROOM);
     front[..ROOM].fill(0);
@@ -601,151 +608,4 @@ pub fn recover(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<bool, Er
     }
     finish(graph, geom, flags)?;
     Ok(true)
-}
-
-/// A table as text, as `gpart backup` writes it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Backup {
-    /// What kind of table.
-    pub scheme: Scheme,
-    /// Number of entries.
-    pub entries: u32,
-    /// Number, type, first sector, sectors, name, attributes of each partition.
-    pub partitions: Vec<(u32, String, u64, u64, String, Vec<String>)>,
-}
-
-/// What `gpart backup` says of a table.
-///
-/// # Errors
-/// That there is none.
-pub fn backup(graph: &Graph, geom: GeomId) -> Result<Backup, Error> {
-    let table = table_of(graph, geom)?;
-    let line = |p: &Partition| {
-        let attributes = p.attribute_names().into_iter().map(String::from).collect();
-        (p.index, p.kind.name(), p.start, p.length(), p.label.clone(), attributes)
-    };
-    let mut partitions: Vec<_> = table.partitions.iter().map(line).collect();
-    partitions.sort_by_key(|partition| partition.2);
-    Ok(Backup { scheme: table.scheme, entries: table.entries, partitions })
-}
-
-impl core::fmt::Display for Backup {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        writeln!(f, "{} {}", self.scheme.name(), self.entries)?;
-        let wide = self.partitions.iter().map(|(_, kind, ..)| kind.len()).max().unwrap_or(0);
-        for (index, kind, start, length, label, attributes) in &self.partitions {
-            write!(f, "{index:<3} {kind:>wide$} {start:>10} {length:>10}")?;
-            if !label.is_empty() {
-                write!(f, " {}", crate::class::label::mangle(label))?;
-            }
-            if !attributes.is_empty() {
-                write!(f, " [{}]", attributes.join(","))?;
-            }
-            writeln!(f)?;
-        }
-        Ok(())
-    }
-}
-
-impl core::str::FromStr for Backup {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut lines = (1..).zip(text.lines().filter(|line| !line.trim().is_empty()));
-        let wrong = |at: i32, what: &str| format!("line {at}: {what}");
-        let (at, head) = lines.next().ok_or("there is nothing in it")?;
-        let mut words = head.split_whitespace();
-        let scheme = words.next().and_then(Scheme::of);
-        let scheme = scheme.ok_or_else(|| wrong(at, "starts with no known scheme"))?;
-        let entries = words.next().and_then(|word| word.parse().ok());
-        let entries = entries.ok_or_else(|| wrong(at, "has no number of entries"))?;
-        let mut partitions = Vec::new();
-        for (at, line) in lines {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            let [index, kind, start, length, rest @ ..] = &words[..] else {
-                return Err(wrong(at, "is not: number, type, start, size, name, [attributes]"));
-            };
-            let number = |word: &str| {
-                word.parse::<u64>().map_err(|_| wrong(at, &format!("`{word}` is no number")))
-            };
-            let (mut label, mut attributes) = (String::new(), Vec::new());
-            for word in rest {
-                match word.strip_prefix('[').and_then(|word| word.strip_suffix(']')) {
-                    Some(list) => attributes = list.split(',').map(String::from).collect(),
-                    None => label = unmangle(word),
-                }
-            }
-            let index = u32::try_from(number(index)?).map_err(|_| wrong(at, "a large number"))?;
-            let kind = (*kind).to_string();
-            partitions.push((index, kind, number(start)?, number(length)?, label, attributes));
-        }
-        Ok(Self { scheme, entries, partitions })
-    }
-}
-
-/// The opposite of [`mangle`](crate::class::label::mangle).
-fn unmangle(word: &str) -> String {
-    let (mut bytes, mut rest) = (Vec::new(), word.as_bytes());
-    while let Some((&byte, behind)) = rest.split_first() {
-        let digits = behind.get(..2).filter(|_| byte == b'%');
-        let digits = digits.and_then(|digits| core::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(value) => {
-                bytes.push(value);
-                rest = &behind[2..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = behind;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-/// Makes a table as a backup says, in one commit. An old one is replaced only by force.
-///
-/// # Errors
-/// What is in the way.
-pub fn restore(
-    graph: &mut Graph,
-    provider: ProviderId,
-    (backup, with_labels): (&Backup, bool),
-    flags: Flags,
-) -> Result<GeomId, Error> {
-    let name = graph[provider].name.clone();
-    if let Ok(old) = graph.geom("PART", &name) {
-        destroy(graph, old, flags)?;
-    }
-    let later = Flags { commit: false, force: flags.force };
-    let entries = (backup.scheme != Scheme::Mbr).then_some(backup.entries);
-    let geom = create(graph, provider, (backup.scheme, entries), later)?;
-    let mut filled = Ok(());
-    for (index, kind, start, size, label, attributes) in &backup.partitions {
-        let wanted = Add {
-            kind: kind.clone(),
-            start: Some(*start),
-            size: Some(*size),
-            alignment: Some(1),
-            index: Some(*index),
-            label: with_labels.then(|| label.clone()),
-        };
-        filled = add(graph, geom, &wanted, later).and_then(|index| {
-            attributes.iter().try_for_each(|attribute| {
-                set_attribute(graph, geom, (index, attribute, true), later).map(drop)
-            })
-        });
-        if filled.is_err() {
-            break;
-        }
-    }
-    let done = filled.and_then(|()| if flags.commit { commit(graph, geom) } else { Ok(()) });
-    match done {
-        Ok(()) => Ok(geom),
-        Err(error) => {
-            graph.wither_geom(geom, block::Error::Gone);
-            graph.settle();
-            Err(error)
-        }
-    }
 }
