@@ -1,18 +1,20 @@
 //! Random partition tables, written by one side and read by the other: ours, and sgdisk, sfdisk,
-//! parted, blkid.
+//! parted, fdisk, blkid.
+
+mod makers;
 
 use std::fs::File;
-use std::io::Write;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use flysch_geom::class::part::{self, Add, Flags, Scheme};
 use flysch_geom::{GeomId, Graph};
 
 use crate::geom::{graph, tool};
+use makers::{Maker, Wanted};
 
 /// The tools that judge.
-pub const TOOLS: [&str; 4] = ["sgdisk", "sfdisk", "parted", "blkid"];
+pub const TOOLS: [&str; 5] = ["sgdisk", "sfdisk", "parted", "fdisk", "blkid"];
 
 /// Numbers of one seed.
 struct Dice(u64);
@@ -233,12 +235,9 @@ fn ours(dice: &mut Dice, scheme: Scheme, path: &Path, sectors: u64) -> Result<()
     judge(scheme, path)
 }
 
-/// sfdisk writes.
+/// One of the others writes.
 fn theirs(dice: &mut Dice, scheme: Scheme, path: &Path, sectors: u64) -> Result<(), String> {
-    let mut script = match scheme {
-        Scheme::Gpt => String::from("label: gpt\n"),
-        _ => String::from("label: dos\n"),
-    };
+    let mut wanted = Vec::new();
     let mut next = 2048;
     let most = if scheme == Scheme::Gpt { 1 + dice.roll(12) } else { 1 + dice.roll(6) };
     let last = sectors - 2048;
@@ -257,12 +256,8 @@ fn theirs(dice: &mut Dice, scheme: Scheme, path: &Path, sectors: u64) -> Result<
             _ if extends => "f",
             _ => dice.of(&KINDS),
         };
-        script.push_str(&format!("start={start}, size={size}, type={kind}"));
-        let name = dice.of(&NAMES);
-        if scheme == Scheme::Gpt && !name.is_empty() {
-            script.push_str(&format!(", name=\"{name}\""));
-        }
-        script.push('\n');
+        let (name, is_inside) = (dice.of(&NAMES), inside.is_some());
+        wanted.push(Wanted { start, size, kind, name, extends, is_inside });
         if extends {
             inside = Some(start + size);
             next = start + 2048;
@@ -270,21 +265,8 @@ fn theirs(dice: &mut Dice, scheme: Scheme, path: &Path, sectors: u64) -> Result<
             next = start + size + if inside.is_some() { 2048 } else { 0 };
         }
     }
-    let mut child = Command::new("sfdisk")
-        .args(["-q", "--no-reread", "--no-tell-kernel"])
-        .arg(path)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| format!("sfdisk: {error}"))?;
-    let mut stdin = child.stdin.take().ok_or("sfdisk takes no input")?;
-    stdin.write_all(script.as_bytes()).map_err(|error| error.to_string())?;
-    drop(stdin);
-    let output = child.wait_with_output().map_err(|error| error.to_string())?;
-    if !output.status.success() {
-        let complaint = String::from_utf8_lossy(&output.stderr);
-        return Err(format!("sfdisk did not write: {complaint}\n{script}"));
-    }
-    judge(scheme, path).map_err(|why| format!("{why}\n{script}"))
+    let makers = [Maker::Sfdisk, Maker::Sgdisk, Maker::Parted, Maker::Fdisk];
+    let maker = makers[dice.roll(4) as usize];
+    let said = makers::make(maker, scheme, &wanted, path)?;
+    judge(scheme, path).map_err(|why| format!("{why}\n{said}"))
 }

@@ -221,11 +221,17 @@ fn mirror_component_selection_believes_the_latest_generation() {
     assert_eq!(two.matches("DEGRADED").count(), 2, "{two}");
     assert_eq!(fail("us1"), "mirror/m  DEGRADED  us0.nop (ACTIVE)\n");
     // They come one after the other, the oldest first.
-    let dumps = bench.play(&["nop create us2 us1 us0", "mirror dump us2.nop us1.nop us0.nop"]);
-    let generations = numbers(&dumps, "genid: ");
-    assert!(generations.is_sorted() && generations[0] < generations[1], "{dumps}");
-    let told = bench.play(&["nop create us2", "nop create us1", "nop create us0", "mirror status"]);
-    assert!(told.contains("us0.nop (ACTIVE)") && !told.contains("us1.nop (ACTIVE)"), "{told}");
+    let mut bench = bench;
+    bench.disks = ["us2", "us1", "us0"].map(|it| format!("-f {it},name={it}.nop ")).concat();
+    let told = bench.play(&["mirror dump us2.nop us1.nop us0.nop", "mirror status -s"]);
+    let generations = numbers(&told, "genid: ");
+    assert!(generations[0] < generations[1] && generations[1] < generations[2], "{told}");
+    assert!(told.ends_with("\nmirror/m  DEGRADED  us0.nop (ACTIVE)\n"), "{told}");
+    // Where the oldest came alone it runs, and those that are newer are not rebuilt from it.
+    bench.disks = "-f us2 -f us1 -f us0 ".into();
+    let told = bench.play(&["nop create us2", "nop create us0", "mirror status -s", "why us0.nop"]);
+    assert!(told.starts_with("mirror/m  DEGRADED  us2.nop (ACTIVE)\n"), "{told}");
+    assert!(told.contains("it is newer than the mirror that runs without it"), "{told}");
 }
 
 #[test]
@@ -411,4 +417,90 @@ fn multipath_misc_departs_and_arrives() {
     let back = [&gone[..2], &["nop create -o 131072 md0", "multipath list n"]].concat();
     let told = bench.play(&back);
     assert!(count(&told) == 2 && told.contains("State: OPTIMAL"), "{told}");
+}
+
+/// What `gpart backup` prints goes into `gpart restore`, comments and all, and is the same then.
+#[test]
+fn gpart_backup_and_restore_have_freebsds_columns() {
+    let bench = Bench::new(&[("da0", 64 * MIB), ("da1", 64 * MIB)]);
+    bench.play(&[
+        "part create -s gpt da0",
+        "part add -t freebsd-boot -s 512k da0",
+        "part add -t freebsd-ufs -l 'my root' -a 1m -s 60m da0",
+        "part add -t !0fc63daf-8483-4772-8e79-3d69d8477de5 da0",
+        "part set -a bootme -i 2 da0",
+        "part set -a bootonce -i 2 da0",
+    ]);
+    let backup = bench.play(&["part backup da0"]);
+    let wide = "!0fc63daf-8483-4772-8e79-3d69d8477de5".len();
+    let expected = format!(
+        "GPT 128\n\
+         1   {:>wide$}     40   1024  \n\
+         2   {:>wide$}   2048 122880 my%20root  [bootme,bootonce] \n\
+         3   {} 124928   6104  \n",
+        "freebsd-boot", "freebsd-ufs", "!0fc63daf-8483-4772-8e79-3d69d8477de5"
+    );
+    assert_eq!(backup, expected);
+    let said = format!("# of da0\n\n{backup}").replace("GPT 128", "  GPT");
+    let restore = |words: &str, said: &str| {
+        let mut command = flysch_tests::command::flysch();
+        command.args(words.split(' ')).current_dir(bench.folder());
+        command.stdin(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), said.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    assert_eq!(restore("gpart -f da1 restore -l da1", &said), (0, String::new()));
+    assert_eq!(bench.play(&["part backup da1"]), expected);
+    let (status, why) = restore("gpart -f da1 restore -F da1", "GPT 128\n1 efi here 5\n");
+    assert!(status == 1 && why.contains("line 2: `here` is no number"), "{why}");
+    assert_eq!(bench.play(&["part backup da1"]), expected, "nothing was written");
+    // A name that belongs to a stripe of the disk beneath is told of.
+    let told = bench.play(&[
+        "part destroy -F da1",
+        "nop create -p 4096 da1",
+        "part create -s mbr da1.nop",
+        "part add -t freebsd -b 63 -s 1008 -a 1 da1.nop",
+    ]);
+    let words = "da1.nops1 added, but partition is not aligned on 4096 bytes\n";
+    assert!(told.ends_with(words), "{told}");
+}
+
+/// Types of GPT partitions by FreeBSD's names are what sfdisk takes them for.
+#[test]
+fn gpart_types_are_those_that_sfdisk_lists() {
+    if flysch_tests::command::lacks("sfdisk") {
+        return;
+    }
+    let bench = Bench::new(&[("da0", 64 * MIB)]);
+    let listed = std::process::Command::new("sfdisk").args(["--label", "gpt", "-T"]).output();
+    let listed = String::from_utf8(listed.unwrap().stdout).unwrap().to_lowercase();
+    for (name, words) in [
+        ("efi", "efi system"),
+        ("bios-boot", "bios boot"),
+        ("ms-reserved", "microsoft reserved"),
+        ("ms-ldm-metadata", "microsoft ldm metadata"),
+        ("ms-recovery", "windows recovery environment"),
+        ("linux-lvm", "linux lvm"),
+        ("linux-raid", "linux raid"),
+        ("freebsd-zfs", "freebsd zfs"),
+        ("netbsd-ffs", "netbsd ffs"),
+        ("openbsd-data", "openbsd data"),
+        ("apple-hfs", "apple hfs/hfs+"),
+        ("apple-apfs", "apple apfs"),
+        ("apple-core-storage", "apple core storage"),
+        ("solaris-root", "solaris root"),
+        ("solaris-altsec", "solaris alternate sector"),
+        ("chromeos-root", "chromeos root fs"),
+        ("vmware-vmfs", "vmware vmfs"),
+    ] {
+        let add = format!("part add -t {name} da0");
+        let told =
+            bench.play(&["part create -s gpt da0", &add, "part show -r", "part destroy -F da0"]);
+        let row = told.lines().find(|line| line.trim_start().starts_with("40 ")).unwrap();
+        let guid = row.split_whitespace().nth(3).unwrap();
+        let line = listed.lines().find(|line| line.starts_with(guid));
+        assert!(line.is_some_and(|line| line.contains(words)), "{name} {guid}: {line:?}");
+    }
 }

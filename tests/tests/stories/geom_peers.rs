@@ -76,6 +76,13 @@ fn trees_that_were_packed_keep_their_names() {
         expect(&path, "genisoimage", "iso9660/DISC");
         std::fs::remove_file(&path).unwrap();
     }
+    if !lacks("mkfs.ubifs") {
+        let geometry = ["-m", "2048", "-e", "126976", "-c", "100"];
+        packed("mkfs.ubifs", &[&geometry[..], &["-r", "tree", "-o", "volume"]].concat());
+        let id = tool("blkid", &["-p", "-s", "UUID", "-o", "value"], &path).unwrap();
+        expect(&path, "mkfs.ubifs", &format!("ubifs/{}", id.trim()));
+        std::fs::remove_file(&path).unwrap();
+    }
     if !lacks("mksquashfs") {
         let arguments = ["tree", "volume", "-quiet", "-no-progress", "-processors", "1"];
         packed("mksquashfs", &arguments);

@@ -317,7 +317,7 @@ fn verbs_of_caches_leave_the_old_or_the_new() {
     let verbs: &[Verb] = &[
         ("label", &[], |graph| {
             let it = under(graph, &[0])[0];
-            let options = cache::Options { block_size: 4096, size: 4 };
+            let options = cache::Options { block_size: 4096, size: 100 };
             cache::label(graph, "it", it, (options, false))
         }),
         ("clear", &[], |graph| {
