@@ -19,7 +19,7 @@ use flysch_wire::ufs::registers::{
 use flysch_wire::ufs::utrd::Ocs;
 use xts_mode::{Xts128, get_tweak_default};
 
-use super::flow::Failed;
+use super::exchange::Failed;
 use super::task::Task;
 use super::transfer::{gather, scatter};
 use crate::store::Store;

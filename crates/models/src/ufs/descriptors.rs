@@ -38,12 +38,12 @@ pub(super) const MODEL: &str = "UFS MODEL";
 /// bFFUTimeout, seconds.
 const FFU_TIMEOUT: u8 = 5;
 
-impl Device {
-    /// Product string, also INQUIRY's product.
-    pub(super) fn product(&self) -> &'static str {
-        MODEL
-    }
+/// The descriptors of a device.
+pub(super) struct Descriptors<'a> {
+    pub(super) device: &'a Device,
+}
 
+impl Descriptors<'_> {
     /// Writes the descriptor and gives its length.
     pub(super) fn descriptor(
         &self,
@@ -61,13 +61,13 @@ impl Device {
             DescriptorId::Interconnect => first(interconnect().emit(bytes).ok()),
             DescriptorId::Power => first(power().emit(bytes).ok()),
             DescriptorId::Health => first(self.health_descriptor().emit(bytes).ok()),
-            DescriptorId::Fbo if self.specification >= 0x0400 => {
+            DescriptorId::Fbo if self.device.build.specification >= 0x0400 => {
                 FboDescriptor::default().emit(bytes.first_chunk_mut().expect("long enough"));
                 bytes[0] = FboDescriptor::LENGTH as u8;
                 first(Some(FboDescriptor::LENGTH))
             }
             DescriptorId::Configuration if usize::from(index) < PARTS => {
-                let shown = self.next_provision.as_ref().unwrap_or(&self.provision);
+                let shown = self.device.provisions.shown();
                 shown.emit(usize::from(index), bytes).ok_or(QueryResult::GeneralFailure)
             }
             DescriptorId::Configuration => Err(QueryResult::InvalidIndex),
@@ -75,10 +75,10 @@ impl Device {
             DescriptorId::String => {
                 let text = match index {
                     MANUFACTURER => VENDOR,
-                    PRODUCT => self.product(),
-                    SERIAL => &self.serial,
+                    PRODUCT => MODEL,
+                    SERIAL => &self.device.build.serial,
                     OEM => "",
-                    REVISION => self.firmware.revision(),
+                    REVISION => self.device.firmware.revision(),
                     _ => return Err(QueryResult::InvalidIndex),
                 };
                 StringDescriptor::emit(text, bytes).ok_or(QueryResult::GeneralFailure)
@@ -89,20 +89,20 @@ impl Device {
 
     fn extended_features(&self) -> ExtendedFeatures {
         ExtendedFeatures::new()
-            .with_ffu(self.services)
-            .with_refresh(self.services)
-            .with_advanced_rpmb(self.specification >= UFS_4_0)
+            .with_ffu(self.device.build.services)
+            .with_refresh(self.device.build.services)
+            .with_advanced_rpmb(self.device.build.specification >= UFS_4_0)
             .with_too_high_temp(true)
             .with_too_low_temp(true)
-            .with_write_booster(self.write_booster_max > 0)
+            .with_write_booster(self.device.build.write_booster_max > 0)
             .with_performance_throttling(true)
-            .with_device_level_exception(self.specification >= UFS_4_1)
+            .with_device_level_exception(self.device.build.specification >= UFS_4_1)
     }
 
     fn device_descriptor(&self) -> DeviceDescriptor {
-        let head = &self.provision.header;
+        let head = &self.device.provisions.current.header;
         DeviceDescriptor {
-            b_number_lu: self.provision.enabled().count() as u8,
+            b_number_lu: self.device.provisions.current.enabled().count() as u8,
             b_number_wlu: WELL_KNOWN_UNITS,
             b_boot_enable: head.b_boot_enable,
             b_descr_access_en: head.b_descr_access_en,
@@ -112,7 +112,7 @@ impl Device {
             b_security_lu: 1,
             b_background_ops_term_lat: 5,
             b_init_active_icc_level: head.b_init_active_icc_level,
-            w_spec_version: self.specification,
+            w_spec_version: self.device.build.specification,
             w_manufacture_date: 0x0126,
             i_manufacturer_name: MANUFACTURER,
             i_product_name: PRODUCT,
@@ -124,20 +124,20 @@ impl Device {
             b_device_rtt_cap: 2,
             w_periodic_rtc_update: head.w_periodic_rtc_update,
             b_ufs_features_support: UfsFeatures::new()
-                .with_ffu(self.services)
-                .with_refresh(self.services)
+                .with_ffu(self.device.build.services)
+                .with_refresh(self.device.build.services)
                 .with_too_high_temp(true)
                 .with_too_low_temp(true)
                 .into_bits(),
             b_ffu_timeout: FFU_TIMEOUT,
-            b_queue_depth: self.depths.device,
+            b_queue_depth: self.device.build.depths.device,
             b_num_secure_wp_area: protection::AREAS_MAX as u8,
             w_device_version: 1,
             i_product_revision_level: REVISION,
             w_extended_write_booster_support: ExtendedWriteBooster::new()
-                .with_resize(self.write_booster.is_extended())
-                .with_fifo_partial_flush(self.write_booster.is_extended())
-                .with_pinned_partial_flush(self.write_booster.is_extended())
+                .with_resize(self.device.backend.write_booster.is_extended())
+                .with_fifo_partial_flush(self.device.backend.write_booster.is_extended())
+                .with_pinned_partial_flush(self.device.backend.write_booster.is_extended())
                 .into_bits(),
             d_extended_ufs_features_support: self.extended_features().into_bits(),
             b_write_booster_buffer_preserve_user_space_en: head
@@ -150,13 +150,15 @@ impl Device {
     }
 
     fn geometry_descriptor(&self) -> GeometryDescriptor {
-        let length = if self.specification >= UFS_4_1 {
+        let length = if self.device.build.specification >= UFS_4_1 {
             GeometryDescriptor::LENGTH as u8
         } else {
             GEOMETRY_LENGTH_4_0
         };
         GeometryDescriptor {
-            q_total_raw_device_capacity: self.bounds.allocation_units * ALLOCATION_UNIT / 512,
+            q_total_raw_device_capacity: self.device.provisions.bounds.allocation_units
+                * ALLOCATION_UNIT
+                / 512,
             b_max_number_lu: 1,
             d_segment_size: SEGMENT,
             b_allocation_unit_size: 1,
@@ -165,13 +167,15 @@ impl Device {
             b_optimal_write_block_size: 32,
             b_max_in_buffer_size: 8,
             b_max_out_buffer_size: 8,
-            b_rpmb_read_write_size: self.rpmb.blocks_max(),
+            b_rpmb_read_write_size: self.device.rpmb.blocks_max(),
             b_data_ordering: 1,
             b_max_contex_id_number: 5,
             b_supported_sec_r_types: 1,
             w_supported_memory_types: 1 | 1 << 15,
-            d_write_booster_buffer_max_n_alloc_units: allocation_units(self.write_booster_max),
-            b_device_max_write_booster_lus: if self.write_booster_max > 0 {
+            d_write_booster_buffer_max_n_alloc_units: allocation_units(
+                self.device.build.write_booster_max,
+            ),
+            b_device_max_write_booster_lus: if self.device.build.write_booster_max > 0 {
                 UNITS_MAX as u8
             } else {
                 0
@@ -184,7 +188,7 @@ impl Device {
     }
 
     fn health_descriptor(&self) -> HealthDescriptor {
-        let (progress, total) = self.upkeep.refreshed();
+        let (progress, total) = self.device.upkeep.refreshed();
         HealthDescriptor {
             b_pre_eol_info: PreEolInfo::Normal.into_bits(),
             b_device_life_time_est_a: 1,
@@ -204,16 +208,23 @@ impl Device {
             let emitted = self.rpmb_descriptor().emit(bytes);
             return emitted.map_err(|_| QueryResult::GeneralFailure);
         }
-        let config = self.provision.units.get(usize::from(index));
+        let config = self.device.provisions.current.units.get(usize::from(index));
         let config = config.ok_or(QueryResult::InvalidIndex)?;
-        let unit = self.unit(index);
+        let unit = self.device.units.get(index);
         let blocks = unit.map_or(0, |unit| unit.blocks);
         let descriptor = UnitDescriptor {
             b_unit_index: index,
             b_lu_enable: config.b_lu_enable,
             b_boot_lun_id: config.b_boot_lun_id,
             b_lu_write_protect: config.b_lu_write_protect,
-            b_lu_queue_depth: self.depths.units.get(usize::from(index)).copied().unwrap_or(0),
+            b_lu_queue_depth: self
+                .device
+                .build
+                .depths
+                .units
+                .get(usize::from(index))
+                .copied()
+                .unwrap_or(0),
             b_memory_type: config.b_memory_type,
             b_data_reliability: config.b_data_reliability,
             b_logical_block_size: config.b_logical_block_size,
@@ -229,10 +240,10 @@ impl Device {
     }
 
     fn rpmb_descriptor(&self) -> RpmbUnitDescriptor {
-        let sizes = self.rpmb.region_units();
+        let sizes = self.device.rpmb.region_units();
         let enabled: u8 = (1..rpmb::REGIONS).filter(|&n| sizes[n] > 0).map(|n| 1 << n).sum();
-        let mode = if self.rpmb.is_advanced() { ADVANCED_MODE } else { 0 };
-        let block = self.rpmb.block_length();
+        let mode = if self.device.rpmb.is_advanced() { ADVANCED_MODE } else { 0 };
+        let block = self.device.rpmb.block_length();
         let blocks = sizes.iter().map(|&units| u64::from(units) * u64::from(REGION_UNIT / block));
         let blocks = blocks.sum();
         RpmbUnitDescriptor {

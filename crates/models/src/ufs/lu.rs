@@ -5,13 +5,19 @@ use alloc::vec::Vec;
 use flysch_wire::scsi::AdditionalSense;
 use flysch_wire::ufs::descriptor::{ConfigurationUnit, LuWriteProtect, ProvisioningType};
 use flysch_wire::ufs::query::FlagId;
+use flysch_wire::ufs::upiu::Wlun;
 
 use super::config::{ALLOCATION_UNIT, UnitConfig};
 use super::parameters::Parameters;
+use super::protection::Protection;
 use super::provision::Provision;
 use super::sense::Sense;
+use super::upkeep::Stale;
 use crate::media::cache::Units;
 use crate::store::Store;
+
+/// Well-known units in the order of [`LogicalUnits::attentions`].
+const WELL_KNOWN: [Wlun; 4] = [Wlun::ReportLuns, Wlun::UfsDevice, Wlun::Boot, Wlun::Rpmb];
 
 /// A logical unit.
 #[derive(Debug)]
@@ -96,8 +102,98 @@ impl Units for Vec<Option<Unit>> {
     }
 }
 
+/// All units, what is closed to writes in them, and the UNIT ATTENTION that waits for each.
+#[derive(Debug)]
+pub(super) struct LogicalUnits {
+    /// By LUN; `None` is a LUN that does not exist.
+    pub(super) list: Vec<Option<Unit>>,
+    pub(super) protection: Protection,
+    /// UNIT ATTENTION of the well-known units.
+    attentions: [Option<Sense>; WELL_KNOWN.len()],
+}
+
+impl LogicalUnits {
+    /// The units of a new device.
+    pub(super) fn new(configs: Vec<Option<UnitConfig>>, provision: &Provision) -> Self {
+        Self {
+            list: build(configs, provision),
+            protection: Protection::default(),
+            attentions: [None; WELL_KNOWN.len()],
+        }
+    }
+
+    /// A new configuration takes effect.
+    pub(super) fn provision(&mut self, before: &Provision, after: &Provision) {
+        self.list = rebuild(core::mem::take(&mut self.list), before, after);
+    }
+
+    /// The device starts afresh: mode pages as well, and every unit says so.
+    pub(super) fn start_over(&mut self, attention: Sense) {
+        self.attentions = [Some(attention); WELL_KNOWN.len()];
+        for unit in self.list.iter_mut().flatten() {
+            unit.reset();
+            unit.attention = Some(attention);
+        }
+    }
+
+    /// LOGICAL UNIT RESET.
+    pub(super) fn reset(&mut self, lun: u8) {
+        if let Some(unit) = self.get_mut(lun) {
+            unit.reset();
+        }
+        if let Some(attention) = self.attention(lun) {
+            *attention = Some(Sense::attention(AdditionalSense::BusDeviceResetFunction));
+        }
+    }
+
+    /// Whether there is a unit, or a well-known one, of this LUN.
+    pub(super) fn has_lun(&self, lun: u8) -> bool {
+        let well_known = matches!(Wlun::from_bits(lun), Wlun::Unknown(_));
+        !well_known || self.get(lun).is_some()
+    }
+
+    #[inline]
+    pub(super) fn get(&self, lun: u8) -> Option<&Unit> {
+        self.list.get(usize::from(lun))?.as_ref()
+    }
+
+    #[inline]
+    pub(super) fn get_mut(&mut self, lun: u8) -> Option<&mut Unit> {
+        self.list.get_mut(usize::from(lun))?.as_mut()
+    }
+
+    /// The UNIT ATTENTION that waits for a LUN.
+    #[inline]
+    pub(super) fn attention(&mut self, lun: u8) -> Option<&mut Option<Sense>> {
+        if lun & 0x80 == 0 {
+            return self.get_mut(lun).map(|unit| &mut unit.attention);
+        }
+        let known = WELL_KNOWN.iter().position(|wlun| wlun.into_bits() == lun)?;
+        Some(&mut self.attentions[known])
+    }
+
+    /// LUN of the unit with a bBootLunID.
+    pub(super) fn with_boot_id(&self, id: u64) -> Option<u8> {
+        let is_it = |unit: &Unit| u64::from(unit.boot_id) == id;
+        let found = self.list.iter().position(|unit| unit.as_ref().is_some_and(is_it))?;
+        Some(found as u8)
+    }
+
+    /// Bytes of a block of a unit, 1 if there is no such unit.
+    pub(super) fn block_length(&self, lun: u8) -> u64 {
+        self.get(lun).map_or(1, |unit| 1 << unit.block_shift)
+    }
+
+    /// Stale data goes. A store that cannot take it away keeps it, and says so elsewhere.
+    pub(super) fn discard(&mut self, range: Stale) {
+        if let Some(unit) = self.get_mut(range.unit) {
+            let _ = unit.store.discard(range.offset, range.len);
+        }
+    }
+}
+
 /// The units of a new device.
-pub(super) fn build(configs: Vec<Option<UnitConfig>>, provision: &Provision) -> Vec<Option<Unit>> {
+fn build(configs: Vec<Option<UnitConfig>>, provision: &Provision) -> Vec<Option<Unit>> {
     let units = configs.into_iter().zip(&provision.units).map(|(config, provisioned)| {
         let config = config?;
         let store = config.store.unwrap_or_else(|| Store::memory(config.size));
@@ -110,11 +206,7 @@ pub(super) fn build(configs: Vec<Option<UnitConfig>>, provision: &Provision) -> 
 
 /// The units of a device that was provisioned anew. A unit whose size and block size stay keeps
 /// its data, as does one in a file; all others start empty.
-pub(super) fn rebuild(
-    mut old: Vec<Option<Unit>>,
-    before: &Provision,
-    after: &Provision,
-) -> Vec<Option<Unit>> {
+fn rebuild(mut old: Vec<Option<Unit>>, before: &Provision, after: &Provision) -> Vec<Option<Unit>> {
     let mut units: Vec<Option<Unit>> = Vec::new();
     old.resize_with(after.units.len(), || None);
     for (lun, (kept, config)) in old.into_iter().zip(&after.units).enumerate() {

@@ -1,10 +1,9 @@
 //! Multi-circular queues: configuration bank, submission and completion queues.
 
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
-#[cfg(feature = "std")]
-use flysch_api::machine::Instant;
 use flysch_wire::ufs::cqe::{self, Cqe, CqeNexus, CqeStatus, CqeUcd};
 use flysch_wire::ufs::registers::{
     CleanUpResult, CqAttr, CqCfg, CqInterrupts, Interrupts, SqAttr, SqCti, SqRtc, SqRts, Ver,
@@ -12,9 +11,13 @@ use flysch_wire::ufs::registers::{
 };
 use flysch_wire::ufs::utrd::{self, CommandType, Ocs, Utrd};
 
+use super::agenda::Event;
 use super::aggregation::{Aggregator, Counted};
 use super::config::QUEUES_MAX;
-use super::{Event, Ufs};
+use super::controller::Controller;
+use super::exchange::Exchange;
+use super::task::State;
+use crate::faults::Kind;
 
 /// Where the configuration bank starts.
 pub(super) const BANK: u32 = 0x400;
@@ -57,10 +60,6 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn reset(&mut self) {
-        *self = Self::default();
-    }
-
     fn sq_bytes(&self) -> u32 {
         ring_entries(self.sqattr.size()) * utrd::LENGTH as u32
     }
@@ -72,6 +71,18 @@ impl Queue {
     /// The completion queue has no room: one entry always stays free.
     fn cq_full(&self) -> bool {
         (self.cqtp + cqe::LENGTH as u32) % self.cq_bytes().max(1) == self.cqhp
+    }
+
+    /// The task that SQCTI names.
+    fn find(&self, number: usize, x: &Exchange) -> Option<u16> {
+        let target = self.sqcti;
+        let found = x.tasks.iter().find(|(_, task)| {
+            usize::from(task.queue) == number
+                && (task.tag, task.lun) == (target.task_tag(), target.lun())
+                && task.iid == (target.ext_iid() << 4 | target.iid())
+                && task.state != State::Stuck
+        });
+        found.map(|(index, _)| index)
     }
 }
 
@@ -131,34 +142,46 @@ pub(super) fn queue_register(offset: u32) -> Option<(usize, QueueRegister)> {
     Some((queue, register))
 }
 
+/// What a write to a register of a queue makes the controller do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Rung {
+    /// Nothing.
+    Nothing,
+    /// Fetch from this submission queue.
+    Fetch(usize),
+    /// Post what waits for room in this completion queue.
+    Drain(usize),
+    /// Stop, start or clean up this submission queue.
+    Control(usize, SqRtc),
+}
+
+/// All queues.
+#[derive(Debug)]
+pub(super) struct Queues {
+    queues: Vec<Queue>,
+    /// The queue whose turn it is to be fetched from.
+    turn: usize,
+}
+
 /// What the threaded machine mirrors.
 #[cfg(feature = "std")]
-impl Ufs {
-    pub(super) fn uses_queues(&self) -> bool {
-        self.registers.mode.qt()
-    }
-
-    pub(super) fn queue_count(&self) -> usize {
-        self.queues.len()
-    }
-
+impl Queues {
     /// SQHP, CQTP, and the interrupt causes raised since the last call.
-    pub(super) fn take_queue_state(&mut self, number: usize) -> (u32, u32, u32) {
+    pub(super) fn take_state(&mut self, number: usize) -> (u32, u32, u32) {
         let queue = &mut self.queues[number];
         let causes = core::mem::take(&mut queue.cqis);
         (queue.sqhp, queue.cqtp, causes.into_bits())
     }
 
-    /// The queues whose completions raise messages, a bit each.
-    pub(super) fn messaging_queues(&self) -> u32 {
+    /// The queues whose completions raise messages once the controller sends any, a bit each.
+    pub(super) fn messaging(&self) -> u32 {
         let on = |(n, queue): (usize, &Queue)| u32::from(queue.cqie.teps()) << n;
-        let queues = self.queues.iter().enumerate().map(on).fold(0, |all, bit| all | bit);
-        if self.registers.mode.esie() { queues } else { 0 }
+        self.queues.iter().enumerate().map(on).fold(0, |all, bit| all | bit)
     }
 
     /// The queue whose configuration is at `offset`, with its CQHP and SQTP, which a change of
     /// configuration may have reset.
-    pub(super) fn configured_queue(&self, offset: u32) -> Option<(usize, u32, u32)> {
+    pub(super) fn configured(&self, offset: u32) -> Option<(usize, u32, u32)> {
         match place(offset, self.queues.len()) {
             Some(Place::Bank(number, _)) => {
                 let queue = &self.queues[number];
@@ -167,23 +190,52 @@ impl Ufs {
             _ => None,
         }
     }
-
-    /// The host has moved the head of a completion queue and the tail of a submission queue.
-    pub(super) fn move_queue(&mut self, number: usize, cqhp: u32, sqtp: u32, now: Instant) {
-        self.advance(now);
-        if number < self.queues.len() && self.registers.enabled {
-            self.write_run_time(number, CQ_BLOCK + reg::CQHP, cqhp);
-            self.write_run_time(number, SQ_BLOCK + reg::SQTP, sqtp);
-        }
-    }
 }
 
 fn run_time(queue: usize, block: u32) -> u32 {
     RUN_TIME + queue as u32 * RUN_TIME_STRIDE + block
 }
 
-impl Ufs {
-    pub(super) fn read_queue_register(&mut self, offset: u32) -> u32 {
+impl Queues {
+    /// So many queues, not configured.
+    pub(super) fn new(count: usize) -> Self {
+        Self { queues: (0..count).map(|_| Queue::default()).collect(), turn: 0 }
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// All queues as after power-on.
+    pub(super) fn reset(&mut self) {
+        self.queues.fill_with(Queue::default);
+    }
+
+    /// The queue to fetch an entry from next: one entry of each in turn (MCQCAP.RRP), or a busy
+    /// queue would starve the others.
+    pub(super) fn take_turn(&mut self) -> usize {
+        let number = self.turn % self.queues.len();
+        self.turn = number + 1;
+        number
+    }
+
+    /// The completion queue that a submission queue's commands are posted to.
+    #[inline]
+    fn target(&self, number: usize) -> usize {
+        usize::from(self.queues[number].sqattr.cqid()).min(self.queues.len() - 1)
+    }
+
+    /// The aggregation group that a completion queue is in, if that counts.
+    fn group_of(&self, number: usize) -> Option<usize> {
+        let cfg = CqCfg::from_bits(self.queues[number].cqcfg);
+        let group = usize::from(cfg.iag());
+        let is_on = |queue: &Queue| queue.aggregation.is_on();
+        (cfg.iagvld() && self.queues.get(group).is_some_and(is_on)).then_some(group)
+    }
+
+    /// Reads a register of the bank or of the run-time blocks.
+    pub(super) fn read(&self, offset: u32) -> u32 {
         match place(offset, self.queues.len()) {
             Some(Place::Bank(queue, at)) => self.read_bank(queue, at),
             Some(Place::RunTime(queue, at)) => self.read_run_time(queue, at),
@@ -240,19 +292,51 @@ impl Ufs {
         }
     }
 
-    pub(super) fn write_queue_register(&mut self, offset: u32, value: u32) {
-        if !self.registers.enabled {
-            return;
-        }
+    /// Writes such a register. `has_commands` says whether the device has commands of a queue.
+    #[inline]
+    pub(super) fn write(
+        &mut self,
+        offset: u32,
+        value: u32,
+        has_commands: impl Fn(u8) -> bool,
+    ) -> Rung {
         match place(offset, self.queues.len()) {
-            Some(Place::Bank(queue, at)) => self.write_bank(queue, at, value),
+            Some(Place::Bank(queue, at)) => {
+                self.write_bank(queue, at, value, has_commands(queue as u8));
+                Rung::Nothing
+            }
             Some(Place::RunTime(queue, at)) => self.write_run_time(queue, at, value),
-            None => {}
+            None => Rung::Nothing,
         }
     }
 
-    fn write_bank(&mut self, number: usize, at: u32, value: u32) {
-        let busy = self.has_commands_of(number as u8);
+    /// The host has moved the tail of a submission queue.
+    #[inline]
+    pub(super) fn move_tail(&mut self, number: usize, sqtp: u32) -> Rung {
+        let queue = &mut self.queues[number];
+        let entry = utrd::LENGTH as u32;
+        if queue.sqattr.sqen() && sqtp < queue.sq_bytes() && sqtp.is_multiple_of(entry) {
+            queue.sqtp = sqtp;
+            return Rung::Fetch(number);
+        }
+        Rung::Nothing
+    }
+
+    /// The host has moved the head of a completion queue.
+    #[inline]
+    pub(super) fn move_head(&mut self, number: usize, cqhp: u32) -> Rung {
+        let queue = &mut self.queues[number];
+        let entry = cqe::LENGTH as u32;
+        if queue.cqattr.cqen() && cqhp < queue.cq_bytes() && cqhp.is_multiple_of(entry) {
+            queue.cqhp = cqhp;
+            if !queue.backlog.is_empty() {
+                return Rung::Drain(number);
+            }
+        }
+        Rung::Nothing
+    }
+
+    fn write_bank(&mut self, number: usize, at: u32, value: u32, busy: bool) {
         let queues = self.queues.len();
         let queue = &mut self.queues[number];
         match at {
@@ -288,7 +372,7 @@ impl Ufs {
     }
 
     #[inline]
-    fn write_run_time(&mut self, number: usize, at: u32, value: u32) {
+    fn write_run_time(&mut self, number: usize, at: u32, value: u32) -> Rung {
         const SQIS: u32 = SQ_INTERRUPT_BLOCK + reg::SQIS;
         const SQIE: u32 = SQ_INTERRUPT_BLOCK + reg::SQIE;
         const CQHP: u32 = CQ_BLOCK + reg::CQHP;
@@ -297,131 +381,111 @@ impl Ufs {
         const MCQIACR: u32 = CQ_INTERRUPT_BLOCK + reg::MCQIACR;
         let queue = &mut self.queues[number];
         match at {
-            reg::SQTP => {
-                let entry = utrd::LENGTH as u32;
-                if queue.sqattr.sqen() && value < queue.sq_bytes() && value.is_multiple_of(entry) {
-                    queue.sqtp = value;
-                    self.fetch_queue(number);
-                }
-            }
-            CQHP => {
-                let entry = cqe::LENGTH as u32;
-                if queue.cqattr.cqen() && value < queue.cq_bytes() && value.is_multiple_of(entry) {
-                    queue.cqhp = value;
-                    if !queue.backlog.is_empty() {
-                        self.drain_backlog(number);
-                    }
-                }
-            }
+            reg::SQTP => return self.move_tail(number, value),
+            CQHP => return self.move_head(number, value),
+            reg::SQRTC => return Rung::Control(number, SqRtc::from_bits(value)),
             CQIS => queue.cqis = CqInterrupts::from_bits(queue.cqis.into_bits() & !value),
             CQIE => queue.cqie = CqInterrupts::from_bits(value & 1),
-            reg::SQRTC => self.control_queue(number, SqRtc::from_bits(value)),
             reg::SQCTI => queue.sqcti = SqCti::from_bits(value),
             SQIS => queue.sqis &= !value,
             SQIE => queue.sqie = value & 1,
             MCQIACR => queue.aggregation.write(value),
             _ => {}
         }
+        Rung::Nothing
+    }
+}
+
+/// What looking for the next entry of a submission queue gave.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Entry {
+    /// There is none that may be fetched.
+    None,
+    /// It was nullified.
+    Nullified,
+    /// It is in this task, which ends like this if it does not get to the device.
+    Task(u16, Result<(), Ocs>),
+}
+
+/// A completion on its way to its queue.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Completion {
+    entry: Cqe,
+    /// The submission queue it came from.
+    number: usize,
+    /// It may wait for others to raise an interrupt.
+    regular: bool,
+    /// Entries of other queues waited for its place.
+    pub(super) was_full: bool,
+}
+
+impl Controller {
+    /// Whether entries of submission queues may be fetched now.
+    #[inline]
+    pub(super) fn may_fetch_entries(&self, x: &Exchange) -> bool {
+        self.registers.mode.qt() && self.may_fetch(x)
     }
 
-    fn has_commands_of(&self, queue: u8) -> bool {
-        self.registers.mode.qt()
-            && self.tasks.held > 0
-            && self.tasks.iter().any(|(_, task)| task.queue == queue)
+    /// Whether another command may be active.
+    #[inline]
+    pub(super) fn has_room(&self, x: &Exchange) -> bool {
+        x.tasks.held < self.registers.mcqconfig.active_commands()
     }
 
-    /// Fetches entries of a submission queue as long as there is room for more commands.
-    pub(super) fn fetch_queue(&mut self, number: usize) {
-        if self.registers.mode.qt() && self.may_fetch() {
-            while self.fetch_entry(number) {}
-        }
-    }
-
-    /// Goes on with every queue that waited for the link or for room: one entry of each in turn
-    /// (MCQCAP.RRP), or a busy queue would starve the others.
-    pub(super) fn fetch_queues(&mut self) {
-        if !self.registers.mode.qt() || !self.may_fetch() {
-            return;
-        }
-        let mut empty = 0;
-        while empty < self.queues.len() && self.has_room() {
-            let number = self.turn % self.queues.len();
-            self.turn = number + 1;
-            empty = if self.fetch_entry(number) { 0 } else { empty + 1 };
-        }
-    }
-
-    fn has_room(&self) -> bool {
-        self.tasks.held < self.registers.mcqconfig.active_commands()
-    }
-
-    /// Fetches the next entry of a submission queue; `false` if there is none that may be.
-    fn fetch_entry(&mut self, number: usize) -> bool {
-        let target = usize::from(self.queues[number].sqattr.cqid()).min(self.queues.len() - 1);
+    /// Fetches the next entry of a submission queue.
+    #[inline]
+    pub(super) fn fetch_entry(&mut self, number: usize, x: &mut Exchange) -> Entry {
+        let target = self.queues.target(number);
         // Completions that cannot be posted hold new commands back, which bounds the backlog.
-        if !self.has_room() || !self.queues[target].backlog.is_empty() {
-            return false;
+        if !self.has_room(x) || !self.queues.queues[target].backlog.is_empty() {
+            return Entry::None;
         }
-        let queue = &mut self.queues[number];
+        let queue = &mut self.queues.queues[number];
         if queue.stop || !queue.sqattr.sqen() || queue.sqhp == queue.sqtp {
-            return false;
+            return Entry::None;
         }
         let address = queue.sq_base + u64::from(queue.sqhp);
         let mut bytes = [0; utrd::LENGTH];
-        if self.memory.read(address, &mut bytes).is_err() {
-            self.bus_error();
-            return false;
+        if x.memory.read(address, &mut bytes).is_err() {
+            self.registers.bus_error();
+            return Entry::None;
         }
         queue.sqhp = (queue.sqhp + utrd::LENGTH as u32) % queue.sq_bytes();
         let utrd = Utrd::parse(&bytes);
         if utrd.header.ct() == CommandType::Nullified {
-            return true;
+            return Entry::Nullified;
         }
-        let Some(index) = self.tasks.take_any() else { return false };
-        self.tasks.get_mut(index).queue = number as u8;
-        self.fetched(index, &utrd);
-        true
+        let Some(index) = x.tasks.take_any() else { return Entry::None };
+        x.tasks.get_mut(index).queue = number as u8;
+        Entry::Task(index, self.take_descriptor(index, &utrd, x))
     }
 
-    /// SQRTC is written: stops, starts, cleans up.
-    fn control_queue(&mut self, number: usize, command: SqRtc) {
-        let queue = &mut self.queues[number];
+    /// SQRTC.STOP; answers what is to be cleaned up, if anything is.
+    pub(super) fn control_queue(
+        &mut self,
+        number: usize,
+        command: SqRtc,
+        x: &Exchange,
+    ) -> Option<u16> {
+        let queue = &mut self.queues.queues[number];
         queue.stop = command.stop();
         if !command.icu() {
             queue.clean_up = None;
-            return self.fetch_queue(number);
+            return None;
         }
-        let result = if !queue.sqattr.sqen() {
-            CleanUpResult::NotEnabled
-        } else if !queue.stop {
-            CleanUpResult::NotStopped
-        } else {
-            self.clean_up(number)
+        let found = match (queue.sqattr.sqen(), queue.stop) {
+            (false, _) => Err(CleanUpResult::NotEnabled),
+            (true, false) => Err(CleanUpResult::NotStopped),
+            (true, true) => queue.find(number, x).ok_or(CleanUpResult::TaskNotFound),
         };
-        self.queues[number].clean_up = Some(result);
-        // A host that asks without STOP has started the queue again.
-        self.fetch_queue(number);
+        queue.clean_up = Some(found.err().unwrap_or(CleanUpResult::Success));
+        found.ok()
     }
 
-    /// Ends the command that SQCTI names; its completion says ABORTED.
-    fn clean_up(&mut self, number: usize) -> CleanUpResult {
-        let target = self.queues[number].sqcti;
-        let found = self.tasks.iter().find(|(_, task)| {
-            usize::from(task.queue) == number
-                && (task.tag, task.lun) == (target.task_tag(), target.lun())
-                && task.iid == (target.ext_iid() << 4 | target.iid())
-                && task.state != super::task::State::Stuck
-        });
-        let Some((index, _)) = found else { return CleanUpResult::TaskNotFound };
-        self.device.forget(self.tasks.name(index));
-        self.post(index, Ocs::Aborted);
-        CleanUpResult::Success
-    }
-
-    /// Posts the completion of a task and lets its place be taken.
+    /// Ends a task: its completion, and its place can be taken.
     #[inline]
-    pub(super) fn post(&mut self, index: u16, ocs: Ocs) {
-        let task = self.tasks.get(index);
+    pub(super) fn end_entry(&mut self, index: u16, ocs: Ocs, x: &mut Exchange) -> Completion {
+        let task = x.tasks.get(index);
         let number = usize::from(task.queue);
         let regular = !task.interrupt;
         let mut entry = Cqe {
@@ -435,77 +499,75 @@ impl Ufs {
             let nexus = CqeNexus::new().with_task_tag(task.tag).with_lun(task.lun);
             entry.nexus = nexus.with_iid(task.iid & 0xF).with_ext_iid(task.iid >> 4);
         }
-        let done = task.done.unwrap_or(self.now.nanos());
+        let done = task.done.unwrap_or(x.agenda.now());
         self.done[number << 8 | usize::from(task.tag)].store(done, Ordering::Relaxed);
-        let was_full = self.tasks.held >= self.registers.mcqconfig.active_commands();
-        self.tasks.release(index, true);
-        self.start_held_back();
-        let target = usize::from(self.queues[number].sqattr.cqid()).min(self.queues.len() - 1);
-        let queue = &mut self.queues[target];
+        let was_full = !self.has_room(x);
+        x.tasks.release(index, true);
+        Completion { entry, number, regular, was_full }
+    }
+
+    /// Posts a completion, or keeps it until its queue has room.
+    #[inline]
+    pub(super) fn post(&mut self, completion: &Completion, x: &mut Exchange) {
+        let target = self.queues.target(completion.number);
+        let queue = &mut self.queues.queues[target];
         if !queue.backlog.is_empty() || queue.cq_full() {
-            queue.backlog.push_back((entry, regular));
+            queue.backlog.push_back((completion.entry, completion.regular));
         } else {
-            self.write_completion(target, &entry, regular);
-        }
-        if was_full {
-            self.fetch_queues();
+            self.write_completion(target, &completion.entry, completion.regular, x);
         }
     }
 
-    fn write_completion(&mut self, number: usize, entry: &Cqe, regular: bool) {
-        let queue = &mut self.queues[number];
+    fn write_completion(&mut self, number: usize, entry: &Cqe, regular: bool, x: &mut Exchange) {
+        let queue = &mut self.queues.queues[number];
         let address = queue.cq_base + u64::from(queue.cqtp);
         let mut bytes = [0; cqe::LENGTH];
         entry.emit(&mut bytes);
-        if self.memory.write(address, &bytes).is_err() {
-            return self.bus_error();
+        if x.memory.write(address, &bytes).is_err() {
+            return self.registers.bus_error();
         }
         queue.cqtp = (queue.cqtp + cqe::LENGTH as u32) % queue.cq_bytes().max(1);
         let told = self.registers.mode.esie() || self.registers.ie.cqes();
-        self.silent += u64::from(!queue.cqie.teps() || !told);
-        if self.loses_interrupt(entry.nexus.task_tag()) {
+        self.registers.told.silent += u64::from(!queue.cqie.teps() || !told);
+        let tag = u32::from(entry.nexus.task_tag());
+        if x.faults.is_active() && x.fires(Kind::LostInterrupt, tag) {
             return;
         }
-        match self.group_of(number).filter(|_| regular) {
-            None => self.signal_queue(number, Interrupts::new().with_cqes(true)),
-            Some(group) => self.aggregate_queue(number, group),
+        match self.queues.group_of(number).filter(|_| regular) {
+            None => self.signal_queue(number, Interrupts::new().with_cqes(true), x),
+            Some(group) => self.aggregate_queue(number, group, x),
         }
     }
 
-    /// The aggregation group that a completion queue is in, if that counts.
-    fn group_of(&self, number: usize) -> Option<usize> {
-        let cfg = CqCfg::from_bits(self.queues[number].cqcfg);
-        let group = usize::from(cfg.iag());
-        let is_on = |queue: &Queue| queue.aggregation.is_on();
-        (cfg.iagvld() && self.queues.get(group).is_some_and(is_on)).then_some(group)
-    }
-
-    fn aggregate_queue(&mut self, number: usize, group: usize) {
-        match self.queues[group].aggregation.count(self.now.nanos()) {
+    fn aggregate_queue(&mut self, number: usize, group: usize, x: &mut Exchange) {
+        match self.queues.queues[group].aggregation.count(x.now()) {
             Counted::Waits => {}
             Counted::Timer(until) => {
                 let queue = Some(number as u8);
-                self.at(until, Event::Aggregation { epoch: self.epoch, queue });
+                x.agenda.at(until, Event::Aggregation { epoch: x.agenda.epoch(), queue });
             }
             Counted::Interrupt => {
-                self.signal_queue(number, Interrupts::new().with_iages(true));
+                self.signal_queue(number, Interrupts::new().with_iages(true), x);
             }
         }
     }
 
-    /// The aggregation timer of a completion queue has run out.
-    pub(super) fn queue_aggregation_expired(&mut self, number: usize, now: u64) {
-        if let Some(group) = self.group_of(number)
-            && self.queues[group].aggregation.expired(now)
+    /// The aggregation timer of a completion queue, or of the single doorbell, has run out.
+    pub(super) fn aggregation_expired(&mut self, queue: Option<u8>, x: &Exchange) {
+        let Some(number) = queue.map(usize::from) else {
+            return self.registers.aggregation_expired(x.now());
+        };
+        if let Some(group) = self.queues.group_of(number)
+            && self.queues.queues[group].aggregation.expired(x.now())
         {
-            self.signal_queue(number, Interrupts::new().with_iages(true));
+            self.signal_queue(number, Interrupts::new().with_iages(true), x);
         }
     }
 
     /// A completion queue has news: its own status, and a message or the line. A message is sent
     /// when the status goes up, so a host clears it before it looks at the queue.
-    fn signal_queue(&mut self, number: usize, cause: Interrupts) {
-        let queue = &mut self.queues[number];
+    fn signal_queue(&mut self, number: usize, cause: Interrupts, x: &Exchange) {
+        let queue = &mut self.queues.queues[number];
         let was_up = queue.cqis.teps();
         queue.cqis.set_teps(true);
         if !queue.cqie.teps() {
@@ -514,17 +576,16 @@ impl Ufs {
         if !self.registers.mode.esie() {
             self.registers.raise(cause);
         } else if !was_up {
-            self.send_message(number as u8);
+            self.registers.send_message(number as u8, &x.memory);
         }
     }
 
     /// The host has made room in a completion queue.
-    fn drain_backlog(&mut self, number: usize) {
-        while !self.queues[number].cq_full() {
-            let next = self.queues[number].backlog.pop_front();
+    pub(super) fn drain_backlog(&mut self, number: usize, x: &mut Exchange) {
+        while !self.queues.queues[number].cq_full() {
+            let next = self.queues.queues[number].backlog.pop_front();
             let Some((entry, regular)) = next else { break };
-            self.write_completion(number, &entry, regular);
+            self.write_completion(number, &entry, regular, x);
         }
-        self.fetch_queues();
     }
 }

@@ -4,24 +4,33 @@
 //! passing of time - and three outputs: register values, DMA, the interrupt line. It has no clock:
 //! every input carries `now`, and [`Ufs::next_event`] says when it next has something to do.
 //!
+//! It is made of three: a controller (`controller`: registers and queues), a device (`device`) and
+//! what lies between them (`exchange`: link, commands, memory, time, faults). Neither calls the
+//! other; `pair` carries what one gives back to the other.
+//!
 //! One command, through the files of this module: a doorbell (`sdq` or `mcq`) makes the
 //! controller fetch a descriptor and its UPIU into a task (`task`); `flow` looks at the UPIU
 //! and decides at once *what* will happen (`scsi` for commands, `query` for queries);
 //! `media` decides *when*, through one or two events; at the last of them data is copied
-//! (`transfer`), the answer is written and the slot given back. Reads take their data at that
-//! last moment, writes are in the store from that moment on: a command that is aborted earlier
-//! leaves no trace.
+//! (`transfer`), what is neither read nor write is carried out (`control`), the answer is written
+//! and the slot given back. Reads take their data at that last moment, writes are in the store
+//! from that moment on: a command that is aborted earlier leaves no trace.
 //!
 //! Everything the host writes is hostile. An address outside DMA memory, a length that does not
 //! fit, a table that makes no sense ends the command with the overall command status the
 //! specification has for it; the work done for one event is bounded by the largest transfer.
 
+mod agenda;
 mod aggregation;
+mod backend;
 pub mod config;
+mod control;
 mod controller;
 mod crypto;
 mod descriptors;
 mod device;
+mod exceptions;
+mod exchange;
 mod firmware;
 mod flow;
 mod inject;
@@ -30,12 +39,15 @@ mod link;
 mod lu;
 mod mcq;
 mod order;
+mod pair;
 mod parameters;
 mod power;
 pub mod profile;
 mod protection;
 mod provision;
 mod query;
+mod readiness;
+mod registers;
 mod rpmb;
 mod scsi;
 mod scsi_data;
@@ -51,9 +63,8 @@ mod upkeep;
 mod writebooster;
 
 use alloc::string::String;
+#[cfg(feature = "std")]
 use alloc::sync::Arc;
-use alloc::vec;
-use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_api::machine::{GuestMemory, Instant};
@@ -65,94 +76,27 @@ pub use firmware::firmware_image;
 #[cfg(feature = "std")]
 pub use threaded::Threaded;
 
-use crate::events::Events;
 use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
-use crate::media::Media;
 pub use crate::media::cache::Loss;
 use crate::media::energy::Energy;
-use crate::software::Processor;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
-use controller::Registers;
+use crate::store::StoreError;
+use controller::Controller;
 use device::Device;
-use link::Link;
-use mcq::Queue;
-use profile::Profile;
-use task::{TaskRef, Tasks};
+use exchange::Exchange;
+#[cfg(feature = "std")]
+use mcq::Queues;
+use pair::Pair;
 
 /// Transfer request slots of the single doorbell.
 const SLOTS: usize = 32;
-/// Longest data of a command that is neither a read nor a write, bytes.
-const SCRATCH: usize = 64 << 10;
-
-/// What will happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    /// The firmware has a command and looks what it needs.
-    Accepted(TaskRef),
-    /// The first data of a read is ready to be sent.
-    Ready(TaskRef),
-    /// The data of a write, so many bytes, is in the write buffer.
-    Arrived(TaskRef, u32),
-    /// A command ends.
-    Complete(TaskRef),
-    /// A die may be done programming.
-    Die(u16),
-    /// HCE has come up.
-    Enabled { epoch: u32 },
-    /// HCE falls back, to come up again.
-    Glitch { epoch: u32 },
-    /// Power comes back.
-    PowerBack,
-    /// The UIC command under way ends.
-    Uic { epoch: u32 },
-    /// The power mode change or hibernate that a UIC command began ends.
-    LinkChanged { epoch: u32 },
-    /// A task management request ends.
-    TaskManagement { epoch: u32, slot: u8 },
-    /// Auto-hibern8 may set in.
-    Idle,
-    /// A WriteBooster buffer may have its new size.
-    Resize,
-    /// The interrupt aggregation timer of a completion queue, or of the single doorbell.
-    Aggregation { epoch: u32, queue: Option<u8> },
-}
 
 /// A modelled UFS device with its host controller.
 #[derive(Debug)]
 pub struct Ufs {
-    memory: GuestMemory,
-    profile: Profile,
-    seed: u64,
-    registers: Registers,
-    crypto: crypto::Engine,
-    link: Link,
-    queues: Vec<Queue>,
-    /// The queue whose turn it is to be fetched from.
-    turn: usize,
-    tasks: Tasks,
-    media: Media,
-    /// The software of a published host, if it is to be spent.
-    processor: Option<Processor>,
-    device: Device,
-    events: Events<Event>,
-    faults: Injector,
-    /// What losses of power did.
-    lost: Loss,
-    /// When the device finished, by slot (single doorbell) or by queue and task tag.
-    done: Arc<[AtomicU64]>,
-    scratch: Vec<u8>,
-    /// An [`Event::Idle`] is on its way.
-    idle_awaited: bool,
-    /// Counts controller resets; an event of an earlier life is stale.
-    epoch: u32,
-    /// Counts completions posted to a host that has masked the interrupt.
-    silent: u64,
-    /// Messages sent and not yet taken, a bit for each vector, and how many there were.
-    messages: u64,
-    messages_sent: u64,
-    now: Instant,
+    pair: Pair,
 }
 
 impl Ufs {
@@ -162,180 +106,206 @@ impl Ufs {
     /// A value of `config` that makes no device.
     pub fn new(config: Config, memory: impl Into<GuestMemory>) -> Result<Self, ConfigError> {
         config.check()?;
-        let tasks = SLOTS.max(config.active_commands as usize);
-        let queues = config.queues as usize;
-        Ok(Self {
-            profile: config.profile,
-            seed: config.seed,
-            registers: Registers::new(&config),
-            crypto: crypto::Engine::new(config.crypto_slots),
-            link: Link::new(config.profile.gear_max, config.profile.lanes),
-            queues: (0..queues).map(|_| Queue::default()).collect(),
-            turn: 0,
-            tasks: Tasks::new(tasks),
-            media: Media::new(config.profile.timing, config.profile.energy, config.seed),
-            processor: config.software.map(Processor::new),
-            events: Events::with_capacity(2 * tasks + 64),
-            faults: Injector::new(config.faults.clone(), config.seed),
-            lost: Loss::default(),
-            done: (0..SLOTS.max(queues << 8)).map(|_| AtomicU64::new(0)).collect(),
-            scratch: vec![0; SCRATCH],
-            idle_awaited: false,
-            epoch: 0,
-            silent: 0,
-            messages: 0,
-            messages_sent: 0,
-            now: Instant::START,
-            device: Device::new(config),
-            memory: memory.into(),
-        })
+        let exchange = Exchange::new(&config, memory.into());
+        let controller = Controller::new(&config);
+        Ok(Self { pair: Pair { exchange, controller, device: Device::new(config) } })
     }
 
     /// The memory the controller sees, to be mapped and unmapped at any time: a transfer that
     /// finds a range gone ends with a bus error or with the overall status that says so.
     pub fn memory_mut(&mut self) -> &mut GuestMemory {
-        &mut self.memory
+        &mut self.pair.exchange.memory
     }
 
     /// Reads the register at `offset` (4-byte aligned) at `now`.
     pub fn read32(&mut self, offset: u32, now: Instant) -> u32 {
         self.advance(now);
-        self.read_register(offset)
+        self.pair.read(offset)
     }
 
     /// Writes the register at `offset` (4-byte aligned) at `now`.
     pub fn write32(&mut self, offset: u32, value: u32, now: Instant) {
         self.advance(now);
-        self.write_register(offset, value);
+        self.pair.write(offset, value);
     }
 
     /// Lets everything happen that is due until `now`. Time never goes back: an earlier `now` is
     /// the present.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
-        while let Some((at, event)) = self.events.pop_due(now) {
-            self.now = self.now.max(at);
-            self.happen(event);
+        while let Some(event) = self.pair.exchange.agenda.take_due(now) {
+            self.pair.happen(event);
         }
-        self.now = self.now.max(now);
+        self.pair.exchange.agenda.pass(now);
     }
 
     /// The bus resets the controller: its registers are as after power-on. The device notices when
     /// the link starts up again, and keeps its power.
     pub fn reset(&mut self, now: Instant) {
         self.advance(now);
-        self.crypto.clear();
-        self.reset_controller();
+        self.pair.exchange.crypto.clear();
+        self.pair.reset_controller();
     }
 
     /// When the next thing happens by itself.
     #[inline]
     pub fn next_event(&self) -> Option<Instant> {
-        self.events.next()
+        self.pair.exchange.agenda.next()
     }
 
     /// The interrupt line: level, active while an enabled cause is set.
     #[inline]
     pub fn interrupt(&self) -> bool {
-        self.registers.interrupt()
+        self.pair.controller.registers.interrupt()
     }
 
     /// How many completions were posted whose interrupt the host has masked.
     pub fn silent_completions(&self) -> u64 {
-        self.silent
+        self.pair.controller.registers.told.silent
     }
 
     /// Interrupts so far: how often the line went up, and messages.
     pub fn interrupts(&self) -> u64 {
-        self.registers.raised + self.messages_sent
+        self.pair.controller.registers.told.interrupts()
     }
 
     /// When the device finished the command last completed in `slot` of `queue`: in single
     /// doorbell mode queue 0 and the slot, in multi-circular queue mode the submission queue and
     /// the task tag.
     pub fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
-        device_done_in(&self.done, queue, slot)
+        device_done_in(&self.pair.controller.done, queue, slot)
     }
 
     /// The table behind [`device_done`](Self::device_done), for a host in another thread.
     #[cfg(feature = "std")]
     fn done_table(&self) -> Arc<[AtomicU64]> {
-        Arc::clone(&self.done)
+        Arc::clone(&self.pair.controller.done)
     }
 
     /// What the device took from its supply until `now`.
     pub fn energy(&self, now: Instant) -> Energy {
-        self.media.energy(now.max(self.now).nanos())
+        let now = now.nanos().max(self.pair.exchange.now());
+        self.pair.device.backend.media.energy(now)
     }
 
     /// What went wrong so far.
     pub fn faults(&self) -> &Injector {
-        &self.faults
+        &self.pair.exchange.faults
     }
 
     /// From now on `plan` says what goes wrong, its opportunities counted from now. What went wrong
     /// before stays counted.
     pub fn arm_faults(&mut self, plan: Plan) {
-        self.faults.arm(plan);
+        self.pair.exchange.faults.arm(plan);
     }
 
     /// What all losses of power so far did to writes that were reported done and not yet safe.
     pub fn lost(&self) -> Loss {
-        self.lost
+        self.pair.device.lost
     }
 
     /// The power mode of the device.
     pub fn power_mode(&self) -> CurrentPowerMode {
-        self.device.power.mode()
+        self.pair.device.readiness.mode()
     }
 
     /// Bytes that were unmapped and that no purge has removed yet.
     pub fn stale_bytes(&self) -> u64 {
-        self.device.upkeep.stale_bytes()
+        self.pair.device.upkeep.stale_bytes()
     }
 
     /// Why this machine could not keep or give the data of a unit, in words, if that happened.
     pub fn store_failure(&self) -> Option<String> {
-        let units = self.device.units.iter().flatten();
+        let units = self.pair.device.units.list.iter().flatten();
         units.filter_map(|unit| unit.store.failure()).next().map(Into::into)
     }
 
     /// The files that had no room for the data of a unit.
     #[cfg(feature = "std")]
     pub fn full_files(&self) -> impl Iterator<Item = FullFile> + '_ {
-        self.device.units.iter().flatten().filter_map(|unit| unit.store.full())
+        self.pair.device.units.list.iter().flatten().filter_map(|unit| unit.store.full())
     }
 
-    fn at(&mut self, nanos: u64, event: Event) {
-        self.events.push(Instant::from_nanos(nanos), event);
+    /// The link is lost: what is in the device is never answered.
+    pub fn lose_link(&mut self) {
+        self.pair.lose_link();
     }
 
-    fn after(&mut self, nanos: u64, event: Event) {
-        self.events.push(self.now.after_nanos(nanos), event);
+    /// Power goes away: everything volatile is lost, unflushed writes may vanish or tear.
+    ///
+    /// The controller keeps its power; it sees the link go down. Nothing works until
+    /// [`restore_power`](Self::restore_power) and a new link start-up.
+    ///
+    /// # Errors
+    /// A backing file could not be put into the state the loss leaves.
+    pub fn cut_power(&mut self) -> Result<Loss, StoreError> {
+        self.pair.cut_power()
     }
 
-    fn happen(&mut self, event: Event) {
-        match event {
-            Event::Ready(task) => self.send_data(task),
-            Event::Complete(task) => self.complete(task),
-            Event::Arrived(task, len) => self.data_arrived(task, len),
-            Event::Accepted(task) => self.accepted(task),
-            Event::Die(die) => self.die_done(die),
-            Event::Idle => self.idle(),
-            Event::Resize => self.resize_booster(),
-            Event::PowerBack => self.restore_power(),
-            Event::Enabled { epoch } if epoch == self.epoch => self.enabled(),
-            Event::Glitch { epoch } if epoch == self.epoch => self.glitch(),
-            Event::Uic { epoch } if epoch == self.epoch => self.finish_uic(),
-            Event::LinkChanged { epoch } if epoch == self.epoch => self.link_changed(),
-            Event::TaskManagement { epoch, slot } if epoch == self.epoch => {
-                self.manage_tasks(slot);
-            }
-            Event::Aggregation { epoch, queue } if epoch == self.epoch => {
-                self.aggregation_expired(queue);
-            }
-            // An event of a controller life that a reset ended.
-            _ => {}
+    /// Power comes back after [`cut_power`](Self::cut_power): a written configuration descriptor
+    /// takes effect now.
+    pub fn restore_power(&mut self) {
+        self.pair.restore_power();
+    }
+
+    /// RST_n: the device starts afresh and the link goes down; buffered writes survive.
+    pub fn reset_hardware(&mut self) {
+        self.pair.reset_hardware();
+    }
+
+    /// Ages the device: from now on it has `bytes` more of garbage to collect in the background, as
+    /// if so much had been written.
+    pub fn owe_background_work(&mut self, bytes: u64) {
+        let now = self.pair.exchange.now();
+        self.pair.device.backend.background.wrote(bytes);
+        self.pair.device.update_alert(now);
+    }
+
+    /// Sets the case temperature, °C: beyond the boundaries (85 and -25) exception events follow.
+    pub fn set_temperature(&mut self, celsius: i16) {
+        let now = self.pair.exchange.now();
+        self.pair.device.set_temperature(celsius, now);
+    }
+
+    /// Whether user data wants the room of the WriteBooster buffer: the device then recommends a
+    /// smaller one.
+    pub fn want_space(&mut self, wants: bool) {
+        let now = self.pair.exchange.now();
+        self.pair.device.backend.write_booster.want_space(wants);
+        self.pair.device.update_alert(now);
+    }
+}
+
+/// What the threaded machine mirrors.
+#[cfg(feature = "std")]
+impl Ufs {
+    fn uses_queues(&self) -> bool {
+        self.pair.controller.registers.mode.qt()
+    }
+
+    fn queues(&self) -> &Queues {
+        &self.pair.controller.queues
+    }
+
+    fn queues_mut(&mut self) -> &mut Queues {
+        &mut self.pair.controller.queues
+    }
+
+    /// The queues whose completions raise messages, a bit each.
+    fn messaging_queues(&self) -> u32 {
+        let controller = &self.pair.controller;
+        if controller.registers.mode.esie() { controller.queues.messaging() } else { 0 }
+    }
+
+    /// The host has moved the head of a completion queue and the tail of a submission queue.
+    fn move_queue(&mut self, number: usize, cqhp: u32, sqtp: u32, now: Instant) {
+        self.advance(now);
+        let controller = &mut self.pair.controller;
+        if number < controller.queues.len() && controller.registers.enabled {
+            let moved = controller.queues.move_head(number, cqhp);
+            self.pair.act(moved);
+            let rung = self.pair.controller.queues.move_tail(number, sqtp);
+            self.pair.act(rung);
         }
     }
 }
@@ -388,11 +358,12 @@ impl Model for Ufs {
 
 impl Messages for Ufs {
     fn vectors(&self) -> u16 {
-        if self.registers.has_messages { self.queues.len().max(1) as u16 } else { 1 }
+        let controller = &self.pair.controller;
+        if controller.registers.has_messages { controller.queues.len().max(1) as u16 } else { 1 }
     }
 
     #[inline]
     fn take_messages(&mut self) -> u64 {
-        core::mem::take(&mut self.messages)
+        self.pair.controller.registers.told.take_messages()
     }
 }

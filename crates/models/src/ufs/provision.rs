@@ -37,6 +37,64 @@ pub(super) fn allocation_units(bytes: u64) -> u32 {
     u32::try_from(bytes.div_ceil(ALLOCATION_UNIT)).unwrap_or(u32::MAX)
 }
 
+/// The configuration in force, and those to come.
+#[derive(Debug)]
+pub(super) struct Provisions {
+    pub(super) current: Provision,
+    /// Takes effect at the next power cycle.
+    next: Option<Provision>,
+    /// Parts of it are still to be written.
+    draft: Option<Provision>,
+    pub(super) bounds: Bounds,
+}
+
+impl Provisions {
+    /// The configuration of a new device.
+    pub(super) fn new(current: Provision, bounds: Bounds) -> Self {
+        Self { current, next: None, draft: None, bounds }
+    }
+
+    /// What a host reads: what will be, if that was written.
+    pub(super) fn shown(&self) -> &Provision {
+        self.next.as_ref().unwrap_or(&self.current)
+    }
+
+    /// Takes one part of a new configuration. With the last one it is whole and checked; it waits
+    /// for [`accept`](Self::accept).
+    pub(super) fn write(
+        &mut self,
+        index: u8,
+        bytes: &[u8],
+    ) -> Result<Option<Provision>, QueryResult> {
+        let mut next = self.draft.clone().unwrap_or_else(|| self.current.clone());
+        next.take(usize::from(index), bytes)?;
+        if next.header.b_conf_desc_continue == 1 {
+            self.draft = Some(next);
+            return Ok(None);
+        }
+        self.draft = None;
+        next.header.b_conf_desc_continue = 0;
+        next.check(&self.bounds)?;
+        Ok(Some(next))
+    }
+
+    /// `next` takes effect at the next power cycle.
+    pub(super) fn accept(&mut self, next: Provision) {
+        self.next = Some(next);
+    }
+
+    /// The device starts afresh: what was not whole is gone.
+    pub(super) fn start_over(&mut self) {
+        self.draft = None;
+    }
+
+    /// Power is back: what was in force before, if that changes.
+    pub(super) fn power_on(&mut self) -> Option<Provision> {
+        let next = self.next.take()?;
+        Some(core::mem::replace(&mut self.current, next))
+    }
+}
+
 impl Provision {
     pub(super) fn new(config: &Config) -> Self {
         let units = config.units.iter().flatten();

@@ -6,20 +6,35 @@ use flysch_wire::ufs::query::{
     RefreshStatus, Scope,
 };
 use flysch_wire::ufs::upiu::{LENGTH, QueryFields, QueryRequest, QueryResponse};
+use flysch_wire::ufs::utrd::Ocs;
 
-use super::Event;
-use super::Ufs;
+use super::agenda::Event;
+use super::descriptors::Descriptors;
 use super::device::Device;
+use super::exchange::Exchange;
 use super::provision::LAYOUT;
 use super::writebooster::is_booster;
 
 /// The largest query response: header segment and descriptor, padded to a dword.
 const RESPONSE_MAX: usize = (LENGTH + LENGTH_MAX).next_multiple_of(4);
 
-impl Ufs {
-    /// Answers the query in task `index`.
-    pub(super) fn query(&mut self, index: u16) {
-        let task = self.tasks.get(index);
+/// A query that is answered.
+pub(super) struct Query<'a> {
+    device: &'a mut Device,
+    x: &'a mut Exchange,
+}
+
+impl Query<'_> {
+    /// Answers the query in task `index`: how it ends.
+    pub(super) fn answer(device: &mut Device, index: u16, x: &mut Exchange) -> Ocs {
+        let mut query = Query { device, x: &mut *x };
+        let (bytes, len) = query.carry_out(index);
+        x.answer(index, &bytes[..len])
+    }
+
+    /// The response UPIU, and how long it is.
+    fn carry_out(&mut self, index: u16) -> ([u8; RESPONSE_MAX], usize) {
+        let task = self.x.tasks.get(index);
         let request = QueryRequest::parse(&task.request).expect("dispatched by its code");
         let mut fields = request.fields;
         let mut bytes = [0; RESPONSE_MAX];
@@ -41,11 +56,11 @@ impl Ufs {
         };
         let result = result.err().unwrap_or(QueryResult::Success);
         let mut unit = QueryResponse::new(&request, result, fields);
-        unit.header.device_information.set_event_alert(self.device.event_alert());
+        unit.header.device_information.set_event_alert(self.device.exceptions.alert());
         let head = bytes.first_chunk_mut().expect("longer than a UPIU");
         unit.emit(head);
         let len = LENGTH + usize::from(unit.header.data_segment_length).next_multiple_of(4);
-        self.answer(index, &bytes[..len]);
+        (bytes, len)
     }
 
     fn read_descriptor(
@@ -58,7 +73,8 @@ impl Ufs {
         }
         let mut descriptor = [0; LENGTH_MAX];
         let id = DescriptorId::from_bits(fields.idn);
-        let has = self.device.descriptor(id, fields.index, &mut descriptor)?;
+        let has =
+            Descriptors { device: &*self.device }.descriptor(id, fields.index, &mut descriptor)?;
         let len = has.min(usize::from(fields.length()));
         bytes[LENGTH..][..len].copy_from_slice(&descriptor[..len]);
         *fields = fields.with_length(len as u16);
@@ -83,8 +99,8 @@ impl Ufs {
             return Err(QueryResult::InvalidLength);
         }
         let mut descriptor = [0; LENGTH_MAX];
-        let at = self.tasks.get(index).ucd.wrapping_add(request.header.data_offset() as u64);
-        let read = self.memory.read(at, &mut descriptor[..len]);
+        let at = self.x.tasks.get(index).ucd.wrapping_add(request.header.data_offset() as u64);
+        let read = self.x.memory.read(at, &mut descriptor[..len]);
         read.map_err(|_| QueryResult::GeneralFailure)?;
         self.device.write_configuration(fields.index, &descriptor[..len])
     }
@@ -94,17 +110,19 @@ impl Ufs {
         if fields.selector != 0 && info.scope != Scope::Context {
             return Err(QueryResult::InvalidSelector);
         }
-        let device = &mut self.device;
+        let device = &mut *self.device;
         device.check_booster(info.id)?;
         let stored = device.parameters.read_attribute(info, fields.index, fields.selector)?;
-        let now = self.now.nanos();
+        let now = self.x.now();
         fields.operand = match info.id {
-            AttributeId::CurrentPowerMode => u64::from(device.power.mode().into_bits()),
-            AttributeId::BackgroundOpStatus => u64::from(device.background.status(now).into_bits()),
+            AttributeId::CurrentPowerMode => u64::from(device.readiness.mode().into_bits()),
+            AttributeId::BackgroundOpStatus => {
+                u64::from(device.backend.background.status(now).into_bits())
+            }
             AttributeId::ExceptionEventStatus => {
                 u64::from(device.exception_events(now).into_bits())
             }
-            AttributeId::DeviceCaseRoughTemperature => device.temperature_code(),
+            AttributeId::DeviceCaseRoughTemperature => device.exceptions.temperature_code(),
             AttributeId::PurgeStatus => {
                 device.settle_purge(now, None);
                 u64::from(device.upkeep.read_purge_status())
@@ -114,8 +132,8 @@ impl Ufs {
                 u64::from(device.upkeep.read_refresh_status())
             }
             AttributeId::DeviceFfuStatus => u64::from(device.firmware.status().into_bits()),
-            AttributeId::ThrottlingStatus => u64::from(device.is_throttled()),
-            id if is_booster(id).0 => device.write_booster.attribute(id, fields.index),
+            AttributeId::ThrottlingStatus => u64::from(device.exceptions.is_throttled()),
+            id if is_booster(id).0 => device.backend.write_booster.attribute(id, fields.index),
             _ => stored,
         };
         Ok(())
@@ -134,9 +152,9 @@ impl Ufs {
             self.set_booster(info.id, fields.index, value)?;
         }
         if info.id == AttributeId::Timestamp {
-            self.device.journal.set_time(value, self.now.nanos());
+            self.device.journal.set_time(value, self.x.now());
         }
-        self.device.update_alert(self.now.nanos());
+        self.device.update_alert(self.x.now());
         Ok(())
     }
 
@@ -145,10 +163,10 @@ impl Ufs {
             return Err(QueryResult::InvalidSelector);
         }
         let info = self.device.parameters.find_flag(fields.idn, fields.index)?;
-        if info.id == FlagId::UnpinEn && !self.device.write_booster.is_extended() {
+        if info.id == FlagId::UnpinEn && !self.device.backend.write_booster.is_extended() {
             return Err(QueryResult::InvalidIdn);
         }
-        let now = self.now.nanos();
+        let now = self.x.now();
         self.device.settle_init(now);
         let parameters = &mut self.device.parameters;
         let value = match fields.opcode {
@@ -167,61 +185,44 @@ impl Ufs {
 
     /// What setting or clearing a flag sets off.
     fn flag_changed(&mut self, id: FlagId, index: u8, value: bool) {
-        let now = self.now.nanos();
+        let now = self.x.now();
         match id {
-            FlagId::DeviceInit => self.device.begin_init(now),
-            FlagId::BackgroundOpsEn => self.device.background.enable(value, now),
+            FlagId::DeviceInit => self.device.readiness.begin_init(now),
+            FlagId::BackgroundOpsEn => self.device.backend.background.enable(value, now),
             FlagId::PurgeEnable => self.purge(value),
             FlagId::RefreshEnable => self.refresh(value),
-            FlagId::WriteBoosterEn => self.device.write_booster.enable(index, value),
+            FlagId::WriteBoosterEn => self.device.backend.write_booster.enable(index, value),
             FlagId::WriteBoosterBufferFlushEn => {
-                self.device.write_booster.flush(index, value);
-                self.program();
+                self.device.backend.write_booster.flush(index, value);
+                self.device.program(self.x);
             }
             FlagId::WriteBoosterBufferFlushDuringHibernate => {
-                self.device.write_booster.flush_in_hibernate(index, value);
+                self.device.backend.write_booster.flush_in_hibernate(index, value);
             }
             FlagId::UnpinEn => {
-                self.device.write_booster.unpin(index, value);
-                self.program();
+                self.device.backend.write_booster.unpin(index, value);
+                self.device.program(self.x);
             }
             _ => {}
         }
         self.device.update_alert(now);
     }
-}
 
-impl Ufs {
     /// Sets what a WriteBooster buffer is to do; what it may flush now is flushed.
     fn set_booster(&mut self, id: AttributeId, unit: u8, value: u64) -> Result<(), QueryResult> {
-        let booster = &mut self.device.write_booster;
-        booster.set(id, unit, value, self.now.nanos())?;
+        let booster = &mut self.device.backend.write_booster;
+        booster.set(id, unit, value, self.x.now())?;
         if let Some(at) =
             booster.resize_at().filter(|_| id == AttributeId::WriteBoosterBufferResizeEn)
         {
-            self.at(at, Event::Resize);
+            self.x.agenda.at(at, Event::Resize);
         }
-        self.program();
+        self.device.program(self.x);
         Ok(())
     }
 
-    /// A WriteBooster buffer may have its new size.
-    pub(super) fn resize_booster(&mut self) {
-        let (now, busy) = (self.now.nanos(), self.has_commands());
-        self.device.write_booster.resize(now, busy);
-        if let Some(at) = self.device.write_booster.resize_at() {
-            self.at(at, Event::Resize);
-        }
-        self.device.update_alert(now);
-    }
-
-    /// Whether any command is in the device.
-    fn has_commands(&self) -> bool {
-        self.tasks.iter().any(|(_, task)| task.in_device() && task.is_command)
-    }
-
     fn purge(&mut self, on: bool) {
-        let (now, busy) = (self.now.nanos(), self.has_commands());
+        let (now, busy) = (self.x.now(), self.x.tasks.has_commands());
         if on {
             self.device.upkeep.begin_purge(now, busy);
         } else {
@@ -232,11 +233,11 @@ impl Ufs {
     }
 
     fn refresh(&mut self, on: bool) {
-        let (now, busy) = (self.now.nanos(), self.has_commands());
-        let device = &mut self.device;
+        let (now, busy) = (self.x.now(), self.x.tasks.has_commands());
+        let device = &mut *self.device;
         if !on {
             device.upkeep.settle_refresh(now, Some(RefreshStatus::StoppedPrematurely));
-        } else if device.services {
+        } else if device.build.services {
             let method = device.parameters.attribute(AttributeId::RefreshMethod);
             let unit = device.parameters.attribute(AttributeId::RefreshUnit);
             device.upkeep.begin_refresh(now, busy, method, unit);
@@ -247,7 +248,7 @@ impl Ufs {
 impl Device {
     /// Whether there is such an attribute, if it is one of WriteBooster's later ones.
     fn check_booster(&self, id: AttributeId) -> Result<(), QueryResult> {
-        match is_booster(id).1 && !self.write_booster.is_extended() {
+        match is_booster(id).1 && !self.backend.write_booster.is_extended() {
             true => Err(QueryResult::InvalidIdn),
             false => Ok(()),
         }
@@ -262,20 +263,13 @@ impl Device {
         if usize::from(index) >= super::provision::PARTS {
             return Err(QueryResult::InvalidIndex);
         }
-        if self.power.mode() != CurrentPowerMode::Active {
+        if self.readiness.mode() != CurrentPowerMode::Active {
             return Err(QueryResult::GeneralFailure);
         }
-        let mut next = self.draft.clone().unwrap_or_else(|| self.provision.clone());
-        next.take(usize::from(index), bytes)?;
-        if next.header.b_conf_desc_continue == 1 {
-            self.draft = Some(next);
-            return Ok(());
+        if let Some(next) = self.provisions.write(index, bytes)? {
+            self.check_stores(&next)?;
+            self.provisions.accept(next);
         }
-        self.draft = None;
-        next.header.b_conf_desc_continue = 0;
-        next.check(&self.bounds)?;
-        self.check_stores(&next)?;
-        self.next_provision = Some(next);
         Ok(())
     }
 }

@@ -16,10 +16,10 @@ use flysch_wire::scsi::{AdditionalSense, LogicalUnitNumber, Text};
 use flysch_wire::ufs::descriptor::ProvisioningType;
 use flysch_wire::ufs::upiu::Wlun;
 
-use super::descriptors::VENDOR;
+use super::control::UNMAP_RANGES_MAX;
+use super::descriptors::{MODEL, VENDOR};
 use super::device::Device;
-use super::lu::Unit;
-use super::scsi::UNMAP_RANGES_MAX;
+use super::lu::{LogicalUnits, Unit};
 use super::sense::Sense;
 
 /// Least allocation length of REPORT LUNS (SPC-6 6.32).
@@ -36,10 +36,16 @@ fn put(bytes: &[u8], data: &mut [u8]) -> usize {
     bytes.len()
 }
 
-impl Device {
-    fn peripheral(&self, lun: u8) -> Peripheral {
-        match Wlun::from_bits(lun) {
-            Wlun::Unknown(_) if self.unit(lun).is_some() => {
+/// What a unit of a device says about itself, or the device about all.
+pub(super) struct Pages<'a> {
+    pub(super) device: &'a Device,
+    pub(super) lun: u8,
+}
+
+impl Pages<'_> {
+    fn peripheral(&self) -> Peripheral {
+        match Wlun::from_bits(self.lun) {
+            Wlun::Unknown(_) if self.device.units.get(self.lun).is_some() => {
                 Peripheral::new().with_device_type(DeviceType::Block)
             }
             Wlun::Unknown(_) => Peripheral::new()
@@ -50,29 +56,24 @@ impl Device {
     }
 
     /// Standard INQUIRY data.
-    pub(super) fn inquiry(&self, lun: u8, data: &mut [u8]) -> usize {
+    pub(super) fn inquiry(&self, data: &mut [u8]) -> usize {
         let mut inquiry = InquiryData::ufs(
             DeviceType::Block,
             Text::new(VENDOR),
-            Text::new(self.product()),
-            Text::new(self.firmware.revision()),
+            Text::new(MODEL),
+            Text::new(self.device.firmware.revision()),
         );
-        inquiry.peripheral = self.peripheral(lun);
+        inquiry.peripheral = self.peripheral();
         let mut bytes = [0; flysch_wire::scsi::inquiry::LENGTH];
         inquiry.emit(&mut bytes);
         put(&bytes, data)
     }
 
     /// A vital product data page.
-    pub(super) fn vital_product_data(
-        &self,
-        lun: u8,
-        page: u8,
-        data: &mut [u8],
-    ) -> Result<usize, Sense> {
-        let peripheral = self.peripheral(lun);
+    pub(super) fn vital_product_data(&self, page: u8, data: &mut [u8]) -> Result<usize, Sense> {
+        let peripheral = self.peripheral();
         let page = VpdPage::from_bits(page);
-        let unit = self.unit(lun);
+        let unit = self.device.units.get(self.lun);
         let no_such_page = Sense::field(2);
         let emit = |payload: &[u8], data: &mut [u8]| {
             vpd::emit_page(peripheral, page, payload, data).ok_or(no_such_page)
@@ -82,10 +83,10 @@ impl Device {
                 emit(&[0x00, 0x80, 0x83, 0x87, 0xB0, 0xB1, 0xB2], data)
             }
             (VpdPage::SupportedPages, None) => emit(&[0x00, 0x80, 0x83, 0x87], data),
-            (VpdPage::UnitSerialNumber, _) => emit(self.serial.as_bytes(), data),
+            (VpdPage::UnitSerialNumber, _) => emit(self.device.build.serial.as_bytes(), data),
             (VpdPage::DeviceIdentification, _) => {
                 let mut payload = [0; 255];
-                let len = self.identification(lun, &mut payload).ok_or(no_such_page)?;
+                let len = self.identification(&mut payload).ok_or(no_such_page)?;
                 emit(&payload[..len], data)
             }
             // All mode pages are shared by all initiators (SPC-6 7.7.6).
@@ -120,17 +121,17 @@ impl Device {
     }
 
     /// Page 83: a T10 vendor designator of the unit made of serial number and LUN.
-    fn identification(&self, lun: u8, payload: &mut [u8]) -> Option<usize> {
+    fn identification(&self, payload: &mut [u8]) -> Option<usize> {
         let mut identifier = [b' '; 64];
-        let text = [VENDOR.as_bytes(), self.serial.as_bytes()];
+        let text = [VENDOR.as_bytes(), self.device.build.serial.as_bytes()];
         identifier[..VENDOR.len()].copy_from_slice(text[0]);
         let serial = &text[1][..text[1].len().min(48)];
         identifier[8..][..serial.len()].copy_from_slice(serial);
         let end = 8 + serial.len();
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
         identifier[end] = b'-';
-        identifier[end + 1] = DIGITS[usize::from(lun >> 4)];
-        identifier[end + 2] = DIGITS[usize::from(lun & 0xF)];
+        identifier[end + 1] = DIGITS[usize::from(self.lun >> 4)];
+        identifier[end + 2] = DIGITS[usize::from(self.lun & 0xF)];
         let designator = Designator {
             code_set: CodeSet::Ascii,
             association: Association::LogicalUnit,
@@ -146,7 +147,7 @@ impl Device {
         BlockLimits {
             peripheral,
             optimal_granularity: 1,
-            transfer_max: self.transfer_max >> unit.block_shift,
+            transfer_max: self.device.build.transfer_max >> unit.block_shift,
             optimal_transfer: (512 << 10) >> unit.block_shift,
             unmap_lba_max: if thin { u32::MAX } else { 0 },
             unmap_descriptors_max: if thin { UNMAP_RANGES_MAX as u32 } else { 0 },
@@ -159,8 +160,9 @@ impl Device {
     }
 
     /// READ CAPACITY(10) data.
-    pub(super) fn capacity_10(&self, lun: u8, data: &mut [u8]) -> usize {
-        let (blocks, shift) = self.unit(lun).map_or((1, 0), |unit| (unit.blocks, unit.block_shift));
+    pub(super) fn capacity_10(&self, data: &mut [u8]) -> usize {
+        let (blocks, shift) =
+            self.device.units.get(self.lun).map_or((1, 0), |unit| (unit.blocks, unit.block_shift));
         let mut bytes = [0; Capacity10::LENGTH];
         Capacity10 {
             last_lba: u32::try_from(blocks - 1).unwrap_or(u32::MAX),
@@ -171,8 +173,8 @@ impl Device {
     }
 
     /// READ CAPACITY(16) data.
-    pub(super) fn capacity_16(&self, lun: u8, data: &mut [u8]) -> usize {
-        let Some(unit) = self.unit(lun) else { return 0 };
+    pub(super) fn capacity_16(&self, data: &mut [u8]) -> usize {
+        let Some(unit) = self.device.units.get(self.lun) else { return 0 };
         let mut bytes = [0; Capacity16::LENGTH];
         Capacity16 {
             last_lba: unit.blocks - 1,
@@ -201,7 +203,8 @@ impl Device {
             SelectReport::All => (true, true),
             SelectReport::Unknown(_) => return Err(Sense::field(2)),
         };
-        let present = self.units.iter().zip(0_u8..).filter(|(unit, _)| unit.is_some() && units);
+        let present =
+            self.device.units.list.iter().zip(0_u8..).filter(|(unit, _)| unit.is_some() && units);
         let known = Wlun::ALL.iter().filter(|_| well_known).map(|wlun| wlun.into_bits());
         let all = present.map(|(_, lun)| lun).chain(known).map(LogicalUnitNumber::from_ufs);
         Ok(luns::emit(all, data))
@@ -210,7 +213,6 @@ impl Device {
     /// MODE SENSE data, cut to the allocation length.
     pub(super) fn mode_sense(
         &self,
-        lun: u8,
         command: &ModeSense,
         six: bool,
         data: &mut [u8],
@@ -227,7 +229,7 @@ impl Device {
         if command.subpage != 0 && command.subpage != 0xFF {
             return Err(Sense::field(3));
         }
-        let unit = self.unit(lun).ok_or(Sense::field(2))?;
+        let unit = self.device.units.get(self.lun).ok_or(Sense::field(2))?;
         let start = if six { ModeHeader::LENGTH_6 } else { ModeHeader::LENGTH_10 };
         let mut bytes = [0; MODE_DATA_MAX];
         let mut len = start;
@@ -236,7 +238,7 @@ impl Device {
                 len += emit_page(*page, unit, command.control, &mut bytes[len..]);
             }
         }
-        let protected = unit.write_refusal(&self.parameters).is_some();
+        let protected = unit.write_refusal(&self.device.parameters).is_some();
         let header = ModeHeader {
             data_length: (len - if six { 1 } else { 2 }) as u16,
             device_specific: DeviceSpecific::new().with_dpofua(true).with_wp(protected),
@@ -250,7 +252,9 @@ impl Device {
         let len = len.min(usize::from(command.allocation_length));
         Ok(put(&bytes[..len], data))
     }
+}
 
+impl LogicalUnits {
     /// MODE SELECT.
     pub(super) fn mode_select(
         &mut self,
@@ -275,12 +279,12 @@ impl Device {
         if !view.trailing().is_empty() {
             return Err(short);
         }
-        let unit = self.unit(lun).ok_or(wrong)?;
+        let unit = self.get(lun).ok_or(wrong)?;
         let (mut cache, mut protected) = (unit.write_cache, unit.software_protected);
         for page in view.pages() {
             select_page(&page, unit, &mut cache, &mut protected).ok_or(wrong)?;
         }
-        let unit = self.unit_mut(lun).ok_or(wrong)?;
+        let unit = self.get_mut(lun).ok_or(wrong)?;
         (unit.write_cache, unit.software_protected) = (cache, protected);
         Ok(())
     }

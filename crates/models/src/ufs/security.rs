@@ -5,21 +5,21 @@ use flysch_wire::ufs::rpmb::AdvancedRpmb;
 use flysch_wire::ufs::upiu::{EHS_LENGTH_OFFSET, LENGTH};
 use flysch_wire::ufs::utrd::Ocs;
 
-use super::Ufs;
+use super::control::{Control, Reply, Stop};
 use super::device::Device;
+use super::lu::LogicalUnits;
 use super::rpmb::{Areas, Rpmb, Segment};
-use super::scsi::{Reply, Stop};
 use super::sense::Sense;
 
 impl Device {
     /// The RPMB unit, and what write protection needs of the rest.
     fn rpmb_and_areas(&mut self) -> (&mut Rpmb, Areas<'_>) {
-        let Self { rpmb, units, protection, .. } = self;
-        (rpmb, Areas { units, protection })
+        let LogicalUnits { list, protection, .. } = &mut self.units;
+        (&mut self.rpmb, Areas { units: list, protection })
     }
 }
 
-impl Ufs {
+impl Control<'_> {
     /// The RPMB region a SECURITY PROTOCOL command is for, and how many bytes it moves.
     fn security(&self, command: &Security) -> Result<(u8, usize), Stop> {
         let [region, kind] = command.specific.to_be_bytes();
@@ -37,8 +37,8 @@ impl Ufs {
     }
 
     /// The segment of a command of advanced mode; `None` in normal mode.
-    fn segment(&self, index: u16) -> Result<Option<Segment>, Stop> {
-        let task = self.tasks.get(index);
+    fn segment(&self) -> Result<Option<Segment>, Stop> {
+        let task = self.task();
         let has = match task.request[EHS_LENGTH_OFFSET] {
             0 => false,
             AdvancedRpmb::EHS_LENGTH => true,
@@ -51,7 +51,7 @@ impl Ufs {
             return Ok(None);
         }
         let mut segment = [0; AdvancedRpmb::LENGTH];
-        let read = self.memory.read(task.ucd.wrapping_add(LENGTH as u64), &mut segment);
+        let read = self.x.memory.read(task.ucd.wrapping_add(LENGTH as u64), &mut segment);
         read.map_err(|_| Ocs::InvalidCommandTableAttributes)?;
         Ok(Some(segment))
     }
@@ -59,12 +59,11 @@ impl Ufs {
     /// SECURITY PROTOCOL IN.
     pub(super) fn security_in(
         &mut self,
-        index: u16,
         command: &Security,
         data: &mut [u8],
     ) -> Result<Reply, Stop> {
         let (region, len) = self.security(command)?;
-        let segment = self.segment(index)?;
+        let segment = self.segment()?;
         let (rpmb, areas) = self.device.rpmb_and_areas();
         Ok(match segment {
             None => {
@@ -81,14 +80,13 @@ impl Ufs {
     /// SECURITY PROTOCOL OUT.
     pub(super) fn security_out(
         &mut self,
-        index: u16,
         command: &Security,
         data: &mut [u8],
     ) -> Result<Reply, Stop> {
         let (region, len) = self.security(command)?;
-        let segment = self.segment(index)?;
-        self.take(index, len, data)?;
-        let now = self.now.nanos();
+        let segment = self.segment()?;
+        self.take(len, data)?;
+        let now = self.x.now();
         let (rpmb, areas) = self.device.rpmb_and_areas();
         Ok(match segment {
             None => {

@@ -3,9 +3,9 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_wire::scsi::Status;
+use flysch_wire::scsi::{Cdb, Status};
 use flysch_wire::ufs::query::CurrentPowerMode;
-use flysch_wire::ufs::upiu;
+use flysch_wire::ufs::upiu::{self, CommandUpiu, Header, TransactionCode, TransactionType};
 use flysch_wire::ufs::utrd::{UcdSpan, Utrd};
 
 use super::crypto::Key;
@@ -105,6 +105,29 @@ impl Task {
         matches!(self.state, State::Device | State::Swallowed)
     }
 
+    /// Takes over what its request UPIU is addressed to. In multi-circular queue mode its slot is
+    /// its tag (`by_tag`).
+    #[inline]
+    pub(super) fn address(&mut self, by_tag: bool) {
+        let header = Header::parse(&self.request);
+        self.lun = header.lun;
+        self.tag = header.task_tag;
+        self.iid = header.function & 0xF0 | header.iid;
+        if by_tag {
+            self.slot = header.task_tag;
+        }
+    }
+
+    /// Whether its request is a COMMAND, even of one that never got to the device.
+    pub(super) fn holds_command(&self) -> bool {
+        TransactionType::from_bits(self.request[0]).code() == TransactionCode::Command
+    }
+
+    /// The CDB of a request that is a COMMAND.
+    pub(super) fn cdb(&self) -> Option<Cdb> {
+        CommandUpiu::parse(&self.request).ok().map(|unit| Cdb::parse(&unit.cdb))
+    }
+
     /// Takes over the fixed parts of a descriptor.
     pub(super) fn take_descriptor(&mut self, utrd: &Utrd) {
         self.late = false;
@@ -199,6 +222,16 @@ impl Tasks {
     pub(super) fn is_current(&self, name: TaskRef) -> bool {
         let task = self.get(name.index);
         task.generation == name.generation && task.state == State::Device
+    }
+
+    /// Whether any came from a submission queue.
+    pub(super) fn has_of_queue(&self, queue: u8) -> bool {
+        self.held > 0 && self.iter().any(|(_, task)| task.queue == queue)
+    }
+
+    /// Whether any command is in the device.
+    pub(super) fn has_commands(&self) -> bool {
+        self.iter().any(|(_, task)| task.in_device() && task.is_command)
     }
 
     /// Every task that is not free.

@@ -418,7 +418,7 @@ impl Runner {
                     if offset == reg::HCE {
                         self.forget();
                     }
-                    if let Some((queue, cqhp, sqtp)) = self.model.configured_queue(offset) {
+                    if let Some((queue, cqhp, sqtp)) = self.model.queues().configured(offset) {
                         self.shared.queues[queue].cqhp.store(cqhp, Ordering::SeqCst);
                         self.shared.queues[queue].sqtp.store(sqtp, Ordering::SeqCst);
                     }
@@ -452,9 +452,9 @@ impl Runner {
         self.doorbell &= !cleared;
         let mut progress = cleared != 0;
         if self.model.uses_queues() {
-            for (number, mirror) in shared.queues.iter().enumerate().take(self.model.queue_count())
-            {
-                let (sqhp, cqtp, cqis) = self.model.take_queue_state(number);
+            let count = self.model.queues().len();
+            for (number, mirror) in shared.queues.iter().enumerate().take(count) {
+                let (sqhp, cqtp, cqis) = self.model.queues_mut().take_state(number);
                 mirror.sqhp.store(sqhp, Ordering::Release);
                 progress |= mirror.cqtp.swap(cqtp, Ordering::SeqCst) != cqtp;
                 mirror.cqis.fetch_or(cqis, Ordering::SeqCst);
