@@ -12,8 +12,10 @@ use flysch_api::data::SegmentLimits;
 use flysch_export::Handle;
 use flysch_export::testing::{Disk, Random, Ticks};
 
-use crate::wire::{self, Errno, Fields, Form, command as cmd, option, reply};
+use crate::wire::{self, Errno, Fields, Form, command as cmd, info, option, reply};
 use crate::{Event, Export, Listener, Server, Tls};
+
+mod recorded;
 
 /// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(600);
