@@ -356,6 +356,11 @@ fn part_misc_adds_to_physical_paths() {
         "diskinfo -p md0a",
     ]);
     assert!(none.status == 1 && none.stderr.contains("md0a: has no physical path"), "{none:?}");
+    // The label lies in its first partition, and is no table of that.
+    let shown = bench.play(&["part show", "part list md0"]);
+    assert_eq!(shown.matches("  BSD  ").count(), 1, "{shown}");
+    let nested = bench.try_play(&["part create -s mbr md0a"]);
+    assert!(nested.status == 2 && nested.stderr.contains("no tables are in those"), "{nested:?}");
     for (scheme, kind, behind) in
         [("bsd", "freebsd-ufs", "a"), ("gpt", "efi", "p1"), ("mbr", "freebsd", "s1")]
     {

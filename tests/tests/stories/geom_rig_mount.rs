@@ -160,6 +160,62 @@ fn tables_and_file_systems_of_others_on_a_mirror() {
     }
 }
 
+/// dd, mkfs.vfat, fsck.vfat and qemu-img on the partitions of a mirror, while verbs over the socket
+/// take its halves out and back, and change the table beside them.
+#[test]
+fn programs_of_others_work_while_commands_change_the_graph() {
+    let others = ["mkfs.vfat", "fsck.vfat", "qemu-img", "dd"];
+    if !has_fuse() || others.into_iter().any(lacks) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("rig.toml"), RIG).unwrap();
+    let data: Vec<u8> =
+        (0..8_u32 << 20).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(folder.join("data"), &data).unwrap();
+    let mut mount = Mount::start(folder, "mount rig.toml mnt");
+    mount.geom("part create -s gpt mirror/gm0");
+    for size in ["8m", "16m", "8m"] {
+        mount.geom(&format!("part add -t linux-data -s {size} mirror/gm0"));
+    }
+    let parts = [1, 2, 3].map(|number| format!("mirror/gm0p{number}"));
+    std::thread::scope(|scope| {
+        let dd = scope.spawn(|| {
+            let to = format!("of={}", parts[0]);
+            let words = ["if=../data", &to, "bs=64k", "conv=notrunc,fsync"];
+            (0..4).for_each(|_| drop(mount.other("dd", &words)));
+        });
+        let vfat = scope.spawn(|| {
+            mount.other("mkfs.vfat", &["-n", "FATTY", &parts[1]]);
+            mount.other("fsck.vfat", &["-n", &parts[1]]);
+        });
+        let convert = scope.spawn(|| {
+            let from = ["convert", "-n", "-f", "raw", "-O", "raw", "../data", &parts[2]];
+            mount.other("qemu-img", &from);
+            mount.other("qemu-img", &["compare", "-f", "raw", "-F", "raw", "../data", &parts[2]]);
+        });
+        let mut turns = 0;
+        while turns < 3 || !(dd.is_finished() && vfat.is_finished() && convert.is_finished()) {
+            let half = ["ada0", "ada1"][turns % 2];
+            mount.geom(&format!("mirror deactivate gm0 {half}"));
+            mount.geom(&format!("mirror activate gm0 {half}"));
+            assert!(mount.geom("mirror status").contains("COMPLETE"), "turn {turns}");
+            turns += 1;
+        }
+        dd.join().and(vfat.join()).and(convert.join()).unwrap();
+    });
+    mount.geom("part add -t freebsd-ufs -l last mirror/gm0");
+    assert!(mount.file("gpt/last").exists() && mount.file("msdosfs/FATTY").exists());
+    for part in [&parts[0], &parts[2]] {
+        assert!(fs::read(mount.file(part)).unwrap() == data, "{part}");
+    }
+    assert_eq!(mount.signal(Signal::TERM), Some(0));
+    // Each half has all of it.
+    let halves = ["a.img", "b.img"].map(|half| fs::read(folder.join(half)).unwrap());
+    assert!(halves[0][..halves[0].len() - 512] == halves[1][..halves[1].len() - 512]);
+}
+
 /// A generator of numbers, the same each time.
 struct Numbers(u64);
 

@@ -114,7 +114,9 @@ impl Class for Disk {
         let properties = medium(graph, provider)?.properties();
         let found = properties.into_iter().find(|(name, _)| *name == wanted);
         found.map(|(_, value)| match value.parse() {
-            Ok(number) if !matches!(wanted, "ident" | "descr" | "lunid") => Value::Number(number),
+            Ok(number) if !matches!(wanted, "ident" | "descr" | "lunid" | "lunname") => {
+                Value::Number(number)
+            }
             _ => Value::Text(value),
         })
     }

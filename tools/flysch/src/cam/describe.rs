@@ -25,11 +25,49 @@ pub(crate) struct FoundUnit {
     /// For the table.
     pub(crate) known: Description,
     /// What it is called wherever it is.
-    identifier: String,
+    identifier: Identifier,
     /// As VPD page B1h has it: 0 is not known, 1 does not turn.
     rotation: u16,
     /// More about it: in words, and for programs.
     pub(crate) more: (String, Value),
+}
+
+/// What a unit is called wherever it is, by one of FreeBSD's two attributes.
+#[derive(Clone, Debug, Default)]
+enum Identifier {
+    #[default]
+    None,
+    /// A number: NAA, EUI-64, NGUID.
+    Id(String),
+    /// Words: of a vendor, of T10.
+    Name(String),
+}
+
+impl Identifier {
+    /// That number, if it is none of zeros.
+    fn number(bytes: &[u8]) -> Self {
+        match bytes.iter().all(|byte| *byte == 0) {
+            true => Self::None,
+            false => Self::Id(bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        }
+    }
+
+    /// What a designator of VPD page 83h says.
+    fn designator(bytes: &[u8]) -> Self {
+        let is_words = |text: &str| !text.chars().any(char::is_control);
+        match std::str::from_utf8(bytes) {
+            Ok(text) if is_words(text) => Self::Name(text.trim().to_owned()),
+            _ => Self::number(bytes),
+        }
+    }
+
+    fn property(&self) -> Option<(&'static str, String)> {
+        match self {
+            Self::None => None,
+            Self::Id(text) => Some(("lunid", text.clone())),
+            Self::Name(text) => Some(("lunname", text.clone())),
+        }
+    }
 }
 
 /// What a disk says of itself besides its size, as FreeBSD's drivers tell GEOM.
@@ -38,7 +76,7 @@ pub(crate) struct DiskFacts {
     /// Serial number; empty if it has none.
     pub(crate) serial: String,
     /// Identifier of the logical unit; empty if it has none.
-    identifier: String,
+    identifier: Identifier,
     rotation: u16,
     /// Heads and sectors a track; 0 where a driver has none.
     geometry: (u32, u32),
@@ -48,9 +86,7 @@ impl DiskFacts {
     /// By the names and in the order of `geom disk list`.
     pub(crate) fn properties(&self) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();
-        if !self.identifier.is_empty() {
-            all.push(("lunid", self.identifier.clone()));
-        }
+        all.extend(self.identifier.property());
         if !self.serial.is_empty() {
             all.push(("ident", self.serial.clone()));
         }
@@ -112,14 +148,6 @@ pub(crate) fn facts_of(stack: &mut Stack, number: Option<u64>) -> DiskFacts {
         rotation: unit.rotation,
     };
     units.into_iter().find(is_it).map(facts).unwrap_or_default()
-}
-
-/// Bytes that stand for something, in hexadecimal; nothing for zeros.
-fn hexadecimal(bytes: &[u8]) -> String {
-    match bytes.iter().all(|byte| *byte == 0) {
-        true => String::new(),
-        false => bytes.iter().map(|byte| format!("{byte:02x}")).collect(),
-    }
 }
 
 /// What the block layer sees of a stack's disk.
@@ -205,7 +233,7 @@ fn scsi(unit: &Peripheral) -> FoundUnit {
         bytes: shape.map_or(0, |shape| shape.blocks * u64::from(shape.block_size)),
         physical_path: None,
     };
-    let identifier = unit.identifier.as_deref().map(text).unwrap_or_default();
+    let identifier = unit.identifier.as_deref().map(Identifier::designator).unwrap_or_default();
     let rotation = unit.characteristics.as_ref().map_or(0, |page| page.rotation_rate);
     FoundUnit { known, identifier, rotation, more: (parts.join(", "), value) }
 }
@@ -240,8 +268,8 @@ fn namespace(device: &flysch_nvme::Device, space: &Namespace) -> FoundUnit {
         bytes: shape.map_or(0, |shape| shape.blocks * u64::from(shape.block_size)),
         physical_path: None,
     };
-    let identifier = match hexadecimal(&space.data.nguid) {
-        none if none.is_empty() => hexadecimal(&space.data.eui64),
+    let identifier = match Identifier::number(&space.data.nguid) {
+        Identifier::None => Identifier::number(&space.data.eui64),
         known => known,
     };
     FoundUnit { known, identifier, rotation: 1, more: (parts.join(", "), value) }
@@ -281,7 +309,8 @@ fn ata(device: &flysch_ahci::Device, shape: DiskShape) -> FoundUnit {
         bytes: if is_disk { blocks * u64::from(block_size) } else { 0 },
         physical_path: None,
     };
-    let (identifier, rotation) = (hexadecimal(&identify.wwn.to_be_bytes()), identify.rotation);
+    let identifier = Identifier::number(&identify.wwn.to_be_bytes());
+    let rotation = identify.rotation;
     FoundUnit { known, identifier, rotation, more: (parts.join(", "), value) }
 }
 
@@ -332,5 +361,5 @@ fn card(device: &flysch_emmc::Device, shape: DiskShape) -> FoundUnit {
         bytes,
         physical_path: None,
     };
-    FoundUnit { known, identifier: String::new(), rotation: 1, more: (parts.join(", "), value) }
+    FoundUnit { known, identifier: Identifier::None, rotation: 1, more: (parts.join(", "), value) }
 }

@@ -83,10 +83,11 @@ fn short(
 }
 
 /// What a disk says of itself, and what the words are for.
-const TEXTS: [(&str, &str); 5] = [
+const TEXTS: [(&str, &str); 6] = [
     ("GEOM::descr", "Disk descr."),
     ("GEOM::ident", "Disk ident."),
     ("GEOM::lunid", "Logical unit identifier"),
+    ("GEOM::lunname", "Logical unit name"),
     ("GEOM::rotationrate", "Rotation rate in RPM"),
     ("GEOM::physpath", "Physical path"),
 ];

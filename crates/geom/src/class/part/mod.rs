@@ -342,6 +342,16 @@ fn base_of(graph: &Graph, provider: ProviderId) -> Option<u64> {
     Some(partition.data * u64::from(graph[provider].sector_size))
 }
 
+/// Why a partition of a disklabel is not looked at: the first one often starts where the disk does,
+/// and the label is in it once more.
+const LEAF: &str = "it is a partition of a disklabel: no tables are in those";
+
+/// Whether a provider is a partition of a disklabel.
+fn is_leaf(graph: &Graph, provider: ProviderId) -> bool {
+    let above = table(graph, graph[provider].geom);
+    above.is_some_and(|table| matches!(table.scheme, Scheme::Bsd | Scheme::Bsd64))
+}
+
 impl Class for Part {
     fn name(&self) -> &'static str {
         "PART"
@@ -354,6 +364,9 @@ impl Class for Part {
         if let Some(class) = guard::component_of(graph, provider) {
             let text = format!("it is a component of class {class}: tables are looked for there");
             return Taste::passed(text);
+        }
+        if is_leaf(graph, provider) {
+            return Taste::passed(LEAF);
         }
         let (table, at, len) = match probe(graph, provider) {
             Probe::Found(table, at, len) => (table, at, len),

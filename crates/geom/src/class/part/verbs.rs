@@ -99,6 +99,9 @@ pub fn create(
 ) -> Result<GeomId, Error> {
     guard::in_use(graph, provider)?;
     let name = graph[provider].name.clone();
+    if super::is_leaf(graph, provider) {
+        return refuse(Kind::Invalid, &name, super::LEAF);
+    }
     if !flags.force {
         if matches!(scheme, Scheme::Gpt | Scheme::Mbr) {
             guard::last_sector(graph, "PART", provider)?;
