@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::address::Address;
+use crate::controller::Controller;
 use crate::error::Error;
 use crate::info::Region;
 use crate::uapi;
@@ -22,6 +23,9 @@ const COMMAND: u64 = 0x04;
 const COMMAND_MEMORY: u16 = 1 << 1;
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
 const COMMAND_NO_INTX: u16 = 1 << 10;
+
+/// Slot information of an SD host controller, in the configuration space of the device.
+const SLOT_INFORMATION: u64 = 0x40;
 
 /// The function's own file, and what is reached through it.
 #[derive(Debug)]
@@ -43,31 +47,41 @@ struct Area {
 }
 
 impl Device {
-    /// Finds and maps what the kernel shows of the function.
-    pub(crate) fn new(address: Address, device: OwnedFd) -> Result<Self, Error> {
+    /// Finds and maps what the kernel shows of the function, which is that controller.
+    pub(crate) fn new(
+        address: Address,
+        device: OwnedFd,
+        controller: Controller,
+    ) -> Result<Self, Error> {
         let wrong = |what: &str| Error::Device { address, what: what.to_owned() };
         let info = uapi::device_info(device.as_fd())
             .map_err(Error::system(address, "asking what it is"))?;
         if info.flags & uapi::DEVICE_IS_PCI == 0 || info.regions <= uapi::REGION_CONFIG {
             return Err(wrong("VFIO shows it as something that is no PCI function"));
         }
+        let file = File::from(device);
         let region = |index| {
-            let answer = uapi::region_info(device.as_fd(), index)
+            let answer = uapi::region_info(file.as_fd(), index)
                 .map_err(Error::system(address, "asking for its regions"))?;
             Region::parse(&answer).ok_or_else(|| wrong("VFIO answers no sense about its regions"))
         };
-        let (window, config) = (region(uapi::REGION_BAR0)?, region(uapi::REGION_CONFIG)?);
-        if window.size == 0 || window.size > WINDOW_MAX {
-            let bytes = window.size;
-            return Err(wrong(&format!("BAR 0 has {bytes} bytes, which is no register window")));
-        }
-        if config.size < 64 {
+        let config = region(uapi::REGION_CONFIG)?;
+        if config.size <= SLOT_INFORMATION {
             return Err(wrong("VFIO does not show its configuration space"));
         }
-        let areas = window.areas.iter().filter_map(|&area| Area::map(&device, &window, area));
+        let mut slots = [0];
+        file.read_exact_at(&mut slots, config.offset + SLOT_INFORMATION)
+            .map_err(Error::system(address, "reading its configuration space"))?;
+        let bar = controller.bar(slots[0]);
+        let window = if bar < uapi::BARS { region(bar)? } else { Region::default() };
+        if window.size == 0 || window.size > WINDOW_MAX {
+            let bytes = window.size;
+            return Err(wrong(&format!("BAR {bar} has {bytes} bytes: no register window")));
+        }
+        let areas = window.areas.iter().filter_map(|&area| Area::map(&file, &window, area));
         let areas = areas.collect();
         let resets = info.flags & uapi::DEVICE_RESETS != 0;
-        Ok(Self { areas, window, config, resets, file: device.into() })
+        Ok(Self { areas, window, config, resets, file })
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -212,7 +226,7 @@ fn after_read() {
 
 impl Area {
     /// Maps a part of the window; `None` leaves it to calls of the kernel.
-    fn map(device: &OwnedFd, window: &Region, (start, len): (u64, u64)) -> Option<Self> {
+    fn map(device: &File, window: &Region, (start, len): (u64, u64)) -> Option<Self> {
         let offset = window.offset.checked_add(start)?;
         if len == 0
             || !start.is_multiple_of(rustix::param::page_size() as u64)

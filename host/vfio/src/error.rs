@@ -111,6 +111,16 @@ pub enum Error {
         /// Whether the kernel has iommufd in its place.
         has_iommufd: bool,
     },
+    /// The kernel makes no files of single devices.
+    #[error(
+        "{address} has no file of its own in /dev/vfio/devices: this kernel was built without \
+         CONFIG_VFIO_DEVICE_CDEV, or its iommufd is not loaded (`modprobe iommufd`); without \
+         `access=iommufd` its group is used"
+    )]
+    NoOwnFile {
+        /// The function.
+        address: Address,
+    },
     /// A kernel whose VFIO is not the one that is known.
     #[error("this kernel's VFIO {what}")]
     Unsupported {
@@ -137,8 +147,8 @@ pub enum Error {
     /// Interrupts of the device would not be checked.
     #[error(
         "{address}: the IOMMU does not check interrupts (no interrupt remapping), so the kernel \
-         lets only root's `allow_unsafe_interrupts=1` of vfio_iommu_type1 through; switch \
-         remapping on in the firmware's set-up"
+         lets only root's `allow_unsafe_interrupts=1` of vfio_iommu_type1 (or iommufd) through; \
+         switch remapping on in the firmware's set-up"
     )]
     Interrupts {
         /// The function.
@@ -208,11 +218,14 @@ fn in_use(uses: &[String]) -> String {
 
 fn missing(path: &Path, has_iommufd: bool) -> String {
     let module = if path.ends_with("vfio-pci") { "vfio-pci is not loaded" } else { "not there" };
+    if path.ends_with("iommu") {
+        return format!("{module}; `modprobe iommufd` loads it, if the kernel has CONFIG_IOMMUFD");
+    }
     let hint = "`modprobe vfio-pci` loads VFIO";
     if has_iommufd {
         return format!(
             "{module}; {hint}, but a kernel that has /dev/iommu alone needs \
-             CONFIG_IOMMUFD_VFIO_CONTAINER: Flysch uses containers"
+             CONFIG_VFIO_DEVICE_CDEV or CONFIG_IOMMUFD_VFIO_CONTAINER"
         );
     }
     format!("{module}; {hint}, if the kernel was built with CONFIG_VFIO_PCI")

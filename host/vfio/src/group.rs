@@ -30,8 +30,8 @@ impl Group {
         let number = function.group.ok_or(Error::NoIommu { address })?;
         let container = container(tree, address)?;
         let path = tree.vfio(&number.to_string());
-        let group = open(&path).map_err(|cause| match cause.kind() {
-            io::ErrorKind::ResourceBusy => Error::Busy { address, pid: tree.process_with(&path) },
+        let group = open_file(&path).map_err(|cause| match cause.kind() {
+            io::ErrorKind::ResourceBusy => Error::Busy { address, pid: tree.holder(function) },
             _ => file_error(tree, &path, address, cause),
         })?;
         let status = uapi::group_status(group.as_fd())
@@ -65,10 +65,7 @@ impl Group {
         // SAFETY: the memory is mapped for as long as `Memory` lives, whose owner takes it from the
         // devices first, and is only used as memory that is shared with them.
         let mapped = unsafe { uapi::map_dma(self.container.as_fd(), base, iova, bytes) };
-        mapped.map_err(|cause| match cause.kind() {
-            io::ErrorKind::OutOfMemory => Error::Pin { bytes, limit: lock_limit(), cause },
-            _ => Error::System { address: self.address, what: "mapping its DMA memory", cause },
-        })
+        mapped.map_err(map_error(self.address, bytes))
     }
 
     /// Takes it away again.
@@ -78,11 +75,12 @@ impl Group {
     }
 }
 
-fn open(path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_file(path: &Path) -> io::Result<OwnedFd> {
     OpenOptions::new().read(true).write(true).open(path).map(Into::into)
 }
 
-fn file_error(tree: &Tree, path: &Path, address: Address, cause: io::Error) -> Error {
+/// Why a file of the kernel's could not be opened.
+pub(crate) fn file_error(tree: &Tree, path: &Path, address: Address, cause: io::Error) -> Error {
     let path = path.to_path_buf();
     match cause.kind() {
         io::ErrorKind::NotFound => Error::NoVfio { path, has_iommufd: tree.has_iommufd() },
@@ -91,10 +89,18 @@ fn file_error(tree: &Tree, path: &Path, address: Address, cause: io::Error) -> E
     }
 }
 
+/// Why memory could not be shown to a device.
+pub(crate) fn map_error(address: Address, bytes: u64) -> impl FnOnce(io::Error) -> Error {
+    move |cause| match cause.kind() {
+        io::ErrorKind::OutOfMemory => Error::Pin { bytes, limit: lock_limit(), cause },
+        _ => Error::System { address, what: "mapping its DMA memory", cause },
+    }
+}
+
 /// A new container, of a kernel that has what is used here.
 fn container(tree: &Tree, address: Address) -> Result<OwnedFd, Error> {
     let path = tree.vfio("vfio");
-    let container = open(&path).map_err(|cause| file_error(tree, &path, address, cause))?;
+    let container = open_file(&path).map_err(|cause| file_error(tree, &path, address, cause))?;
     let version = uapi::api_version(container.as_fd()).map_err(|cause| Error::Unsupported {
         what: format!("does not tell its version: {cause}"),
     })?;

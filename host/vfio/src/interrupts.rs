@@ -13,11 +13,25 @@ use crate::uapi::{self, VECTORS_MAX};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signals {
     /// By messages, one vector for each who waits (MSI-X).
-    Messages,
+    MsiX,
+    /// By a message, one for all (MSI).
+    Msi,
     /// By its interrupt line.
     Line,
     /// It does not: it is looked at all the time.
     Polled,
+}
+
+impl Signals {
+    /// The kernel's number of these interrupts, and how many of them are used at most.
+    fn index(self) -> Option<(u32, usize)> {
+        match self {
+            Self::MsiX => Some((uapi::IRQ_MSIX, VECTORS_MAX)),
+            Self::Msi => Some((uapi::IRQ_MSI, 1)),
+            Self::Line => Some((uapi::IRQ_INTX, 1)),
+            Self::Polled => None,
+        }
+    }
 }
 
 /// The interrupts of a device.
@@ -29,22 +43,34 @@ pub(crate) struct Interrupts {
     masked: AtomicBool,
 }
 
+/// How many vectors are on after `set` was asked for `wanted`. This machine may have fewer left
+/// than the device could use: then none is on, and the answer says how many there could be.
+fn granted(wanted: usize, mut set: impl FnMut(usize) -> io::Result<usize>) -> io::Result<usize> {
+    let mut count = wanted;
+    loop {
+        match set(count)? {
+            0 => return Ok(count),
+            fewer if fewer < count => count = fewer,
+            _ => return Err(io::ErrorKind::ResourceBusy.into()),
+        }
+    }
+}
+
 impl Interrupts {
-    /// Switches the device's interrupts on: `wanted` vectors, or as many as it has; its line if it
-    /// has no vectors; none if it has neither.
+    /// Switches the device's interrupts on: `wanted` vectors of MSI-X, or as many as there are; its
+    /// one message or its line if it has none; nothing if it has neither.
     pub(crate) fn new(device: BorrowedFd<'_>, wanted: usize) -> io::Result<Self> {
-        let count = |index| match uapi::irq_info(device, index) {
-            Ok(info) if info.flags & uapi::IRQ_EVENTFD != 0 => info.count as usize,
-            _ => 0,
-        };
-        let vectors = count(uapi::IRQ_MSIX).min(wanted).min(VECTORS_MAX);
-        if vectors > 0 {
-            return Self::of(device, Signals::Messages, uapi::IRQ_MSIX, vectors);
+        for signals in [Signals::MsiX, Signals::Msi, Signals::Line] {
+            let Some((index, most)) = signals.index() else { continue };
+            let count = match uapi::irq_info(device, index) {
+                Ok(info) if info.flags & uapi::IRQ_EVENTFD != 0 => info.count as usize,
+                _ => 0,
+            };
+            if let count @ 1.. = count.min(wanted).min(most) {
+                return Self::of(device, signals, index, count);
+            }
         }
-        match count(uapi::IRQ_INTX) {
-            0 => Ok(Self::polled()),
-            _ => Self::of(device, Signals::Line, uapi::IRQ_INTX, 1),
-        }
+        Ok(Self::polled())
     }
 
     /// None at all.
@@ -55,20 +81,18 @@ impl Interrupts {
     fn of(device: BorrowedFd<'_>, signals: Signals, index: u32, count: usize) -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
         let event = |_| rustix::event::eventfd(0, flags).map_err(io::Error::from);
-        let events = (0..count).map(event).collect::<io::Result<Vec<_>>>()?;
-        uapi::set_eventfds(device, index, &events)?;
+        let mut events = (0..count).map(event).collect::<io::Result<Vec<_>>>()?;
+        let count = granted(count, |count| uapi::set_eventfds(device, index, &events[..count]))?;
+        events.truncate(count);
         Ok(Self { signals, events, masked: AtomicBool::new(false) })
     }
 
     /// Switches them off.
     pub(crate) fn stop(&self, device: BorrowedFd<'_>) {
-        let index = match self.signals {
-            Signals::Messages => uapi::IRQ_MSIX,
-            Signals::Line => uapi::IRQ_INTX,
-            Signals::Polled => return,
-        };
-        // If that fails, closing the device does it.
-        let _ = uapi::clear_eventfds(device, index);
+        if let Some((index, _)) = self.signals.index() {
+            // If that fails, closing the device does it.
+            let _ = uapi::clear_eventfds(device, index);
+        }
     }
 
     pub(crate) fn signals(&self) -> Signals {
@@ -112,5 +136,31 @@ impl Interrupts {
             self.masked.store(true, Ordering::Release);
         }
         any
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// VFIO answers a request for more vectors than there are with how many there are, and has
+    /// switched none on.
+    #[test]
+    fn fewer_vectors_are_asked_for_again() {
+        let mut asked = Vec::new();
+        let mut machine = |left: usize| {
+            asked.clear();
+            let count = granted(8, |count| {
+                asked.push(count);
+                Ok(if count > left { left } else { 0 })
+            });
+            (count.ok(), asked.clone())
+        };
+        assert_eq!(machine(32), (Some(8), vec![8]));
+        assert_eq!(machine(3), (Some(3), vec![8, 3]));
+        let odd = granted(2, |_| Ok(2));
+        assert_eq!(odd.unwrap_err().kind(), io::ErrorKind::ResourceBusy, "no end");
+        let refused = granted(2, |_| Err(io::ErrorKind::InvalidInput.into()));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

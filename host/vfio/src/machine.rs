@@ -3,18 +3,20 @@
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
 use std::sync::Arc;
-use std::time::{Duration, Instant as Wall};
+use std::time::Instant as Wall;
 
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, MixedRegisters, Registers, Wake};
 use rustix::event::Timespec;
 
 use crate::address::Address;
+use crate::controller::Controller;
 use crate::device::Device;
+use crate::domain::{Access, Domain};
 use crate::error::Error;
-use crate::group::Group;
 use crate::interrupts::{Interrupts, Signals};
 use crate::iova;
 use crate::memory::{HUGE, Memory};
+use crate::spin::Spin;
 use crate::sysfs::{Function, Tree};
 
 /// What to open.
@@ -29,51 +31,11 @@ pub struct Options {
     /// Interrupt vectors that are of use: one for each lane and one for the controller itself. 0
     /// leaves interrupts off, and [`Clock::wait`] does not sleep then.
     pub vectors: u16,
+    /// Whether [`Clock::wait`] looks for a while before it sleeps: see [`Machine::spin`].
+    pub looks: bool,
+    /// The way it is opened.
+    pub access: Access,
 }
-
-/// The controllers that are known here: by their class, and by how they are stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Controller {
-    /// UFSHCI.
-    Ufs,
-    /// NVMe.
-    Nvme,
-}
-
-impl Controller {
-    /// Class code (PCI Code and ID Assignment 1.2).
-    fn class(self) -> u32 {
-        match self {
-            Self::Ufs => 0x01_0901,
-            Self::Nvme => 0x01_0802,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Ufs => "UFS host controller",
-            Self::Nvme => "NVMe controller",
-        }
-    }
-
-    /// The highest address it can name: a UFS controller without CAP.64AS (bit 24) has 32 bits.
-    fn highest(self, device: &Device) -> u64 {
-        let is_short = self == Self::Ufs && device.read32(0) & 1 << 24 == 0;
-        if is_short { u32::MAX.into() } else { u64::MAX }
-    }
-
-    /// The register with the bit 0 that enables it, and the one whose bit 0 says that it is on:
-    /// UFSHCI's HCE for both; NVMe's CC.EN and CSTS.RDY.
-    fn switch(self) -> (u32, u32) {
-        match self {
-            Self::Ufs => (0x34, 0x34),
-            Self::Nvme => (0x14, 0x1C),
-        }
-    }
-}
-
-/// How long a controller may take to stop by itself.
-const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// A PCI function that this process has for itself. Cloning gives another handle; with the last one
 /// the controller is stopped, reset and closed.
@@ -92,11 +54,12 @@ pub struct Machine {
 struct Shared {
     interrupts: Interrupts,
     device: Device,
-    group: Group,
+    domain: Domain,
     region: DmaRegion,
     controller: Controller,
     function: Function,
     is_huge: bool,
+    spin: Option<Spin>,
     started: Wall,
 }
 
@@ -114,25 +77,25 @@ impl Machine {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_in(tree: &Tree, options: &Options) -> Result<Self, Error> {
-        let Options { address, controller, memory_bytes, vectors } = *options;
+        let Options { address, controller, memory_bytes, vectors, looks, access } = *options;
         let function = tree.function(address)?;
-        if function.class != controller.class() {
+        if !controller.is(function.class) {
             let (found, class) = (function.kind(), function.class);
             return Err(Error::OtherClass { address, wanted: controller.name(), found, class });
         }
         let function = tree.ready(address)?;
-        let group = Group::open(tree, &function)?;
-        let device = Device::new(address, group.device()?)?;
+        let (domain, device) = Domain::open(tree, &function, access)?;
+        let device = Device::new(address, device, controller)?;
         let failed = |what| Error::system(address, what);
         // Whoever had it before may have left it running, with addresses that will mean something
         // else: it is stopped before it may access memory again. (The kernel resets what can be
         // reset when it opens it, but not all can.)
         device.set_command(false, false).map_err(failed("writing its command register"))?;
-        stop(&device, controller);
-        let page = page(group.iommu().page_sizes);
+        controller.stop(&device);
+        let page = page(domain.iommu().page_sizes);
         let memory = Memory::new(memory_bytes, page).map_err(failed("getting DMA memory"))?;
         let is_huge = memory.is_huge();
-        let region = share(&group, memory, controller.highest(&device))?;
+        let region = share(&domain, memory, controller.highest(&device))?;
         let interrupts = match vectors {
             0 => Interrupts::polled(),
             wanted => Interrupts::new(device.file().as_fd(), wanted.into())
@@ -141,9 +104,17 @@ impl Machine {
         let line = interrupts.signals() == Signals::Line;
         device.set_command(true, line).map_err(failed("making it a bus master"))?;
         let vectors = 0..interrupts.count();
-        let started = Wall::now();
-        let shared =
-            Shared { interrupts, device, group, region, controller, function, is_huge, started };
+        let shared = Shared {
+            interrupts,
+            device,
+            domain,
+            region,
+            controller,
+            function,
+            is_huge,
+            spin: looks.then(Spin::new),
+            started: Wall::now(),
+        };
         Ok(Self { shared: Arc::new(shared), vectors })
     }
 
@@ -164,6 +135,16 @@ impl Machine {
         self.shared.interrupts.signals()
     }
 
+    /// What is told of each doorbell, if waiting looks for a while before it sleeps.
+    pub fn spin(&self) -> Option<Spin> {
+        self.shared.spin.clone()
+    }
+
+    /// The way it was opened, which is [`Access::Group`] or [`Access::Iommufd`].
+    pub fn access(&self) -> Access {
+        self.shared.domain.access()
+    }
+
     /// Whether its DMA memory is in huge pages.
     pub fn has_huge_pages(&self) -> bool {
         self.shared.is_huge
@@ -181,10 +162,10 @@ fn page(sizes: u64) -> u64 {
     least.max(rustix::param::page_size() as u64)
 }
 
-/// Memory at addresses that the group's IOMMU translates.
-fn share(group: &Group, memory: Memory, highest: u64) -> Result<DmaRegion, Error> {
+/// Memory at addresses that the IOMMU translates for the device.
+fn share(domain: &Domain, memory: Memory, highest: u64) -> Result<DmaRegion, Error> {
     let bytes = memory.len() as u64;
-    let ranges = &group.iommu().ranges;
+    let ranges = &domain.iommu().ranges;
     // A kernel that does not tell has the usual ones.
     let all = [(0, u64::from(u32::MAX))];
     let ranges = if ranges.is_empty() { &all[..] } else { ranges };
@@ -192,31 +173,11 @@ fn share(group: &Group, memory: Memory, highest: u64) -> Result<DmaRegion, Error
         bytes,
         highest: Some(highest).filter(|highest| *highest != u64::MAX),
     })?;
-    group.map(&memory, iova)?;
+    domain.map(&memory, iova)?;
     let (base, len) = (memory.base(), memory.len());
     // SAFETY: the mapping is `len` bytes, page aligned, readable and writable, and lives as long as
     // its owner, which the region keeps. No reference into it is ever made.
     Ok(unsafe { DmaRegion::from_owner(base, len, iova, Arc::new(memory)) })
-}
-
-/// Switches the controller off and waits until it is; one that does not stop is reset, if it can
-/// be.
-fn stop(device: &Device, controller: Controller) {
-    let (switch, state) = controller.switch();
-    let value = device.read32(switch);
-    // All ones: nothing answers.
-    if value & 1 == 0 || value == u32::MAX {
-        return;
-    }
-    device.write32(switch, value & !1);
-    let started = Wall::now();
-    while device.read32(state) & 1 != 0 {
-        if started.elapsed() >= STOP_LIMIT {
-            device.reset();
-            return;
-        }
-        std::thread::sleep(Duration::from_micros(100));
-    }
 }
 
 impl Drop for Shared {
@@ -225,9 +186,9 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let file = self.device.file().as_fd();
         self.interrupts.stop(file);
-        stop(&self.device, self.controller);
+        self.controller.stop(&self.device);
         let _ = self.device.set_command(false, false);
-        self.group.unmap(self.region.address(), self.region.len() as u64);
+        self.domain.unmap(self.region.address(), self.region.len() as u64);
     }
 }
 
@@ -285,13 +246,17 @@ impl Clock for Machine {
     }
 
     /// Sleeps until the device raises one of this handle's vectors or `until` has come. Where
-    /// interrupts are off it does not sleep: the device may have something at any time.
+    /// interrupts are off it does not sleep: the device may have something at any time. Nor does it
+    /// while it is to be looked for an answer ([`Spin`]).
     fn wait(&self, until: Option<Instant>) -> Wake {
-        let left = until.map(|until| until - self.now());
+        let now = self.now();
+        let left = until.map(|until| until - now);
         if left.is_some_and(|left| left.is_zero()) {
             return Wake::Deadline;
         }
-        if self.vectors.is_empty() {
+        let shared = &self.shared;
+        let spin = shared.spin.as_ref();
+        if self.vectors.is_empty() || spin.is_some_and(|spin| spin.looks(now)) {
             core::hint::spin_loop();
             return Wake::Interrupt;
         }
@@ -299,11 +264,13 @@ impl Clock for Machine {
             tv_sec: left.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: left.subsec_nanos().into(),
         });
-        let shared = &self.shared;
-        match shared.interrupts.wait(shared.file(), self.vectors.clone(), left.as_ref()) {
-            true => Wake::Interrupt,
-            false => Wake::Deadline,
+        if !shared.interrupts.wait(shared.file(), self.vectors.clone(), left.as_ref()) {
+            return Wake::Deadline;
         }
+        if let Some(spin) = spin {
+            spin.woke(self.now());
+        }
+        Wake::Interrupt
     }
 }
 

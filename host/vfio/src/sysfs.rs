@@ -129,9 +129,29 @@ impl Tree {
         self.root.join("dev/vfio").join(name)
     }
 
+    /// The file of iommufd.
+    pub(crate) fn iommufd(&self) -> PathBuf {
+        self.root.join("dev/iommu")
+    }
+
     /// Whether the kernel has iommufd.
     pub(crate) fn has_iommufd(&self) -> bool {
-        self.root.join("dev/iommu").exists()
+        self.iommufd().exists()
+    }
+
+    /// Whether there are containers, and the function's group as a file.
+    pub(crate) fn has_container(&self, function: &Function) -> bool {
+        let has_group = |group: u32| self.vfio(&group.to_string()).exists();
+        self.vfio("vfio").exists() && function.group.is_some_and(has_group)
+    }
+
+    /// The function's own file in VFIO, if the kernel makes them
+    /// (Documentation/driver-api/vfio.rst: `vfio-dev/vfioN` in sysfs).
+    pub(crate) fn device_file(&self, address: Address) -> Option<PathBuf> {
+        let folder = fs::read_dir(self.folder(address).join("vfio-dev")).ok()?;
+        let mut names = folder.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        let name = names.find(|name| name.starts_with("vfio"))?;
+        Some(self.vfio("devices").join(name)).filter(|path| path.exists())
     }
 
     pub(crate) fn proc(&self) -> PathBuf {

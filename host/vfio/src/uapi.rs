@@ -6,6 +6,8 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+pub(crate) mod iommufd;
+
 /// The version of the interface that all kernels have (`VFIO_API_VERSION`).
 pub(crate) const API_VERSION: i32 = 0;
 
@@ -33,12 +35,13 @@ const IOMMU_UNMAP_DMA: u32 = number(14);
 pub(crate) const TYPE1: u32 = 1;
 pub(crate) const TYPE1_V2: u32 = 3;
 
-/// Regions of a PCI function: BAR 0, configuration space.
-pub(crate) const REGION_BAR0: u32 = 0;
+/// Regions of a PCI function: so many BARs, then its ROM, then its configuration space.
+pub(crate) const BARS: u32 = 6;
 pub(crate) const REGION_CONFIG: u32 = 7;
 
-/// Interrupts of a PCI function: the line, MSI-X.
+/// Interrupts of a PCI function: the line, MSI, MSI-X.
 pub(crate) const IRQ_INTX: u32 = 0;
+pub(crate) const IRQ_MSI: u32 = 1;
 pub(crate) const IRQ_MSIX: u32 = 2;
 
 /// Flags of [`DeviceInfo`]: it can be reset; it is a PCI function.
@@ -258,18 +261,19 @@ pub(crate) fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
 }
 
 /// Interrupts of `index` from the first on signal these eventfds, at most [`VECTORS_MAX`]; those
-/// of the index that there are no more are switched off.
+/// of the index that there are no more are switched off. How many could be had instead, if it was
+/// not as many; nothing has changed then. 0 is success.
 pub(crate) fn set_eventfds(
     device: BorrowedFd<'_>,
     index: u32,
     events: &[OwnedFd],
-) -> io::Result<()> {
+) -> io::Result<usize> {
     let mut set = irqs(SET_DATA_EVENTFD | SET_ACTION_TRIGGER, index, events.len());
     for (place, event) in set.data.iter_mut().zip(events) {
         *place = event.as_raw_fd();
     }
     set.argsz += 4 * set.count;
-    ask(device, &mut set).map(drop)
+    ask(device, &mut set).map(|fewer| fewer as usize)
 }
 
 /// Switches all interrupts of `index` off.

@@ -1,13 +1,14 @@
 //! An NVMe controller of this machine, spoken to by hand: registers of all widths, interrupts by
 //! vector, memory that is mapped and memory that is not, opening and closing.
 //!
-//! `FLYSCH_PCI` names the function, which vfio-pci has; without it nothing is done. Nothing is
-//! written to its disks. The lab runs this in its guest.
+//! `FLYSCH_PCI` names the function, which vfio-pci has; without it nothing is done. With
+//! `FLYSCH_PCI_ACCESS=iommufd` it is opened by its own file. Nothing is written to its disks. The
+//! lab runs this in its guest.
 
 use std::time::Duration;
 
 use flysch_api::machine::{Clock, DmaRegion, Machine as _, MixedRegisters, Registers, Wake};
-use flysch_vfio::{Address, Controller, Error, Machine, Options, Signals, Tree};
+use flysch_vfio::{Access, Address, Controller, Error, Machine, Options, Signals, Tree};
 
 /// NVM Express Base 2.0, 3.1.3: registers that are used here.
 const CAP: u32 = 0x00;
@@ -31,7 +32,13 @@ fn function() -> Option<Options> {
         return None;
     };
     let address: Address = text.parse().expect("an address");
-    Some(Options { address, controller: Controller::Nvme, memory_bytes: 16 << 20, vectors: 2 })
+    let access = match std::env::var("FLYSCH_PCI_ACCESS").as_deref() {
+        Ok("iommufd") => Access::Iommufd,
+        _ => Access::Auto,
+    };
+    let controller = Controller::Nvme;
+    let memory_bytes = 16 << 20;
+    Some(Options { address, controller, memory_bytes, vectors: 2, looks: false, access })
 }
 
 /// The admin queue: submission at page 0, completion at page 1.
@@ -84,7 +91,7 @@ impl Admin {
 fn device_reaches_its_memory_and_no_other() {
     let Some(options) = function() else { return };
     let machine = Machine::open(&options).unwrap();
-    assert_eq!((machine.signals(), machine.vectors()), (Signals::Messages, 2));
+    assert_eq!((machine.signals(), machine.vectors()), (Signals::MsiX, 2));
     assert!(machine.has_mapped_registers());
     let memory = machine.memory().clone();
     assert!(memory.len() >= 16 << 20 && memory.address() >= 1 << 20);

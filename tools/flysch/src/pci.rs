@@ -22,7 +22,7 @@ enum Command {
         #[arg(long)]
         all: bool,
     },
-    /// Take functions from Linux's drivers, for `ufs@pci:` and `nvme@pci:`.
+    /// Take functions from Linux's drivers, for targets such as `ufs@pci:` and `nvme@pci:`.
     Bind {
         /// Their addresses, such as 0000:00:12.5.
         #[arg(required = true, value_name = "ADDRESS")]

@@ -16,8 +16,11 @@ use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Metered, Needs, Open};
+use crate::pci;
 use crate::seat::{Seat, Unit};
-use crate::target::{AhciQemuTarget, AhciTarget, ClockKind, Drive, FaultsFrom};
+use crate::target::{
+    AhciPciTarget, AhciQemuTarget, AhciTarget, ClockKind, Drive, FaultsFrom, PciWait,
+};
 use crate::ufs::MODEL_SIZE;
 
 /// A SATA host bus adapter with everything above it, up to the disk at one port. A port is one
@@ -206,6 +209,36 @@ pub(crate) fn open_qemu(
     Ok(ahci)
 }
 
+/// Opens a controller of this machine.
+pub(crate) fn begin_pci(
+    target: &AhciPciTarget,
+    needs: &Needs,
+) -> Result<Begun<flysch_vfio::Machine>, Error> {
+    let options = Options {
+        queued: target.queued,
+        speed: target.speed,
+        link_power: target.link_power,
+        interrupts: target.place.wait != PciWait::Poll,
+        ..driver_options(target.port, needs)
+    };
+    let plan = plan::<flysch_vfio::Machine>(&options, needs);
+    let machine = pci::open(&target.place, flysch_vfio::Controller::Ahci, plan.total(), 1)?;
+    let region = machine.memory().clone();
+    Ok(Begun { machine, region, plan, options, made: None })
+}
+
+/// Opens a disk at a controller of this machine.
+pub(crate) fn open_pci(
+    target: &AhciPciTarget,
+    needs: &Needs,
+) -> Result<Ahci<flysch_vfio::Machine>, Error> {
+    let mut ahci = Ahci::assemble(begin_pci(target, needs)?)?;
+    let (how, link) = (pci::description(&ahci.machine), link(ahci.port().device()));
+    ahci.lanes.iter_mut().for_each(|lane| lane.tell(ahci.machine.spin()));
+    ahci.description = format!("{how}, {link}");
+    Ok(ahci)
+}
+
 fn driver_options(port: u8, needs: &Needs) -> Options {
     Options {
         ports: 1 << port,
@@ -249,7 +282,7 @@ impl<M: Machine> Ahci<M> {
             let device = port.device().ok_or(Error::NoDevice { port: port.number() })?;
             let shape = disk_shape(device)?;
             let disk = Disk::new(port, shape, plan.scratch(&region, lane), &Default::default())?;
-            Ok(Lane { disk, memory: plan.data(&region), crypto: None })
+            Ok(Lane::new(disk, plan.data(&region)))
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let clock = ClockKind::Real;

@@ -13,8 +13,9 @@ use crate::error::Error;
 use crate::incidents::{self, Witness};
 use crate::lane::Lane;
 use crate::open::{Metered, Needs, Open};
+use crate::pci;
 use crate::seat::Seat;
-use crate::target::{AhciQemuTarget, AhciTarget, ClockKind, FaultsFrom};
+use crate::target::{AhciPciTarget, AhciQemuTarget, AhciTarget, ClockKind, FaultsFrom};
 
 /// A drive with a medium in it, which is read.
 #[derive(Debug)]
@@ -53,6 +54,17 @@ pub(crate) fn open_qemu(
     Ok(cd)
 }
 
+/// Opens a drive at a controller of this machine.
+pub(crate) fn open_pci(
+    target: &AhciPciTarget,
+    needs: &Needs,
+) -> Result<Cd<flysch_vfio::Machine>, Error> {
+    let mut cd = Cd::assemble(ahci::begin_pci(target, needs)?)?;
+    cd.lanes.iter_mut().for_each(|lane| lane.tell(cd.machine.spin()));
+    cd.description = format!("{}, {}", pci::description(&cd.machine), cd.description);
+    Ok(cd)
+}
+
 impl<M: Machine> Cd<M> {
     fn assemble(begun: Begun<M>) -> Result<Self, Error> {
         let mut port = Packets::new(begun.bring_up()?.swap_remove(0));
@@ -64,7 +76,7 @@ impl<M: Machine> Cd<M> {
         let words: Vec<&str> = name.split_whitespace().collect();
         let description = format!("optical drive {}", words.join(" "));
         let disk = Disk::new(port, shape, scratch, &Default::default())?;
-        let lanes = vec![Lane { disk, memory: plan.data(&region), crypto: None }];
+        let lanes = vec![Lane::new(disk, plan.data(&region))];
         Ok(Self { machine, lanes, description, clock: ClockKind::Real, made })
     }
 

@@ -16,8 +16,11 @@ use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
 use crate::lane::{Lane, MemoryPlan};
 use crate::open::{Metered, Needs, Open};
+use crate::pci;
 use crate::seat::Seat;
-use crate::target::{CardKind, CardQemuTarget, ClockKind, EmmcTarget, FaultsFrom};
+use crate::target::{
+    CardKind, CardPciTarget, CardQemuTarget, ClockKind, EmmcTarget, FaultsFrom, PciWait,
+};
 use crate::ufs::MODEL_SIZE;
 
 /// Intel's Elkhart Lake controller, which the model is like: the driver finds its engine by this.
@@ -166,6 +169,30 @@ pub(crate) fn qemu_options(
     Ok((options, made))
 }
 
+/// Opens the card at a controller of this machine.
+pub(crate) fn open_pci(
+    target: &CardPciTarget,
+    needs: &Needs,
+) -> Result<Emmc<flysch_vfio::Machine>, Error> {
+    let options = Options {
+        queueing: if target.queue { Queueing::Auto } else { Queueing::Off },
+        timing: target.timing,
+        interrupts: target.place.wait != PciWait::Poll,
+        ..driver_options(target.dma, target.partition, needs)
+    };
+    let plan = plan::<flysch_vfio::Machine>(&options, needs);
+    let machine = pci::open(&target.place, flysch_vfio::Controller::Sdhci, plan.total(), 1)?;
+    let (region, how) = (machine.memory().clone(), pci::description(&machine));
+    let mut emmc = Emmc::assemble(machine, &region, &plan, options)?;
+    let found = emmc.device().kind;
+    if found != target.kind {
+        return Err(Error::OtherCard { address: target.place.address, found });
+    }
+    emmc.lanes.iter_mut().for_each(|lane| lane.tell(emmc.machine.spin()));
+    emmc.description = format!("{how}, {}", emmc.bus());
+    Ok(emmc)
+}
+
 fn driver_options(dma: bool, partition: u8, needs: &Needs) -> Options {
     Options {
         depth: needs.queue_depth.clamp(1, Options::DEPTH_MAX.into()) as u16,
@@ -195,7 +222,7 @@ impl<M: Machine> Emmc<M> {
         let shape = disk_shape(host.device())?;
         let disk = |(lane, port)| {
             let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
-            Ok(Lane { disk, memory: plan.data(region), crypto: None })
+            Ok(Lane::new(disk, plan.data(region)))
         };
         let ports = host.into_ports().into_iter();
         let lanes = ports.enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;

@@ -1,5 +1,8 @@
 use std::path::PathBuf;
 
+use flysch_emmc::CardKind;
+use flysch_vfio::Address;
+
 use crate::image::ImageError;
 
 /// Why a stack could not be opened. Every message is one line that names the object, the cause and,
@@ -84,6 +87,17 @@ pub enum Error {
     /// The SD host controller or its card could not be brought up.
     #[error("eMMC host: {0}")]
     Emmc(#[from] flysch_emmc::Error),
+    /// The card is of the other kind.
+    #[error("{address} has {}", match found {
+        CardKind::Emmc => format!("an eMMC device and no SD card; use `emmc@pci:{address}`"),
+        CardKind::Sd => format!("an SD card and no eMMC device; use `sd@pci:{address}`"),
+    })]
+    OtherCard {
+        /// The controller.
+        address: Address,
+        /// What is there.
+        found: CardKind,
+    },
     /// The controller has no such namespace.
     #[error("the controller has no active namespace {namespace}; it has {present}")]
     NoNamespace {

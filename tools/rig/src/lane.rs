@@ -10,6 +10,7 @@ use flysch_api::machine::{DmaRegion, Instant};
 use flysch_bench::file::File;
 use flysch_bench::null::Null;
 use flysch_cam::{Disk, Family, Tags};
+use flysch_vfio::Spin;
 
 use crate::open::{Needs, Tagged};
 
@@ -20,12 +21,24 @@ pub struct Lane<P: Port> {
     pub(crate) memory: DmaRegion,
     /// The key of all its data, and the number of the disk's first data unit.
     pub(crate) crypto: Option<CryptoContext>,
+    /// Is told of each doorbell, if whoever waits looks for a while before sleeping.
+    spin: Option<Spin>,
 }
 
 impl<P: Port> Lane<P>
 where
     P::Protocol: Family,
 {
+    /// The lane of `disk`, whose users see `memory`.
+    pub(crate) fn new(disk: Disk<P>, memory: DmaRegion) -> Self {
+        Self { disk, memory, crypto: None, spin: None }
+    }
+
+    /// From now on doorbells are told to `spin`.
+    pub(crate) fn tell(&mut self, spin: Option<Spin>) {
+        self.spin = spin;
+    }
+
     /// The disk.
     pub fn disk(&self) -> &Disk<P> {
         &self.disk
@@ -94,6 +107,9 @@ where
     #[inline]
     fn ring(&mut self, now: Instant) {
         self.disk.ring(now);
+        if let Some(spin) = &self.spin {
+            spin.rang(now);
+        }
     }
 
     #[inline]

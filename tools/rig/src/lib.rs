@@ -43,9 +43,9 @@ pub use open::{Needs, Visitor};
 pub use scsi::{ScsiCommand, ScsiData, ScsiReply, scsi_command};
 pub use stack::{Plain, Stack};
 pub use target::{
-    AhciQemuTarget, AhciTarget, CardKind, CardQemuTarget, ClockKind, CryptoTarget, Drive,
-    EmmcTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, LinuxTarget, NullTarget, NvmePciTarget,
-    NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget,
-    did_you_mean,
+    AhciPciTarget, AhciQemuTarget, AhciTarget, CardKind, CardPciTarget, CardQemuTarget, ClockKind,
+    CryptoTarget, Drive, EmmcTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, LinuxTarget,
+    NullTarget, NvmePciTarget, NvmeQemuTarget, NvmeTarget, ParseError, PciPlace, PciWait,
+    QemuTarget, Target, UfsPciTarget, UfsTarget, did_you_mean,
 };
 pub use ufs::{Control, Controller, PassThrough};

@@ -236,17 +236,14 @@ pub(crate) fn open_pci(
     target: &NvmePciTarget,
     needs: &Needs,
 ) -> Result<Nvme<flysch_vfio::Machine>, Error> {
-    let interrupts = target.wait == PciWait::Interrupt;
+    let interrupts = target.place.wait != PciWait::Poll;
     let options = Options { interrupts, ..driver_options(target.queues, needs) };
     let plan = plan::<flysch_vfio::Machine>(&options, needs);
-    let machine = flysch_vfio::Machine::open(&flysch_vfio::Options {
-        address: target.address,
-        controller: flysch_vfio::Controller::Nvme,
-        memory_bytes: plan.total() as u64,
-        vectors: if interrupts { options.lanes + 1 } else { 0 },
-    })?;
+    let (controller, vectors) = (flysch_vfio::Controller::Nvme, options.lanes + 1);
+    let machine = pci::open(&target.place, controller, plan.total(), vectors)?;
     let (region, how) = (machine.memory().clone(), pci::description(&machine));
     let mut nvme = Nvme::assemble(machine, &region, &plan, options, &[target.namespace])?;
+    nvme.lanes.iter_mut().for_each(|lane| lane.tell(nvme.machine.spin()));
     nvme.description = format!("{how}, {}", queues(target.queues));
     Ok(nvme)
 }
@@ -291,7 +288,7 @@ impl<M: Machine> Nvme<M> {
         let disk = |(lane, port): (usize, Port<M>)| {
             let shape = shapes[(lane / each).min(namespaces.len() - 1)];
             let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
-            Ok(Lane { disk, memory: plan.data(region), crypto: None })
+            Ok(Lane::new(disk, plan.data(region)))
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let (description, clock) = (String::new(), ClockKind::Real);

@@ -48,6 +48,12 @@ pub enum Stack {
     UfsPci(Ufs<flysch_vfio::Machine>),
     /// An NVMe controller of this machine.
     NvmePci(Nvme<flysch_vfio::Machine>),
+    /// A SATA host bus adapter of this machine.
+    AhciPci(Ahci<flysch_vfio::Machine>),
+    /// An optical drive at a SATA host bus adapter of this machine.
+    CdPci(Cd<flysch_vfio::Machine>),
+    /// An SD host controller of this machine.
+    CardPci(Emmc<flysch_vfio::Machine>),
     /// QEMU's AHCI device.
     AhciQemu(Ahci<flysch_qemu::Machine>),
     /// QEMU's optical drive.
@@ -79,6 +85,9 @@ macro_rules! each {
             Stack::AhciQemu($stack) => $what,
             Stack::UfsPci($stack) => $what,
             Stack::NvmePci($stack) => $what,
+            Stack::AhciPci($stack) => $what,
+            Stack::CdPci($stack) => $what,
+            Stack::CardPci($stack) => $what,
             Stack::Linux($stack) => $what,
             Stack::File($stack) => $what,
             Stack::Null($stack) => $what,
@@ -163,6 +172,11 @@ impl Stack {
             Target::AhciQemu(target) => ahci::open_qemu(target, needs).map(Self::AhciQemu),
             Target::UfsPci(target) => ufs::open_pci(target, needs).map(Self::UfsPci),
             Target::NvmePci(target) => nvme::open_pci(target, needs).map(Self::NvmePci),
+            Target::AhciPci(target) if target.drive == Drive::Cd => {
+                cd::open_pci(target, needs).map(Self::CdPci)
+            }
+            Target::AhciPci(target) => ahci::open_pci(target, needs).map(Self::AhciPci),
+            Target::CardPci(target) => emmc::open_pci(target, needs).map(Self::CardPci),
             Target::Linux(target) => linux::open(target, needs).map(Self::Linux),
             Target::File(target) => open_file(target, needs).map(Self::File),
             Target::Null(target) => Ok(Self::Null(open_null(*target, needs))),
@@ -272,6 +286,8 @@ impl Stack {
             Self::AhciQemu(ahci) => Some(ahci),
             Self::Cd(cd) => Some(cd),
             Self::CdQemu(cd) => Some(cd),
+            Self::AhciPci(ahci) => Some(ahci),
+            Self::CdPci(cd) => Some(cd),
             _ => None,
         }
     }
@@ -281,6 +297,7 @@ impl Stack {
         match self {
             Self::Emmc(emmc) => Some(emmc),
             Self::CardQemu(emmc) => Some(emmc),
+            Self::CardPci(emmc) => Some(emmc),
             _ => None,
         }
     }

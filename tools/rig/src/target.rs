@@ -24,12 +24,12 @@ pub use error::{ParseError, did_you_mean};
 pub use linux::LinuxTarget;
 pub use nvme::{NvmeQemuTarget, NvmeTarget};
 pub use pairs::{ClockKind, FaultsFrom, Key, Kind};
-pub use pci::{NvmePciTarget, PciWait, UfsPciTarget};
+pub use pci::{AhciPciTarget, CardPciTarget, NvmePciTarget, PciPlace, PciWait, UfsPciTarget};
 pub use plain::{FileTarget, NullTarget};
 pub use ufs::{CryptoTarget, QemuTarget, UfsTarget};
 
 /// Every kind of target, in the order of the help.
-pub const KINDS: [Kind; 15] = [
+pub const KINDS: [Kind; 18] = [
     ufs::MODEL,
     nvme::MODEL,
     emmc::MODEL,
@@ -42,6 +42,9 @@ pub const KINDS: [Kind; 15] = [
     ahci::QEMU,
     pci::UFS,
     pci::NVME,
+    pci::AHCI,
+    pci::EMMC,
+    pci::SD,
     linux::LINUX,
     plain::FILE,
     plain::NULL,
@@ -66,6 +69,10 @@ pub enum Target {
     UfsPci(UfsPciTarget),
     /// An NVMe controller of this machine.
     NvmePci(NvmePciTarget),
+    /// A SATA host bus adapter of this machine.
+    AhciPci(AhciPciTarget),
+    /// An SD host controller of this machine, with an eMMC device or an SD card.
+    CardPci(CardPciTarget),
     /// QEMU's AHCI device.
     AhciQemu(AhciQemuTarget),
     /// QEMU's eMMC device or SD card.
@@ -108,6 +115,9 @@ impl FromStr for Target {
             "nvme@qemu" => NvmeQemuTarget::parse(rest).map(Self::NvmeQemu),
             "ufs@pci" => UfsPciTarget::parse(rest).map(Self::UfsPci),
             "nvme@pci" => NvmePciTarget::parse(rest).map(Self::NvmePci),
+            "ahci@pci" => AhciPciTarget::parse(rest).map(Self::AhciPci),
+            "emmc@pci" => CardPciTarget::parse_emmc(rest).map(Self::CardPci),
+            "sd@pci" => CardPciTarget::parse_sd(rest).map(Self::CardPci),
             "emmc" => EmmcTarget::parse(rest).map(Self::Emmc),
             "sd" => EmmcTarget::parse_sd(rest).map(Self::Emmc),
             "emmc@qemu" => CardQemuTarget::parse_emmc(rest).map(Self::CardQemu),

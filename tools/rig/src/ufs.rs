@@ -280,19 +280,15 @@ pub(crate) fn open_pci(
     needs: &Needs,
 ) -> Result<Ufs<flysch_vfio::Machine>, Error> {
     let options = Options {
-        interrupts: target.wait == PciWait::Interrupt,
+        interrupts: target.place.wait != PciWait::Poll,
         ..driver_options(target.mcq, needs, target.gear, 1)
     };
     let plan = memory_plan::<flysch_vfio::Machine>(&options, needs);
-    let machine = flysch_vfio::Machine::open(&flysch_vfio::Options {
-        address: target.address,
-        controller: flysch_vfio::Controller::Ufs,
-        memory_bytes: plan.total() as u64,
-        // All queues share the line.
-        vectors: u16::from(options.interrupts),
-    })?;
+    // All queues share the line.
+    let machine = pci::open(&target.place, flysch_vfio::Controller::Ufs, plan.total(), 1)?;
     let (region, how) = (machine.memory().clone(), pci::description(&machine));
     let mut ufs = Ufs::assemble(machine, &region, &plan, options, &[target.lu])?;
+    ufs.lanes.iter_mut().for_each(|lane| lane.tell(ufs.machine.spin()));
     ufs.description = format!("{how}, {}", queues(target.mcq));
     Ok(ufs)
 }
@@ -348,7 +344,7 @@ impl<M: Machine> Ufs<M> {
         let disk = |(lane, port): (usize, Port<M>)| {
             let shape = shapes[(lane / each).min(luns.len() - 1)];
             let disk = Disk::new(port, shape, scratch(lane), &Default::default())?;
-            Ok(Lane { disk, memory: plan.data(region), crypto: None })
+            Ok(Lane::new(disk, plan.data(region)))
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let description = String::new();

@@ -1,6 +1,7 @@
 //! Taking a function from Linux's driver, and giving it back.
 
 use std::io;
+use std::path::PathBuf;
 
 use super::{Function, Tree, VFIO_DRIVER, busy};
 use crate::address::Address;
@@ -93,24 +94,29 @@ impl Tree {
         self.hand_over(&function, None)
     }
 
-    /// Whether a program has the function's group, and its process if that can be seen.
+    /// Whether a program has the function or its group, and its process if that can be seen. Of a
+    /// function's own file only that can be seen: anybody may open it.
     fn user_of(&self, function: &Function) -> Option<Option<u32>> {
-        let path = self.vfio(&function.group?.to_string());
-        match std::fs::OpenOptions::new().read(true).write(true).open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-                Some(self.process_with(&path))
-            }
-            _ => None,
+        if let Some(pid) = self.holder(function) {
+            return Some(Some(pid));
         }
+        let path = self.vfio(&function.group?.to_string());
+        let opened = std::fs::OpenOptions::new().read(true).write(true).open(&path);
+        let is_busy = |error: io::Error| error.kind() == io::ErrorKind::ResourceBusy;
+        opened.is_err_and(is_busy).then_some(None)
     }
 
-    /// The process that has a file open, as far as this one may see.
-    pub(crate) fn process_with(&self, path: &std::path::Path) -> Option<u32> {
+    /// The process that has the function's group or the function itself open, as far as this one
+    /// may see.
+    pub(crate) fn holder(&self, function: &Function) -> Option<u32> {
+        let group = function.group.map(|group| self.vfio(&group.to_string()));
+        let files: Vec<PathBuf> =
+            group.into_iter().chain(self.device_file(function.address)).collect();
         let processes = std::fs::read_dir(self.proc()).ok()?.flatten();
         let has = |pid: &u32| {
             let folder = self.proc().join(pid.to_string()).join("fd");
-            let mut files = std::fs::read_dir(folder).into_iter().flatten().flatten();
-            files.any(|file| std::fs::read_link(file.path()).is_ok_and(|target| target == *path))
+            let mut open = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            open.any(|file| std::fs::read_link(file.path()).is_ok_and(|to| files.contains(&to)))
         };
         processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(has)
     }

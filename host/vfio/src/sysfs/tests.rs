@@ -3,6 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use super::*;
+use crate::domain::{Access, Domain};
 
 /// A machine in a folder.
 struct Machine {
@@ -200,4 +201,57 @@ fn driver_that_does_not_take_it_is_told() {
     assert!(left.starts_with('\n'), "{left:?}");
     let error = machine.tree().unbind(address("00:10.0")).unwrap_err();
     assert!(matches!(error, Error::NotOurs { .. }));
+}
+
+/// Where there are containers the group is used; else the function's own file, if there is one.
+#[test]
+fn way_of_opening_is_chosen_by_what_there_is() {
+    let machine = Machine::usual();
+    let tree = machine.tree();
+    let function = tree.ready(address("00:11.0")).unwrap();
+    let open = |access| Domain::open(&tree, &function, access).unwrap_err();
+    let path_of = |error| match error {
+        Error::NoVfio { path, .. } => path.strip_prefix(machine.path("dev")).unwrap().to_owned(),
+        // A file that is no character device of the kernel's answers no call.
+        Error::Unsupported { what } => panic!("container: {what}"),
+        other => panic!("{other}"),
+    };
+    assert_eq!(path_of(open(Access::Auto)), Path::new("vfio/vfio"), "there is neither");
+    let error = open(Access::Iommufd).to_string();
+    assert!(error.contains("CONFIG_VFIO_DEVICE_CDEV") && error.contains("access="), "{error}");
+
+    machine.file("sys/devices/pci0000:00/0000:00:11.0/vfio-dev/vfio7/dev", "244:7\n");
+    assert_eq!(tree.device_file(function.address), None, "sysfs has it, and /dev has not");
+    machine.file("dev/vfio/devices/vfio7", "");
+    assert_eq!(path_of(open(Access::Auto)), Path::new("iommu"));
+    assert_eq!(path_of(open(Access::Iommufd)), Path::new("iommu"));
+    assert_eq!(path_of(open(Access::Group)), Path::new("vfio/vfio"));
+    machine.file("dev/iommu", "");
+    assert!(matches!(open(Access::Auto), Error::System { .. }), "no file of the kernel's");
+
+    machine.file("dev/vfio/vfio", "");
+    assert!(matches!(open(Access::Auto), Error::System { .. }), "a container, and no group");
+    machine.file("dev/vfio/4", "");
+    assert!(matches!(open(Access::Auto), Error::Unsupported { .. }), "a container and the group");
+}
+
+/// Whoever has the group or the function's own file open is told, whichever it is.
+#[test]
+fn holder_of_a_function_is_found_by_either_file() {
+    let machine = Machine::usual();
+    let tree = machine.tree();
+    let function = tree.ready(address("00:11.0")).unwrap();
+    machine.file("sys/devices/pci0000:00/0000:00:11.0/vfio-dev/vfio7/dev", "244:7\n");
+    machine.file("dev/vfio/devices/vfio7", "");
+    machine.link("proc/41/fd/3", "dev/vfio/5");
+    machine.link("proc/self/fd/3", "dev/vfio/4");
+    assert_eq!(tree.holder(&function), None, "another group's");
+    for (pid, file) in [(42, "dev/vfio/4"), (43, "dev/vfio/devices/vfio7")] {
+        let open = format!("proc/{pid}/fd/9");
+        machine.link(&open, file);
+        assert_eq!(tree.holder(&function), Some(pid));
+        let error = tree.unbind(function.address).unwrap_err();
+        assert!(matches!(error, Error::Busy { pid: Some(found), .. } if found == pid), "{error}");
+        fs::remove_file(machine.path(&open)).unwrap();
+    }
 }

@@ -96,7 +96,7 @@ fn driver_of(stack: &mut Stack) -> (&'static str, String) {
         };
         return ("sdda", partition);
     }
-    let is_optical = matches!(stack, Stack::Cd(_) | Stack::CdQemu(_));
+    let is_optical = matches!(stack, Stack::Cd(_) | Stack::CdQemu(_) | Stack::CdPci(_));
     let driver = match () {
         () if is_optical => "cd",
         () if stack.ahci().is_some() => "ada",

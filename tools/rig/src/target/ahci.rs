@@ -7,7 +7,13 @@ use flysch_models::faults::{self as fault, Plan};
 use super::pairs::{Key, Kind, Pairs, key, keys, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
 
-const KIND: Key = key("kind", "disk|cd", "a disk, or an optical drive, which is read (disk)");
+pub(super) const KIND: Key =
+    key("kind", "disk|cd", "a disk, or an optical drive, which is read (disk)");
+pub(super) const LINK_POWER: Key = key(
+    "link-power",
+    "active|partial|slumber|devsleep",
+    "how deep the link sleeps by itself (active)",
+);
 
 /// The model.
 pub(super) const MODEL: Kind = Kind {
@@ -22,11 +28,7 @@ pub(super) const MODEL: Kind = Kind {
         key("port", "0..31", "the port the disk is at (0)"),
         key("ncq", "on|off", "commands are queued in the disk (on)"),
         key("speed", "1..3", "fastest link: 1.5, 3 or 6 Gb/s (3)"),
-        key(
-            "link-power",
-            "active|partial|slumber|devsleep",
-            "how deep the link sleeps by itself (active)",
-        ),
+        LINK_POWER,
         keys::CLOCK,
         keys::FAULTS,
         keys::FAULTS_FROM,
@@ -58,7 +60,7 @@ pub enum Drive {
     Cd,
 }
 
-fn drive(name: &str) -> Option<Drive> {
+pub(super) fn drive(name: &str) -> Option<Drive> {
     match name {
         "disk" => Some(Drive::Disk),
         "cd" => Some(Drive::Cd),
@@ -134,7 +136,7 @@ impl Default for AhciTarget {
     }
 }
 
-fn link_power(name: &str) -> Option<LinkPower> {
+pub(super) fn link_power(name: &str) -> Option<LinkPower> {
     match name {
         "active" => Some(LinkPower::Active),
         "partial" => Some(LinkPower::Partial),

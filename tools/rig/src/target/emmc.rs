@@ -4,6 +4,8 @@ use flysch_emmc::Timing;
 use flysch_models::emmc::profile::{HS400_CMDQ, Profile, SD_UHS};
 use flysch_models::faults::{self as fault, Plan};
 
+use flysch_wire::mmc::ext_csd::partition::GP1;
+
 use super::pairs::{Kind, Pairs, key, keys, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
 
@@ -82,8 +84,8 @@ pub(super) const SD_MODEL: Kind = Kind {
     ],
 };
 
-const SD_TIMINGS: &str = "legacy|high-speed|ddr50|sdr50|sdr104";
-const TIMINGS: &str = "legacy|high-speed|ddr52|hs200|hs400|hs400es";
+pub(super) const SD_TIMINGS: &str = "legacy|high-speed|ddr50|sdr50|sdr104";
+pub(super) const TIMINGS: &str = "legacy|high-speed|ddr52|hs200|hs400|hs400es";
 const PARTITIONS: &str = "user|boot0|boot1|gp1";
 const KIB: u64 = 1 << 10;
 
@@ -149,22 +151,25 @@ pub enum CardKind {
     Sd,
 }
 
-fn partition(name: &str) -> Option<u8> {
+pub(super) fn partition(name: &str) -> Option<u8> {
     use flysch_wire::mmc::ext_csd::partition as access;
     Some(match name {
         "user" => access::USER,
         "boot0" => access::BOOT0,
         "boot1" => access::BOOT1,
         "gp1" => access::GP1,
+        "gp2" => access::GP1 + 1,
+        "gp3" => access::GP1 + 2,
+        "gp4" => access::GP1 + 3,
         _ => return None,
     })
 }
 
-fn emmc_timing(name: &str) -> Option<Timing> {
+pub(super) fn emmc_timing(name: &str) -> Option<Timing> {
     Timing::by_name(name).filter(|timing| !timing.is_uhs())
 }
 
-fn sd_timing(name: &str) -> Option<Timing> {
+pub(super) fn sd_timing(name: &str) -> Option<Timing> {
     Timing::by_name(name).filter(|timing| timing.is_uhs() || *timing <= Timing::HighSpeed)
 }
 
@@ -193,11 +198,12 @@ impl EmmcTarget {
         let pairs = Pairs::parse(&MODEL, rest)?;
         let default = Self::default();
         let profile = |name: &str| Profile::by_name(name).copied();
+        let known = |name: &str| partition(name).filter(|&access| access <= GP1);
         let target = Self {
             profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
             size: pairs.size()?,
             image: pairs.path("image")?,
-            partition: pairs.get("partition", partition)?.unwrap_or_default(),
+            partition: pairs.get("partition", known)?.unwrap_or_default(),
             general: pairs.get("gp", crate::size::parse)?,
             timing: pairs.get("timing", emmc_timing)?.unwrap_or(default.timing),
             queue: pairs.get("queue", on_off)?.unwrap_or(default.queue),
@@ -217,7 +223,7 @@ impl EmmcTarget {
                 expected: "1: more need command queueing".into(),
             });
         }
-        if target.partition == 4 && target.general.is_none() {
+        if target.partition == GP1 && target.general.is_none() {
             return Err(ParseError::Value {
                 key: "partition",
                 given: "gp1".into(),
@@ -257,7 +263,7 @@ impl CardQemuTarget {
         let bytes = |text: &str| crate::size::parse(text);
         let boot = pairs.get("boot", bytes)?.unwrap_or(1024 * KIB);
         let rpmb = pairs.get("rpmb", bytes)?.unwrap_or(128 * KIB);
-        let known = |name: &str| partition(name).filter(|&access| access < 4);
+        let known = |name: &str| partition(name).filter(|&access| access < GP1);
         let chosen = pairs.get("partition", known)?.unwrap_or_default();
         if chosen != 0 && boot == 0 {
             return Err(ParseError::Value {

@@ -125,23 +125,6 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn controllers_of_this_machine_are_named_by_address() {
-    let address = "0000:00:12.5".parse().unwrap();
-    let expected =
-        UfsPciTarget { address, lu: 2, mcq: Some(4), gear: Some(3), wait: PciWait::Poll };
-    let text = "ufs@pci:0000:00:12.5,lu=2,mcq=4,gear=3,wait=poll";
-    assert_eq!(text.parse(), Ok(Target::UfsPci(expected)));
-    let expected = NvmePciTarget { address, namespace: 300, queues: 3, wait: PciWait::Interrupt };
-    assert_eq!("nvme@pci:00:12.5,ns=300,queues=3".parse(), Ok(Target::NvmePci(expected)));
-    for text in ["ufs@pci", "ufs@pci:", "nvme@pci:00:20.0", "nvme@pci,queues=2", "ufs@pci:sda"] {
-        assert!(refusal(text).contains("DOMAIN:BUS:DEVICE.FUNCTION"), "{text}");
-    }
-    assert!(refusal("ufs@pci:00:12.5,wait=often").contains("interrupt|poll"));
-    assert!(refusal("nvme@pci:00:12.5,ns=0").contains("a number"));
-    assert!(refusal("nvme@pci:00:12.5,mcq=2").contains("has no key `mcq`"));
-}
-
-#[test]
 fn paths_may_hold_commas_and_colons() {
     for (text, path, size) in [
         ("file:disk.img", "disk.img", None),
