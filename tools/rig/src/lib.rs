@@ -44,8 +44,8 @@ pub use scsi::{ScsiCommand, ScsiData, ScsiReply, scsi_command};
 pub use stack::{Plain, Stack};
 pub use target::{
     AhciQemuTarget, AhciTarget, CardKind, CardQemuTarget, ClockKind, CryptoTarget, Drive,
-    EmmcTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, LinuxTarget, NullTarget, NvmePciTarget,
-    NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget,
-    did_you_mean,
+    EmmcTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, LinuxTarget, MultiplierTarget,
+    NullTarget, NvmePciTarget, NvmeQemuTarget, NvmeTarget, ParseError, PciWait, QemuTarget, Target,
+    UfsPciTarget, UfsTarget, did_you_mean,
 };
 pub use ufs::{Control, Controller, PassThrough};
