@@ -98,7 +98,7 @@ impl fmt::Display for Cause {
             Self::Interface(bits) => write!(f, "the HBA reports an error (PxIS {bits:#010x})"),
             Self::Answer(what) => write!(f, "the device's {what} makes no sense"),
             Self::Signature(signature::MULTIPLIER) => {
-                f.write_str("a port multiplier is at the port, and those are not driven here")
+                f.write_str("a port multiplier is at the port, and the HBA cannot speak to it")
             }
             Self::Signature(signature::ENCLOSURE) => {
                 f.write_str("an enclosure is at the port, and those are not driven here")

@@ -38,11 +38,18 @@ pub enum ErrorKind {
     Removed,
     /// Recovery failed for good.
     Gone,
+    /// A device behind a multiplier did not come up, while the others did; the value is its port.
+    GivenUp,
+    /// The error of one device behind a multiplier was cleared while the others went on; the value
+    /// is its port.
+    DeviceCleared,
+    /// A multiplier told of its device ports; the value has a bit for each that changed.
+    Notified,
 }
 
 impl ErrorKind {
     /// Every kind, in the order of [`ErrorLog::counts`].
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Device,
         Self::Interface,
         Self::Bus,
@@ -58,6 +65,9 @@ impl ErrorKind {
         Self::HbaReset,
         Self::Removed,
         Self::Gone,
+        Self::GivenUp,
+        Self::DeviceCleared,
+        Self::Notified,
     ];
 
     /// A short name.
@@ -78,6 +88,9 @@ impl ErrorKind {
             Self::HbaReset => "hba reset",
             Self::Removed => "removed",
             Self::Gone => "gone",
+            Self::GivenUp => "device given up",
+            Self::DeviceCleared => "device cleared",
+            Self::Notified => "notified",
         }
     }
 }

@@ -2,19 +2,22 @@
 
 use crate::error::{Cause, Error};
 use crate::history::ErrorKind;
-use crate::lane::Lane;
+use crate::lane::{Lane, UNITS};
+use crate::multiplier::Multiplier;
 use crate::options::{LinkPower, Options, Timeouts};
 use crate::quirks::{Quirk, Quirks};
 use crate::steps::{Own, Run, Steps, Stop};
 use crate::taskfile::Ways;
+use alloc::vec::Vec;
 use flysch_api::machine::{Instant, Machine};
 use flysch_wire::ata::command::{feature, sata_feature as sata};
 use flysch_wire::ata::identify::{sata_feature, sata_more, set82, set84};
 use flysch_wire::ata::log::{self, DevSleepTiming};
+use flysch_wire::ata::multiplier::CONTROL_PORT;
 use flysch_wire::ata::registers::{
-    Cap, Cap2, DevSleep, IS, PX_CLB, PX_CLBU, PX_CMD, PX_DEVSLP, PX_FB, PX_FBU, PX_IE, PX_IS,
-    PX_SCTL, PX_SERR, PX_SIG, PX_SSTS, PX_TFD, PortCmd, Sctl, Ssts, Tfd, det, icc, interrupt,
-    signature, status,
+    Cap, Cap2, DevSleep, IS, PX_CLB, PX_CLBU, PX_CMD, PX_DEVSLP, PX_FB, PX_FBS, PX_FBU, PX_IE,
+    PX_IS, PX_SCTL, PX_SERR, PX_SIG, PX_SSTS, PX_TFD, PortCmd, Sctl, Ssts, Tfd, det, icc,
+    interrupt, signature, status,
 };
 use flysch_wire::ata::{D2h, H2d, Identify, Kind, Opcode, SECTOR};
 
@@ -28,10 +31,11 @@ pub struct Step {
 }
 
 /// The steps of a port, in their order.
-pub static STEPS: [Step; 6] = [
+pub static STEPS: [Step; 7] = [
     Step { name: "stop", what: "PxCMD.ST and FRE off, command list and received FISes placed" },
     Step { name: "link", what: "power, spin-up, COMRESET, wait for the link" },
     Step { name: "ready", what: "wait until the device is ready, look at its signature" },
+    Step { name: "multiplier", what: "its registers, the links of its device ports" },
     Step { name: "identify", what: "the command list runs; IDENTIFY DEVICE or PACKET DEVICE" },
     Step { name: "features", what: "transfer mode, write cache, queued error log, trims" },
     Step { name: "link power", what: "partial, slumber, device sleep" },
@@ -69,7 +73,10 @@ pub(crate) struct Core<M: Machine> {
     pub(crate) lane: Lane<M>,
     pub(crate) options: Options,
     pub(crate) hba: HbaFacts,
-    pub(crate) device: Option<Device>,
+    /// The devices by their ports of a multiplier; without one there is the first.
+    pub(crate) devices: Vec<Option<Device>>,
+    /// The multiplier at the port.
+    pub(crate) multiplier: Option<Multiplier>,
     /// Counts the devices that came.
     pub(crate) generation: u32,
     /// Interrupts the port may raise; also what is looked at as a change of the link.
@@ -90,14 +97,36 @@ pub(crate) struct BringUp {
     step: usize,
     identify: Option<Identify>,
     signature: u32,
+    /// Devices that are to be brought up, a bit each, and the one under way.
+    units: u32,
+    unit: u8,
     /// Another COMRESET of the same recovery came before.
     is_again: bool,
 }
+
+/// Places of steps in [`STEPS`].
+const IDENTIFY: usize = 4;
+const FEATURES: usize = 5;
+const LAST: usize = 6;
 
 impl BringUp {
     /// One that is tried again.
     pub(crate) fn again(is_again: bool) -> Self {
         Self { is_again, ..Self::default() }
+    }
+
+    /// Devices behind a multiplier that is up: those that came.
+    pub(crate) fn behind(units: u32) -> Self {
+        let mut this = Self { step: IDENTIFY, units, is_again: true, ..Self::default() };
+        this.take_next();
+        this
+    }
+
+    /// The next device, if there is one; else what is left is done for all together.
+    fn take_next(&mut self) {
+        self.step = if self.units == 0 { LAST } else { IDENTIFY };
+        self.unit = (self.units.trailing_zeros() % 32) as u8;
+        self.units &= self.units.wrapping_sub(1);
     }
 
     pub(crate) fn step(&self) -> Option<&'static Step> {
@@ -118,19 +147,35 @@ impl BringUp {
                     Err(stop) => Err(stop),
                 },
                 2 => core.get_ready(self.is_again).map(|signature| self.signature = signature),
-                3 => core.identify(self.signature).map(|identify| self.identify = Some(identify)),
-                4 => core.set_features(self.identify.as_ref()),
-                _ => core.set_link_power(),
+                3 => core.look_behind(self.signature).map(|units| self.units = units),
+                IDENTIFY => core
+                    .identify(self.unit, self.signature, self.is_again)
+                    .map(|identify| self.identify = Some(identify)),
+                FEATURES => core.set_features(self.unit, self.identify.as_ref()),
+                _ => core.finish(),
+            };
+            let result = match result {
+                Err(Stop::Failed(Error::Failed(cause))) => {
+                    Err(Stop::Failed(Error::Step { step: step.name, cause }))
+                }
+                result => result,
             };
             match result {
                 Ok(()) => {}
-                Err(Stop::Failed(Error::Failed(cause))) => {
-                    return Err(Stop::Failed(Error::Step { step: step.name, cause }));
+                // One device behind a multiplier that does not come up is not in the others' way.
+                Err(Stop::Failed(error)) if core.fails_alone(self.step, error) => {
+                    core.steps.abandon();
+                    core.give_up_behind(self.unit, error);
+                    self.take_next();
+                    continue;
                 }
                 Err(stop) => return Err(stop),
             }
             core.steps.turn_page();
-            self.step += 1;
+            match self.step {
+                3 | FEATURES => self.take_next(),
+                _ => self.step += 1,
+            }
         }
         Ok(true)
     }
@@ -142,7 +187,7 @@ impl<M: Machine> Core<M> {
         PortCmd::from_bits(self.steps.machine.read32(self.steps.base + PX_CMD))
     }
 
-    fn change_command(&mut self, change: impl FnOnce(PortCmd) -> PortCmd) {
+    pub(crate) fn change_command(&mut self, change: impl FnOnce(PortCmd) -> PortCmd) {
         let cmd = change(self.command_register().with_clo(false).with_icc(0));
         self.steps.machine.write32(self.steps.base + PX_CMD, cmd.into_bits());
     }
@@ -201,8 +246,14 @@ impl<M: Machine> Core<M> {
             self.steps.write(PX_FBU, (received >> 32) as u32);
         }
         if self.steps.first() {
-            let (ways, depth) = (self.lane.ways(), self.lane.limits.slots as usize);
-            self.lane.set_up(ways, depth);
+            if self.hba.cap.spm() {
+                self.change_command(|cmd| cmd.with_pma(false));
+            }
+            if self.hba.cap.fbss() {
+                self.steps.machine.write32(self.steps.base + PX_FBS, 0);
+            }
+            (self.steps.switches, self.steps.slot, self.steps.unit) = (false, 0, 0);
+            self.lane.set_up();
         }
         Ok(())
     }
@@ -246,23 +297,106 @@ impl<M: Machine> Core<M> {
         Ok(true)
     }
 
+    /// How long a device may take to get ready, ms.
+    fn ready_ms(&self, is_again: bool) -> u32 {
+        let Timeouts { ready_ms, ready_again_ms, .. } = self.options.timeouts;
+        if is_again { ready_again_ms } else { ready_ms }
+    }
+
     /// Waits until the device is ready; gives its signature.
     fn get_ready(&mut self, is_again: bool) -> Run<u32> {
         let busy = u32::from(status::BSY | status::DRQ);
-        let Timeouts { ready_ms, ready_again_ms, .. } = self.options.timeouts;
-        let timeout = if is_again { ready_again_ms } else { ready_ms };
+        let timeout = self.ready_ms(is_again);
+        if self.hba.cap.spm() {
+            self.call_multiplier(timeout)?;
+        }
         self.steps.until(("PxTFD", PX_TFD), busy, 0, timeout)??;
         let signature = self.steps.read(PX_SIG);
         match signature {
             signature::ATA | signature::ATAPI => Ok(signature),
+            signature::MULTIPLIER if self.hba.cap.spm() => Ok(signature),
             other => Err(Cause::Signature(other).into()),
         }
     }
 
-    fn identify(&mut self, signature: u32) -> Run<Identify> {
+    /// A soft reset for a multiplier, if one is there: it answers for itself then, and a device
+    /// that is none takes it as its own.
+    fn call_multiplier(&mut self, timeout_ms: u32) -> Run<()> {
+        let busy = u32::from(status::BSY | status::DRQ);
+        // One whose first device port is empty says nothing until it is called.
+        let patience = match self.hba.cap.sclo() {
+            true => self.options.timeouts.multiplier_ms.min(timeout_ms),
+            false => timeout_ms,
+        };
+        match self.steps.until(("PxTFD", PX_TFD), busy, 0, patience)? {
+            Err(Cause::Register { .. }) | Ok(_) => {}
+            Err(cause) => return Err(cause.into()),
+        }
         self.start_list()??;
+        self.steps.soft_reset(CONTROL_PORT)??;
+        Ok(())
+    }
+
+    /// What there is behind a signature: the devices to bring up, a bit each.
+    fn look_behind(&mut self, signature: u32) -> Run<u32> {
+        let (multiplier, units) = match signature {
+            signature::MULTIPLIER => {
+                let multiplier = self.meet_multiplier()?;
+                let present = self.reset_links((1 << multiplier.ports) - 1)?;
+                (Some(multiplier), present)
+            }
+            _ => (None, 1),
+        };
+        for unit in (0..UNITS).filter(|unit| units >> unit & 1 == 0) {
+            self.forget(unit as u8);
+        }
+        self.multiplier = multiplier;
+        Ok(units)
+    }
+
+    /// There is no device at this port of a multiplier any more.
+    pub(crate) fn forget(&mut self, unit: u8) {
+        self.devices[usize::from(unit)] = None;
+        self.lane.set_ways(unit, None);
+    }
+
+    /// Whether the failure of a step is that of one device behind a multiplier, while the others
+    /// can be reached.
+    fn fails_alone(&self, step: usize, error: Error) -> bool {
+        let is_wide = matches!(
+            error,
+            Error::Step { cause: Cause::Removed | Cause::Register { name: "PxCMD", .. }, .. }
+        );
+        let is_of_device = matches!(step, IDENTIFY | FEATURES) && self.multiplier.is_some();
+        is_of_device && !is_wide && self.is_present()
+    }
+
+    /// The device at this port of the multiplier did not come up.
+    fn give_up_behind(&mut self, unit: u8, error: Error) {
+        self.note(ErrorKind::GivenUp, unit.into());
+        self.forget(unit);
+        if let Some(multiplier) = &mut self.multiplier {
+            multiplier.failures[usize::from(unit)] = Some(error);
+        }
+    }
+
+    fn identify(&mut self, unit: u8, signature: u32, is_again: bool) -> Run<Identify> {
+        let is_behind = self.multiplier.is_some();
+        // Of a device before it, which did not come up, something may be left.
+        if is_behind {
+            self.stop_list()??;
+        }
+        self.start_list()??;
+        self.steps.unit = unit;
+        let signature = match is_behind {
+            true => self.reset_behind(unit, self.ready_ms(is_again))?,
+            false => signature,
+        };
+        if !matches!(signature, signature::ATA | signature::ATAPI) {
+            return Err(Cause::Signature(signature).into());
+        }
         let packet = signature == signature::ATAPI;
-        if self.steps.first() {
+        if self.steps.first() && !is_behind {
             self.change_command(|cmd| cmd.with_atapi(packet));
         }
         let opcode = if packet { Opcode::IdentifyPacket } else { Opcode::Identify };
@@ -276,13 +410,19 @@ impl<M: Machine> Core<M> {
         Ok(identify)
     }
 
-    /// Quirks of the device that was there last.
-    fn device_quirks(&self) -> Quirks {
-        self.device.as_ref().map_or(self.hba.quirks, |device| device.quirks)
+    /// The device at a port of the multiplier.
+    pub(crate) fn device(&self, unit: u8) -> Option<&Device> {
+        self.devices.get(usize::from(unit))?.as_ref()
     }
 
-    fn set_features(&mut self, identify: Option<&Identify>) -> Run<()> {
+    /// Quirks of the device that is spoken to, as it was there last.
+    pub(crate) fn device_quirks(&self) -> Quirks {
+        self.device(self.steps.unit).map_or(self.hba.quirks, |device| device.quirks)
+    }
+
+    fn set_features(&mut self, unit: u8, identify: Option<&Identify>) -> Run<()> {
         let Some(identify) = identify else { return Err(Cause::Answer("identify data").into()) };
+        self.steps.unit = unit;
         let quirks = self.hba.quirks.and(Quirks::of_device(identify)).and(self.options.quirks);
         let speed = Ssts::from_bits(self.steps.read(PX_SSTS)).spd();
         let modes = identify.udma & 0x7F;
@@ -324,16 +464,33 @@ impl<M: Machine> Core<M> {
             queued_trim,
             packets: !is_disk,
         };
-        let depth = self.lane.limits.slots as usize;
-        let depth = if queued { depth.min(identify.queue_depth.into()) } else { depth };
-        self.lane.set_up(ways, depth);
-        let is_same = self.device.as_ref().is_some_and(|d| d.identify.is_same_device(&identify));
+        self.lane.set_ways(unit, Some(ways));
+        let is_same = self.device(unit).is_some_and(|d| d.identify.is_same_device(&identify));
         if !is_same {
             self.generation = self.generation.wrapping_add(1);
         }
         let link_power = LinkPower::Active;
-        self.device = Some(Device { identify, speed, quirks, queued, queued_trim, link_power });
+        let device = Device { identify, speed, quirks, queued, queued_trim, link_power };
+        self.devices[usize::from(unit)] = Some(device);
         Ok(())
+    }
+
+    /// What is left to do when every device is up.
+    fn finish(&mut self) -> Run<()> {
+        if self.multiplier.is_some() {
+            self.stop_list()??;
+            self.start_list()??;
+        }
+        self.steps.unit = 0;
+        self.set_link_power()?;
+        if self.steps.first() {
+            // A queued command's tag is its slot, and there are as many as a device says.
+            let queued = self.devices.iter().flatten().filter(|device| device.queued);
+            let tags = queued.map(|device| usize::from(device.identify.queue_depth));
+            let depth = self.lane.limits.slots as usize;
+            self.lane.set_depth(tags.fold(depth, usize::min));
+        }
+        self.switch_on()
     }
 
     fn own_feature(&self, what: u16, count: u16) -> Own {
@@ -411,9 +568,16 @@ impl<M: Machine> Core<M> {
 
     /// Lets the link sleep as far as everybody can, and the port interrupt.
     fn set_link_power(&mut self) -> Run<()> {
-        let Some(device) = self.device.clone() else { return Ok(()) };
-        let power = self.deepest(&device);
         self.changes = interrupt::CHANGES;
+        let device = match (&self.multiplier, self.device(0)) {
+            (None, Some(device)) => device.clone(),
+            // Its link does not sleep, and neither do those behind it.
+            _ => Device::default(),
+        };
+        let power = match self.multiplier {
+            None => self.deepest(&device),
+            Some(_) => LinkPower::Active,
+        };
         if power != LinkPower::Active {
             // A link that sleeps comes and goes by itself.
             self.changes &= !interrupt::PRCS;
@@ -445,9 +609,7 @@ impl<M: Machine> Core<M> {
         if !self.steps.first() {
             return Ok(());
         }
-        if let Some(device) = &mut self.device {
-            device.link_power = power;
-        }
+        self.devices.iter_mut().flatten().for_each(|device| device.link_power = power);
         // States that are not allowed, in SControl's order.
         let forbidden = match power {
             LinkPower::Active => 7,
@@ -466,9 +628,10 @@ impl<M: Machine> Core<M> {
 
     /// The port interrupts as the options want it. Without a device it tells of one that comes.
     pub(crate) fn enable_interrupts(&mut self) {
-        let all = match self.device {
-            Some(_) => interrupt::GOOD | interrupt::ERRORS | self.changes,
-            None => interrupt::CHANGES,
+        let is_empty = self.multiplier.is_none() && self.device(0).is_none();
+        let all = match is_empty {
+            false => interrupt::GOOD | interrupt::ERRORS | self.changes,
+            true => interrupt::CHANGES,
         };
         let bits = if self.options.interrupts { all } else { 0 };
         self.steps.machine.write32(self.steps.base + PX_IS, interrupt::GOOD);

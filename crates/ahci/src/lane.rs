@@ -7,13 +7,14 @@
 
 mod manage;
 mod start;
+mod turns;
 
 pub(crate) use manage::Found;
+pub(crate) use turns::{Switching, UNITS};
 
 use crate::layout::{LIMITS, PortMemory, TABLE};
 use crate::options::Options;
-use crate::slots::{Line, SLOTS, Slot, bits};
-use crate::taskfile::Ways;
+use crate::slots::{SLOTS, Slot, bits};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use flysch_api::command::{Ata, AtaStatus, Ended, Failure, Limits, Outcome};
@@ -21,6 +22,7 @@ use flysch_api::data::{Data, Walk};
 use flysch_api::machine::{DmaArray, DmaRegion, Instant, Machine};
 use flysch_wire::ata::list::HEADER;
 use flysch_wire::ata::registers::{IS, PX_CI, PX_IS, PX_SACT, interrupt, port_base};
+use turns::{Target, Turns};
 
 pub(crate) const MS: u64 = 1_000_000;
 
@@ -49,10 +51,13 @@ pub(crate) struct Lane<M: Machine> {
     /// Queued commands written and not yet rung; those the device has.
     posted: u32,
     queued: u32,
-    /// The command that is alone in the device, at most one bit.
+    /// Commands that are alone in their devices, at most one in each.
     alone: u32,
-    /// Commands that wait until they may be issued.
-    line: Line,
+    /// Commands that wait in line until they may be issued.
+    waits: u32,
+    /// The devices by their ports of a multiplier; without one there is the first.
+    targets: Box<[Target]>,
+    turns: Turns,
     /// Commands found ended and not yet taken.
     batch: u32,
     /// Outcomes owed: of slots, and those in `ended`.
@@ -67,8 +72,6 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) watch_at: Instant,
     watchdog_nanos: u64,
     interrupts: bool,
-    /// How commands go to the device, and where packets go as they are.
-    ways: Ways,
     pub(crate) data: DmaRegion,
     pub(crate) limits: Limits,
     walk: Walk,
@@ -96,7 +99,9 @@ impl<M: Machine> Lane<M> {
             posted: 0,
             queued: 0,
             alone: 0,
-            line: Line::default(),
+            waits: 0,
+            targets: (0..UNITS).map(|_| Target::ABSENT).collect(),
+            turns: Turns::default(),
             batch: 0,
             in_flight: 0,
             capacity: 0,
@@ -107,7 +112,6 @@ impl<M: Machine> Lane<M> {
             watch_at: Instant::NEVER,
             watchdog_nanos: u64::from(options.timeouts.watchdog_ms) * MS,
             interrupts: options.interrupts,
-            ways: Ways::default(),
             limits: Limits { slots: depth.into(), transfer_max, segments: LIMITS, crypto: false },
             walk: Walk::new(LIMITS, transfer_max, &data, &memory.whole),
             data,
@@ -120,7 +124,7 @@ impl<M: Machine> Lane<M> {
         if !self.running {
             return;
         }
-        if !self.line.is_empty() {
+        if self.waits != 0 {
             self.pump(now);
         }
         if self.posted != 0 {
@@ -139,43 +143,15 @@ impl<M: Machine> Lane<M> {
             slot.issued = now;
             self.watch_at = self.watch_at.min(slot.deadline);
         }
-        // AHCI 5.3.2.3: the tag is active before the command is issued.
-        self.machine.write32(self.base + PX_SACT, self.posted);
-        self.machine.write32(self.base + PX_CI, self.posted);
+        if self.turns.switching == Switching::Fis {
+            self.ring_by_device();
+        } else {
+            // AHCI 5.3.2.3: the tag is active before the command is issued.
+            self.machine.write32(self.base + PX_SACT, self.posted);
+            self.machine.write32(self.base + PX_CI, self.posted);
+        }
         self.queued |= self.posted;
         self.posted = 0;
-    }
-
-    /// Takes from the line what may be issued: queued commands while nothing is alone, the next
-    /// that is alone when nothing else is in the device. Order is kept.
-    #[inline(never)]
-    pub(crate) fn pump(&mut self, now: Instant) {
-        while self.running
-            && let Some(slot) = self.line.front()
-        {
-            let bit = 1 << slot;
-            if self.alone != 0 {
-                return;
-            }
-            if self.slots[slot].is_queued {
-                self.line.pop();
-                self.posted |= bit;
-                continue;
-            }
-            if self.queued | self.posted != 0 {
-                break;
-            }
-            self.line.pop();
-            self.alone = bit;
-            self.slots[slot].issued = now;
-            let look = now.after_nanos(self.watchdog_nanos).min(self.slots[slot].deadline);
-            self.watch_at = look;
-            self.machine.write32(self.base + PX_CI, bit);
-            return;
-        }
-        if self.running && self.posted != 0 {
-            self.ring_posted(now);
-        }
     }
 
     /// The next command that has ended by itself.
@@ -202,7 +178,13 @@ impl<M: Machine> Lane<M> {
         }
         self.batch = match self.alone {
             0 => self.queued & !self.machine.read32(self.base + PX_SACT),
-            alone => alone & !self.machine.read32(self.base + PX_CI),
+            alone => {
+                let others = match self.queued {
+                    0 => 0,
+                    queued => queued & !self.machine.read32(self.base + PX_SACT),
+                };
+                others | alone & !self.machine.read32(self.base + PX_CI)
+            }
         };
         self.queued &= !self.batch;
         self.batch != 0
@@ -219,11 +201,11 @@ impl<M: Machine> Lane<M> {
             self.sync_incoming(slot);
         }
         // One that is alone may have been issued since this one was found.
-        let is_alone = self.alone == 1 << slot;
+        let is_alone = self.alone >> slot & 1 != 0;
         let ended = if is_alone { self.settle_alone(slot) } else { Ended::Good };
         self.free |= 1 << slot;
         self.in_flight -= 1;
-        if !self.line.is_empty() {
+        if self.waits != 0 {
             self.pump(now);
         }
         Some(Outcome { issued, device_done, token, ended })
@@ -231,7 +213,8 @@ impl<M: Machine> Lane<M> {
 
     /// As far as a command that was alone moved less than it should, that is told.
     fn settle_alone(&mut self, slot: usize) -> Ended {
-        self.alone = 0;
+        self.alone &= !(1 << slot);
+        self.refresh();
         let expected = self.slots[slot].expected;
         let residual = expected.saturating_sub(self.moved(slot));
         if expected == 0 || residual == 0 {

@@ -5,7 +5,7 @@ use crate::options::Options;
 use flysch_api::data::{SEGMENTS_MAX, SegmentLimits};
 use flysch_api::machine::DmaRegion;
 use flysch_wire::ata::list::{
-    LIST_LENGTH, PRD, PRD_BYTES_MAX, PRDT, RECEIVED_LENGTH, TABLE_ALIGNMENT,
+    LIST_LENGTH, PRD, PRD_BYTES_MAX, PRDT, RECEIVED_LENGTH_FBS, TABLE_ALIGNMENT,
 };
 use flysch_wire::ata::registers::PORTS_MAX;
 
@@ -19,12 +19,12 @@ pub(crate) const OWN_DATA: usize = PAGE;
 /// The table of the driver's own commands: one descriptor.
 const OWN_TABLE: usize = (PRDT + PRD).next_multiple_of(TABLE_ALIGNMENT);
 const TABLES: usize = (PORTS_MAX * TABLE).next_multiple_of(PAGE);
-/// Bytes of one port: list, received FISes and own table in the first page, own data in the
-/// second, then the tables of the slots.
-const PORT: usize = PAGE + OWN_DATA + TABLES;
+/// Bytes of one port: list and own table in the first page, own data in the second, received FISes
+/// in the third, then the tables of the slots.
+const PORT: usize = PAGE + OWN_DATA + RECEIVED_LENGTH_FBS + TABLES;
 
 const _: () = assert!(TABLE.is_multiple_of(TABLE_ALIGNMENT) && SEGMENTS <= SEGMENTS_MAX);
-const _: () = assert!(LIST_LENGTH + RECEIVED_LENGTH + OWN_TABLE <= PAGE);
+const _: () = assert!(LIST_LENGTH + OWN_TABLE <= PAGE && RECEIVED_LENGTH_FBS == PAGE);
 
 /// What commands ask of data.
 pub(crate) const LIMITS: SegmentLimits = SegmentLimits {
@@ -40,7 +40,7 @@ pub(crate) const LIMITS: SegmentLimits = SegmentLimits {
 pub(crate) struct PortMemory {
     /// The command list.
     pub(crate) list: DmaRegion,
-    /// Received FISes.
+    /// Received FISes, of the devices behind a multiplier one after the other.
     pub(crate) received: DmaRegion,
     /// Command table of the driver's own commands, and their data.
     pub(crate) own_table: DmaRegion,
@@ -71,10 +71,10 @@ pub(crate) fn port(
     let port = memory.carve(start + index * PORT, PORT);
     Ok(PortMemory {
         list: port.carve(0, LIST_LENGTH),
-        received: port.carve(LIST_LENGTH, RECEIVED_LENGTH),
-        own_table: port.carve(LIST_LENGTH + RECEIVED_LENGTH, OWN_TABLE),
+        received: port.carve(PAGE + OWN_DATA, RECEIVED_LENGTH_FBS),
+        own_table: port.carve(LIST_LENGTH, OWN_TABLE),
         own_data: port.carve(PAGE, OWN_DATA),
-        tables: port.carve(PAGE + OWN_DATA, PORTS_MAX * TABLE),
+        tables: port.carve(PAGE + OWN_DATA + RECEIVED_LENGTH_FBS, PORTS_MAX * TABLE),
         whole: memory.clone(),
     })
 }

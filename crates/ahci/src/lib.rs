@@ -25,6 +25,7 @@
 //! | `port` | [`Host`] and [`Port`] |
 //! | `host`, `unit` | the HBA; a port with its jobs and the host's orders |
 //! | `init` | [`STEPS`], bring-up as a list; the device |
+//! | `multiplier` | a port multiplier, and the devices behind it |
 //! | `recover`, `history` | the ladder, what went wrong |
 //! | `operation` | what else can be asked of a port |
 //! | `lane`, `slots`, `taskfile` | the hot path, slots, how a command goes to this device |
@@ -68,6 +69,7 @@ mod host;
 mod init;
 mod lane;
 mod layout;
+mod multiplier;
 mod operation;
 mod options;
 mod port;
@@ -82,6 +84,7 @@ mod unit;
 pub use error::{Cause, Error};
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use init::{Device, STEPS, Step};
+pub use multiplier::Multiplier;
 pub use operation::{AtaCommand, AtaData, AtaReply, Operation, Output};
 pub use options::{LinkPower, Options, Timeouts};
 pub use port::{Host, Port};

@@ -2,8 +2,10 @@
 
 use crate::error::{Cause, Error};
 use crate::init::Core;
+use crate::lane::UNITS;
 use crate::layout::OWN_DATA;
 use crate::options::LinkPower;
+use crate::quirks::Quirk;
 use crate::steps::{Own, Run, Stop};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,6 +13,7 @@ use flysch_api::command::{AtaProtocol, AtaStatus, Taskfile};
 use flysch_api::machine::Machine;
 use flysch_script::Player;
 use flysch_wire::ata::command::device;
+use flysch_wire::ata::multiplier::CONTROL_PORT;
 use flysch_wire::ata::registers::{
     EM_CTL, EM_LOC, EmCtl, EmLoc, LED_HEADER, LedMessage, PORTS, status,
 };
@@ -41,6 +44,11 @@ pub enum Operation {
 /// A command that is not queued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtaCommand {
+    /// The device behind a port multiplier, by its port; [`CONTROL_PORT`] is the multiplier. 0
+    /// without one.
+    ///
+    /// [`CONTROL_PORT`]: flysch_wire::ata::multiplier::CONTROL_PORT
+    pub unit: u8,
     /// Its registers; for a packet command, the packet with it.
     pub task: Taskfile,
     /// Its data.
@@ -86,7 +94,7 @@ impl AtaCommand {
     pub fn new(opcode: Opcode) -> Self {
         let command = opcode.into_bits();
         let task = Taskfile { command, device: device::LBA, ..Taskfile::default() };
-        Self { task, data: AtaData::None, timeout_ms: None }
+        Self { unit: 0, task, data: AtaData::None, timeout_ms: None }
     }
 
     /// A packet that reads so many bytes, or none.
@@ -95,7 +103,13 @@ impl AtaCommand {
         let task =
             Taskfile { command: Opcode::Packet.into_bits(), protocol, ..Taskfile::default() };
         let data = if bytes == 0 { AtaData::None } else { AtaData::In(bytes) };
-        Self { task, data, timeout_ms: None }
+        Self { unit: 0, task, data, timeout_ms: None }
+    }
+
+    /// The same command for the device at this port of a multiplier.
+    #[must_use]
+    pub fn to(self, unit: u8) -> Self {
+        Self { unit, ..self }
     }
 }
 
@@ -150,7 +164,16 @@ impl<M: Machine> Core<M> {
         let refuse = |what| Err(Stop::Failed(Error::Unsupported(what)));
         let Taskfile { command: opcode, device, features, count, lba, icc, auxiliary, protocol } =
             command.task;
-        let is_packet = self.lane.ways().packets;
+        let unit = command.unit;
+        let is_there = match unit {
+            CONTROL_PORT => self.multiplier.is_some(),
+            unit => self.device(unit).is_some(),
+        };
+        if !is_there {
+            return Err(Stop::Failed(Error::NoDevice));
+        }
+        self.steps.unit = unit;
+        let is_packet = self.lane.ways(unit).packets;
         let mut packet = None;
         match protocol {
             AtaProtocol::NonData | AtaProtocol::Pio | AtaProtocol::Dma => {}
@@ -169,7 +192,7 @@ impl<M: Machine> Core<M> {
         }
         let mut fis = H2d {
             is_command: true,
-            pmp: 0,
+            pmp: unit,
             command: opcode,
             features,
             lba,
@@ -202,7 +225,7 @@ impl<M: Machine> Core<M> {
         if end.status & (status::ERR | status::DF) != 0 {
             self.stop_list()??;
             self.start_list()??;
-            if self.error_sticks() {
+            if self.device_quirks().has(Quirk::ErrorSticks) {
                 self.clear_error()?;
             }
         } else if let AtaData::In(bytes) = command.data {
@@ -213,22 +236,21 @@ impl<M: Machine> Core<M> {
         Ok(reply)
     }
 
-    fn error_sticks(&self) -> bool {
-        let sticks = crate::quirks::Quirk::ErrorSticks;
-        self.device.as_ref().is_some_and(|device| device.quirks.has(sticks))
-    }
-
+    /// Every device behind the port.
     fn shut_down(&mut self) -> Run<()> {
-        let Some(device) = &self.device else { return Err(Stop::Failed(Error::NoDevice)) };
-        let (is_disk, flushes) =
-            (device.identify.kind == Kind::Disk, device.identify.has_write_cache());
-        let flush = if device.identify.has_lba48() { Opcode::FlushExt } else { Opcode::Flush };
         let timeout = self.options.timeouts.flush_ms;
-        if is_disk && flushes {
-            self.must(Own::new(flush, timeout))?;
-        }
-        if is_disk {
-            self.must(Own::new(Opcode::StandbyImmediate, timeout))?;
+        for unit in 0..UNITS as u8 {
+            let Some(device) = self.device(unit) else { continue };
+            let (is_disk, flushes) =
+                (device.identify.kind == Kind::Disk, device.identify.has_write_cache());
+            let flush = if device.identify.has_lba48() { Opcode::FlushExt } else { Opcode::Flush };
+            self.steps.unit = unit;
+            if is_disk && flushes {
+                self.must(Own::new(flush, timeout))?;
+            }
+            if is_disk {
+                self.must(Own::new(Opcode::StandbyImmediate, timeout))?;
+            }
         }
         match self.stop_list()? {
             Ok(()) => Ok(()),

@@ -18,6 +18,9 @@ pub struct Timeouts {
     /// time. A device that stays busy is so given up after 40 s and not after three times 30
     /// (Linux: 10, 10, 35 and 5 s).
     pub ready_again_ms: u32,
+    /// After COMRESET of a port that may have a multiplier, ms: one whose first device port is empty
+    /// says nothing by itself, so it is asked then (Linux: 5 s).
+    pub multiplier_ms: u32,
     /// A command of the driver's own, ms (Linux: 5 s, identify up to 30 s).
     pub command_ms: u32,
     /// READ LOG EXT of the queued error log, ms (Linux: 15 s; FreeBSD: 1 s).
@@ -37,6 +40,7 @@ impl Default for Timeouts {
             link_ms: 2_000,
             ready_ms: 30_000,
             ready_again_ms: 5_000,
+            multiplier_ms: 5_000,
             command_ms: 10_000,
             log_ms: 5_000,
             flush_ms: 30_000,
@@ -75,6 +79,9 @@ pub struct Options {
     pub transfer_max: u32,
     /// Whether to switch the volatile write cache on or off at bring-up. `None` leaves it.
     pub write_cache: Option<bool>,
+    /// Whether commands of several devices behind a port multiplier are on their way at once
+    /// (FIS-based switching), where the HBA can that. Without, one device at a time has commands.
+    pub fis_switching: bool,
     /// How deep the link may sleep by itself, as far as HBA and device can.
     pub link_power: LinkPower,
     /// Fastest link, 1 to 3 (1.5, 3, 6 Gb/s); 0 is what both sides can.
@@ -101,6 +108,7 @@ impl Default for Options {
             interrupts: true,
             transfer_max: 1 << 20,
             write_cache: None,
+            fis_switching: true,
             link_power: LinkPower::Active,
             speed: 0,
             quirks: Quirks::NONE,

@@ -5,6 +5,7 @@ use crate::history::ErrorLog;
 use crate::host::Hba;
 use crate::init::{Device, Step};
 use crate::layout;
+use crate::multiplier::Multiplier;
 use crate::operation::{AtaCommand, AtaReply, Operation, Output};
 use crate::options::Options;
 use crate::unit::{Progress, State, Unit};
@@ -115,9 +116,14 @@ impl<M: Machine> Host<M> {
         self.unit(port).and_then(Unit::step)
     }
 
-    /// The device at a port.
+    /// The device at a port; behind a multiplier the first.
     pub fn device(&self, port: u8) -> Option<&Device> {
-        self.unit(port).and_then(Unit::device)
+        self.unit(port).and_then(|unit| unit.device(0))
+    }
+
+    /// The multiplier at a port.
+    pub fn multiplier(&self, port: u8) -> Option<&Multiplier> {
+        self.unit(port).and_then(|unit| unit.core.multiplier.as_ref())
     }
 
     /// Why a port did not come up.
@@ -164,9 +170,19 @@ impl<M: Machine> Port<M> {
         self.unit.state()
     }
 
-    /// The device at it.
+    /// The device at it; behind a multiplier the first.
     pub fn device(&self) -> Option<&Device> {
-        self.unit.device()
+        self.unit.device(0)
+    }
+
+    /// The device behind its multiplier that commands to this unit reach.
+    pub fn device_behind(&self, unit: u8) -> Option<&Device> {
+        self.unit.device(unit)
+    }
+
+    /// The multiplier at it.
+    pub fn multiplier(&self) -> Option<&Multiplier> {
+        self.unit.core.multiplier.as_ref()
     }
 
     /// Counts the devices that came: another number is another device.

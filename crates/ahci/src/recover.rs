@@ -6,30 +6,39 @@
 //! 2. **blame**, where the device told an error and nothing else is wrong: a command that was alone
 //!    is the one. Of queued ones the queued error log (10h) names it, and the device has given up
 //!    the others: they end as if reset, and who made them tries again. Where the log cannot be read
-//!    nobody knows: all of them are tried alone, and each tells for itself;
+//!    nobody knows: all of them are tried alone, and each tells for itself. Where the HBA keeps
+//!    devices behind a multiplier apart nothing is stopped for that: the error of the one device is
+//!    cleared (PxFBS.DEC), and what the others have goes on;
 //! 3. **COMRESET**, up to [`TRIES`] times, for everything else: an interface or bus error, a
 //!    command past its deadline, a link that came and went. It certainly ends what the device had.
 //!    The device is identified again; another one, or none, ends what waits;
 //! 4. **HBA reset**, where the list does not stop or the device does not come back: the host does
 //!    it, for all ports;
 //! 5. **gone**.
+//!
+//! A multiplier that tells of its device ports is no error: the list is let run dry, the ports are
+//! looked at, and what came is brought up while nothing else is in the HBA.
 
 use crate::error::{Cause, Error};
 use crate::history::ErrorKind;
-use crate::init::{BringUp, Core, Step};
+use crate::init::{BringUp, Core, Device, Step};
+use crate::lane::UNITS;
+use crate::multiplier::Survey;
 use crate::quirks::Quirk;
 use crate::shared::cause;
 use crate::slots::bits;
 use crate::steps::{Own, Run, SENSE_BYTES, Stop};
+use alloc::vec::Vec;
 use flysch_api::command::{AtaStatus, Ended};
 use flysch_api::machine::Machine;
 use flysch_script::Player;
 use flysch_wire::ata::identify::set84;
-use flysch_wire::ata::list::RECEIVED_RFIS;
 use flysch_wire::ata::log::{self, NcqError};
-use flysch_wire::ata::registers::{PX_CMD, PX_IS, PX_SERR, PX_SSTS, PX_TFD, Ssts, Tfd, det};
-use flysch_wire::ata::registers::{interrupt, status};
-use flysch_wire::ata::{D2h, Identify, SECTOR};
+use flysch_wire::ata::registers::{
+    Fbs, PX_CI, PX_CMD, PX_FBS, PX_IS, PX_SACT, PX_SERR, PX_SSTS, PX_TFD, Ssts, Tfd, det,
+    interrupt, status,
+};
+use flysch_wire::ata::{Identify, SECTOR};
 
 /// COMRESETs before the HBA is reset.
 const TRIES: u8 = 3;
@@ -37,9 +46,14 @@ const TRIES: u8 = 3;
 const HBA_RESETS: u8 = 1;
 /// Rest before another COMRESET, nanoseconds; it doubles.
 const REST: u64 = 100_000_000;
+/// How long what is in the HBA may take before device ports are looked at, ms.
+const DRAIN_MS: u32 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    Drain,
+    Survey,
+    Units,
     Look,
     Stop,
     Blame,
@@ -69,11 +83,18 @@ pub(crate) struct Recovery {
     bring_up: BringUp,
     /// A command is past its deadline.
     overdue: bool,
+    /// Only a COMRESET helps.
+    hard: bool,
     /// PxIS and PxTFD as they were.
     interrupts: u32,
     tfd: u32,
-    /// The device before.
-    before: Option<Identify>,
+    /// The device with the error, and whether the HBA says that it is that one's alone.
+    unit: u8,
+    is_single: bool,
+    /// The devices before, by their ports of a multiplier.
+    before: Vec<Option<Identify>>,
+    /// Device ports that are waited for, a bit each.
+    awaited: u32,
     /// Why bring-up failed last.
     last: Option<Error>,
 }
@@ -86,11 +107,20 @@ impl Recovery {
             tries: 0,
             bring_up: BringUp::default(),
             overdue,
+            hard: false,
             interrupts: 0,
             tfd: 0,
-            before: None,
+            unit: 0,
+            is_single: false,
+            before: Vec::new(),
+            awaited: 0,
             last: None,
         }
+    }
+
+    /// Starts with a look at the device ports of a multiplier.
+    pub(crate) fn notified() -> Self {
+        Self { stage: Stage::Drain, ..Self::new(false) }
     }
 
     /// Starts with COMRESET, on the caller's wish.
@@ -101,7 +131,7 @@ impl Recovery {
     /// The step of bring-up that is under way.
     pub(crate) fn step(&self) -> Option<&'static Step> {
         match self.stage {
-            Stage::BringUp => self.bring_up.step(),
+            Stage::BringUp | Stage::Units => self.bring_up.step(),
             _ => None,
         }
     }
@@ -112,14 +142,33 @@ impl Recovery {
     }
 
     pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Recovered> {
-        if self.before.is_none() && self.tries == 0 {
-            self.before = core.device.as_ref().map(|device| device.identify.clone());
+        if self.before.is_empty() && self.tries == 0 {
+            let known = |device: &Option<Device>| device.as_ref().map(|d| d.identify.clone());
+            self.before = core.devices.iter().map(known).collect();
         }
         loop {
             let next = match self.stage {
+                Stage::Drain => match self.drain(core) {
+                    Ok(true) => Stage::Survey,
+                    Ok(false) => Stage::Look,
+                    Err(Stop::Failed(_)) => self.harden(core),
+                    Err(stop) => return Err(stop),
+                },
+                Stage::Survey => match self.survey(core) {
+                    Err(Stop::Failed(_)) => self.harden(core),
+                    stage => stage?,
+                },
+                Stage::Units => match self.try_units(core)? {
+                    Ok(recovered) => return Ok(recovered),
+                    Err(stage) => stage,
+                },
                 Stage::Look => self.look(core),
                 Stage::Stop => self.stop(core)?,
                 Stage::Blame => self.blame(core)?,
+                Stage::Restart if self.is_single => {
+                    core.steps.turn_page();
+                    return Ok(Recovered::Up);
+                }
                 Stage::Restart => match core.start_list()? {
                     Ok(()) => {
                         core.steps.turn_page();
@@ -140,7 +189,7 @@ impl Recovery {
                     // A port whose device never came up does not disturb the others.
                     let again = core.hba_resets < HBA_RESETS
                         && !core.hba.quirks.has(Quirk::NoHbaReset)
-                        && (self.before.is_some() || self.last.is_none());
+                        && (self.had_device() || self.last.is_none());
                     core.steps.abandon();
                     if !again {
                         core.note(ErrorKind::Gone, 0);
@@ -156,9 +205,106 @@ impl Recovery {
         }
     }
 
+    /// Looking was not enough.
+    fn harden<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
+        core.steps.abandon();
+        self.hard = true;
+        Stage::Look
+    }
+
+    fn had_device(&self) -> bool {
+        self.before.iter().any(Option::is_some)
+    }
+
+    /// Lets what is in the HBA end, before the device ports are looked at: the HBA may be able to
+    /// speak to one device at a time. What does not end soon is lost with its device.
+    fn drain<M: Machine>(&mut self, core: &mut Core<M>) -> Run<bool> {
+        let issued = core.steps.once(|_| pack(core.lane.issued()));
+        let (queued, alone) = unpack(issued);
+        for (name, mask) in [(("PxSACT", PX_SACT), queued), (("PxCI", PX_CI), queued | alone)] {
+            match core.steps.until(name, mask, 0, DRAIN_MS)? {
+                Ok(_) => {}
+                Err(_) => {
+                    // Unless a device tells an error: then that first, and it will be drained again.
+                    self.hard = core.steps.read(PX_IS) & interrupt::TFES == 0;
+                    return Ok(false);
+                }
+            }
+        }
+        if core.steps.first() {
+            let now = core.steps.now;
+            core.lane.take_in(now);
+        }
+        core.switch_off()?;
+        Ok(true)
+    }
+
+    /// Looks at the device ports that changed. A device that was there is waited for.
+    fn survey<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Stage> {
+        let Survey { changed, present } = core.survey(self.awaited)?;
+        let was = |unit: &u8| self.before.get(usize::from(*unit)).is_some_and(Option::is_some);
+        let missing = (0..UNITS as u8).filter(|unit| (changed & !present) >> unit & 1 != 0);
+        let missing = missing.filter(was).fold(0, |mask, unit| mask | 1 << unit);
+        if core.steps.first() {
+            core.note(ErrorKind::Notified, changed);
+        }
+        if missing != 0 && self.tries + 1 < TRIES {
+            core.steps.sleep(REST << self.tries)?;
+            self.tries += 1;
+            self.awaited = changed;
+            return Ok(Stage::Survey);
+        }
+        let present = core.reset_links(changed)?;
+        if core.steps.first() {
+            for unit in (0..UNITS as u8).filter(|unit| (changed & !present) >> unit & 1 != 0) {
+                core.forget(unit);
+            }
+        }
+        self.bring_up = BringUp::behind(present);
+        Ok(Stage::Units)
+    }
+
+    /// Brings up the devices that came.
+    fn try_units<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Result<Recovered, Stage>> {
+        match self.bring_up.run(core) {
+            Ok(_) => {
+                self.compare(core);
+                Ok(Ok(Recovered::Up))
+            }
+            Err(Stop::Pending) => Err(Stop::Pending),
+            Err(Stop::Failed(error)) => {
+                self.last = Some(error);
+                Ok(Err(self.harden(core)))
+            }
+        }
+    }
+
+    /// What waits for a device that is not there any more, or is another one, ends.
+    fn compare<M: Machine>(&self, core: &mut Core<M>) {
+        for (unit, before) in (0..UNITS as u8).zip(&self.before) {
+            let after = core.device(unit).map(|device| &device.identify);
+            let kind = match (before, after) {
+                (None, None) => continue,
+                (Some(before), Some(after)) if before.is_same_device(after) => continue,
+                (_, Some(_)) => ErrorKind::Attached,
+                (Some(_), None) => ErrorKind::Detached,
+            };
+            core.note(kind, core.generation);
+            let now = core.steps.now;
+            core.lane.end_waiting(unit, Ended::NoUnit, now);
+        }
+    }
+
     /// What is wrong.
     fn look<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
         self.interrupts = core.steps.read(PX_IS);
+        if core.steps.switches {
+            let fbs = Fbs::from_bits(core.steps.read(PX_FBS));
+            (self.unit, self.is_single) = (fbs.dwe(), fbs.sde());
+            core.steps.effect(|steps| steps.name(fbs.dwe()));
+        } else {
+            self.unit = core.lane.turn();
+        }
         self.tfd = core.steps.read(PX_TFD);
         let ssts = core.steps.read(PX_SSTS);
         if core.steps.first() {
@@ -197,6 +343,16 @@ impl Recovery {
         if self.interrupts == u32::MAX {
             return Ok(Stage::Hba);
         }
+        let fatal = interrupt::ERRORS & !interrupt::TFES | core.changes;
+        let ssts = Ssts::from_bits(core.steps.read(PX_SSTS));
+        let plain = self.interrupts & fatal == 0
+            && !(self.overdue || self.hard)
+            && ssts.det() == det::READY;
+        let told = self.interrupts & interrupt::TFES != 0;
+        self.is_single &= plain && told;
+        if self.is_single {
+            return Ok(Stage::Blame);
+        }
         match core.stop_list()? {
             Ok(()) => {}
             Err(Cause::Register { value, .. }) => {
@@ -213,10 +369,9 @@ impl Recovery {
         if core.steps.first() {
             core.note(ErrorKind::PortStop, 0);
         }
-        let fatal = interrupt::ERRORS & !interrupt::TFES | core.changes;
-        let ssts = Ssts::from_bits(core.steps.read(PX_SSTS));
-        let plain = self.interrupts & fatal == 0 && !self.overdue && ssts.det() == det::READY;
-        Ok(match (plain, self.interrupts & interrupt::TFES != 0) {
+        // Of several devices nobody knows whose error it is.
+        let is_blamable = plain && !core.steps.switches;
+        Ok(match (is_blamable, told) {
             (true, true) => Stage::Blame,
             (true, false) => Stage::Restart,
             (false, _) => Stage::Comreset,
@@ -225,11 +380,23 @@ impl Recovery {
 
     /// Which command failed.
     fn blame<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Stage> {
+        let unit = self.unit;
+        core.steps.unit = unit;
+        if self.is_single {
+            if core.clear_device_error(unit)?.is_err() {
+                self.hard = true;
+                return Ok(Stage::Stop);
+            }
+            if core.steps.first() {
+                core.note(ErrorKind::DeviceCleared, unit.into());
+            }
+        }
         let slots = core.steps.once(|_| {
             let (queued, alone) = core.lane.issued();
-            u64::from(queued) << 32 | u64::from(alone)
+            let its = core.lane.of_unit(unit);
+            pack((queued & its, alone & its))
         });
-        let (queued, alone) = ((slots >> 32) as u32, slots as u32);
+        let (queued, alone) = unpack(slots);
         if alone != 0 {
             let sense = self.ask_sense(core)?;
             if core.steps.first() {
@@ -242,24 +409,32 @@ impl Recovery {
                     if core.steps.first() {
                         core.lane.end_answered(entry.tag.into(), of_log(&entry));
                         let now = core.steps.now;
-                        core.lane.end_issued(Ended::Reset, 0, now);
+                        core.lane.end_issued(queued, (Ended::Reset, 0), now);
                     }
                 }
                 _ => {
                     if core.steps.first() {
                         core.note(ErrorKind::NoLog, queued);
                         let now = core.steps.now;
-                        core.lane.isolate(now);
+                        core.lane.isolate(unit, now);
                     }
                 }
             }
+        }
+        if self.is_single {
+            // The log could not be read: that is an error of the device again.
+            let fbs = Fbs::from_bits(core.steps.read(PX_FBS));
+            if fbs.sde() && core.clear_device_error(fbs.dwe())?.is_err() {
+                self.hard = true;
+                return Ok(Stage::Stop);
+            }
+            return Ok(Stage::Restart);
         }
         // Reading the log has left the list running, if it could be read at all.
         if core.stop_list()?.is_err() {
             return Ok(Stage::Hba);
         }
-        let sticks = core.device.as_ref().is_some_and(|d| d.quirks.has(Quirk::ErrorSticks));
-        if sticks {
+        if core.device_quirks().has(Quirk::ErrorSticks) {
             if core.start_list()?.is_err() {
                 return Ok(Stage::Comreset);
             }
@@ -277,7 +452,7 @@ impl Recovery {
     /// there are none, or they cannot be had.
     fn ask_sense<M: Machine>(&mut self, core: &mut Core<M>) -> Run<[u8; 3]> {
         let none = [0; 3];
-        if !core.lane.ways().packets || core.start_list()?.is_err() {
+        if !core.lane.ways(self.unit).packets || !self.may_ask(core)? {
             return Ok(none);
         }
         let own = Own::request_sense(core.options.timeouts.command_ms);
@@ -294,21 +469,24 @@ impl Recovery {
         })
     }
 
+    /// Whether the device can be asked: the list runs.
+    fn may_ask<M: Machine>(&self, core: &mut Core<M>) -> Run<bool> {
+        Ok(self.is_single || core.start_list()?.is_ok())
+    }
+
     /// What the device said, by its last FIS.
     fn registers<M: Machine>(&self, core: &Core<M>) -> AtaStatus {
-        let mut bytes = [0; 20];
-        core.steps.memory.received.read(RECEIVED_RFIS, &mut bytes);
-        let fis = D2h::parse(&bytes).unwrap_or_default();
+        let fis = core.steps.registers(self.unit);
         let tfd = Tfd::from_bits(self.tfd);
         AtaStatus { status: tfd.status(), error: tfd.error(), lba: fis.lba, sense: [0; 3] }
     }
 
     /// The queued error log, if it can be read.
     fn ask_log<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Option<NcqError>> {
-        let has = core.device.as_ref().is_some_and(|device| {
+        let has = core.device(self.unit).is_some_and(|device| {
             device.identify.supports84(set84::LOGS) && !device.quirks.has(Quirk::NoErrorLog)
         });
-        if !has || core.start_list()?.is_err() {
+        if !has || !self.may_ask(core)? {
             return Ok(None);
         }
         let own = core.own_log(log::address::NCQ_ERROR, 0);
@@ -328,7 +506,7 @@ impl Recovery {
             let (interrupts, now) = (self.interrupts, core.steps.now);
             let hba = interrupts & (interrupt::ERRORS & !interrupt::TFES);
             let cause = if hba != 0 { Ended::Host } else { Ended::Reset };
-            core.lane.end_issued(cause, hba, now);
+            core.lane.end_issued(u32::MAX, (cause, hba), now);
             core.note(ErrorKind::Comreset, u32::from(self.tries) + 1);
         }
         self.bring_up = BringUp::again(self.tries > 0);
@@ -337,27 +515,22 @@ impl Recovery {
 
     fn try_bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Result<Recovered, Stage>> {
         match self.bring_up.run(core) {
+            // A device that was there is asked more than once.
+            Ok(true) if self.misses(core) && self.tries + 1 < TRIES => {
+                self.tries += 1;
+                Ok(Err(Stage::Rest))
+            }
             Ok(true) => {
                 core.hba_resets = 0;
-                let after = core.device.as_ref().map(|device| &device.identify);
-                let same = match (&self.before, after) {
-                    (Some(before), Some(after)) => before.is_same_device(after),
-                    _ => false,
-                };
-                if !same {
-                    let now = core.steps.now;
-                    core.note(ErrorKind::Attached, core.generation);
-                    core.lane.end_all(Ended::NoUnit, now);
-                }
+                self.compare(core);
                 Ok(Ok(Recovered::Up))
             }
-            // A device that was there is asked more than once.
-            Ok(false) if self.before.is_some() && self.tries + 1 < TRIES => {
+            Ok(false) if self.had_device() && self.tries + 1 < TRIES => {
                 self.tries += 1;
                 Ok(Err(Stage::Rest))
             }
             Ok(false) => {
-                if self.before.is_some() {
+                if self.had_device() {
                     core.note(ErrorKind::Detached, 0);
                 }
                 let now = core.steps.now;
@@ -380,6 +553,25 @@ impl Recovery {
             }
         }
     }
+}
+
+impl Recovery {
+    /// Whether a device behind the multiplier is away that was there.
+    fn misses<M: Machine>(&self, core: &Core<M>) -> bool {
+        let is_away = |(unit, before): (u8, &Option<Identify>)| {
+            before.is_some() && core.device(unit).is_none()
+        };
+        core.multiplier.is_some() && (0..).zip(&self.before).any(is_away)
+    }
+}
+
+/// Slots of queued commands and of those that are alone, as one number.
+const fn pack((queued, alone): (u32, u32)) -> u64 {
+    (queued as u64) << 32 | alone as u64
+}
+
+const fn unpack(slots: u64) -> (u32, u32) {
+    ((slots >> 32) as u32, slots as u32)
 }
 
 /// What the log says of the command that failed.

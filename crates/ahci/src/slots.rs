@@ -15,6 +15,8 @@ pub(crate) struct Slot {
     pub(crate) owed: Option<Token>,
     pub(crate) deadline: Instant,
     pub(crate) issued: Instant,
+    /// Port of a multiplier that the command is for.
+    pub(crate) unit: u8,
     /// Bytes the command moves.
     pub(crate) expected: u32,
     /// It is queued in the device, not alone.
@@ -30,6 +32,7 @@ impl Slot {
         owed: None,
         deadline: Instant::NEVER,
         issued: Instant::START,
+        unit: 0,
         expected: 0,
         is_queued: false,
         abort: false,
@@ -46,6 +49,8 @@ pub(crate) struct Line {
 }
 
 impl Line {
+    pub(crate) const EMPTY: Self = Self { slots: [0; SLOTS], first: 0, len: 0 };
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len == 0
@@ -73,19 +78,15 @@ impl Line {
         Some(slot)
     }
 
-    pub(crate) fn has(&self, slot: usize) -> bool {
-        (0..self.len).any(|n| usize::from(self.slots[(self.first + n) % SLOTS]) == slot)
+    /// The slots, in their order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.len).map(|n| usize::from(self.slots[(self.first + n) % SLOTS]))
     }
 
     pub(crate) fn remove(&mut self, slot: usize) {
         let all = *self;
         *self = Self::default();
-        for n in 0..all.len {
-            let other = usize::from(all.slots[(all.first + n) % SLOTS]);
-            if other != slot {
-                self.push(other);
-            }
-        }
+        all.iter().filter(|other| *other != slot).for_each(|other| self.push(other));
     }
 }
 
@@ -112,7 +113,8 @@ mod tests {
             }
             line.push_front(31);
             line.remove((5 + round) % SLOTS);
-            assert!(line.has(31) && !line.has((5 + round) % SLOTS));
+            let has = |slot| line.iter().any(|other| other == slot);
+            assert!(has(31) && !has((5 + round) % SLOTS));
             let all: Vec<_> = core::iter::from_fn(|| line.pop()).collect();
             assert_eq!(all.len(), 20);
             assert_eq!((all[0], all[1], all[6]), (31, round, (6 + round) % SLOTS));

@@ -14,9 +14,12 @@ use alloc::sync::Arc;
 use flysch_api::machine::{Instant, Machine};
 pub(crate) use flysch_script::Pending;
 use flysch_script::{Player, Script};
-use flysch_wire::ata::fis::H2D_DWORDS;
-use flysch_wire::ata::list::{ACMD, HeaderFlags, PRDT, RECEIVED_RFIS};
-use flysch_wire::ata::registers::{PX_CI, PX_IS, PX_SERR, PX_TFD, Tfd, interrupt, status};
+use flysch_wire::ata::fis::{H2D_DWORDS, REGISTER_LENGTH, SRST};
+use flysch_wire::ata::list::{ACMD, HEADER, HeaderFlags, PRDT, RECEIVED_LENGTH, RECEIVED_RFIS};
+use flysch_wire::ata::multiplier::CONTROL_PORT;
+use flysch_wire::ata::registers::{
+    Fbs, PX_CI, PX_FBS, PX_IS, PX_SERR, PX_TFD, Tfd, interrupt, status,
+};
 use flysch_wire::ata::{D2h, H2d, Header, Opcode, Prd};
 
 /// Why a procedure came back without a result.
@@ -67,9 +70,11 @@ pub(crate) enum Action {
     Sleep {
         until: Instant,
     },
-    /// A command in slot 0, with the two words its header had before.
+    /// A command in the driver's own slot, with the two words its header had before, to a port of
+    /// a multiplier.
     Command {
         opcode: u8,
+        pmp: u8,
         header: [u64; 2],
         deadline: Instant,
     },
@@ -125,6 +130,12 @@ pub(crate) struct Steps<M: Machine> {
     /// Where the registers of the port begin; 0 for the HBA.
     pub(crate) base: u32,
     pub(crate) memory: PortMemory,
+    /// The device that commands of the driver's own are for: its port of a multiplier.
+    pub(crate) unit: u8,
+    /// The slot they take.
+    pub(crate) slot: usize,
+    /// The HBA keeps devices apart (FIS-based switching).
+    pub(crate) switches: bool,
     pub(crate) now: Instant,
     /// The next instant to be polled at.
     pub(crate) at: Instant,
@@ -134,6 +145,11 @@ pub(crate) struct Steps<M: Machine> {
 /// The first wait between two looks, nanoseconds.
 const PATIENCE: u32 = 2_000;
 const MS: u64 = 1_000_000;
+/// How long a control FIS may take, ms.
+const CONTROL_MS: u32 = 500;
+/// How long SRST is asserted, and what a device is left alone after it, nanoseconds (ACS asks for
+/// 5 us and 2 ms; Linux: 1 ms).
+const RESET_NS: u64 = MS;
 
 impl<M: Machine> Player for Steps<M> {
     type Answer = Answer;
@@ -152,6 +168,9 @@ impl<M: Machine> Steps<M> {
             errors: ErrorLog::default(),
             base,
             memory,
+            unit: 0,
+            slot: 0,
+            switches: false,
             now: Instant::START,
             at: Instant::NEVER,
             script: Script::new(PATIENCE),
@@ -202,10 +221,11 @@ impl<M: Machine> Steps<M> {
                 self.at = until;
                 (self.now >= until).then_some(Answer::Value(0))
             }
-            Action::Command { opcode, header, deadline } => {
-                let answer = self.look_for_answer(opcode, deadline)?;
-                self.memory.list.store64(0, header[0]);
-                self.memory.list.store64(8, header[1]);
+            Action::Command { opcode, pmp, header, deadline } => {
+                let answer = self.look_for_answer((opcode, pmp), deadline)?;
+                let at = self.slot * HEADER;
+                self.memory.list.store64(at, header[0]);
+                self.memory.list.store64(at + 8, header[1]);
                 Some(answer)
             }
             Action::Obey => {
@@ -219,7 +239,7 @@ impl<M: Machine> Steps<M> {
     }
 
     /// Whether a command of the driver's own has ended, and how.
-    fn look_for_answer(&mut self, opcode: u8, deadline: Instant) -> Option<Answer> {
+    fn look_for_answer(&mut self, (opcode, pmp): (u8, u8), deadline: Instant) -> Option<Answer> {
         let interrupts = self.machine.read32(self.base + PX_IS);
         if interrupts == u32::MAX {
             return Some(Answer::Failed(Cause::Removed));
@@ -230,14 +250,11 @@ impl<M: Machine> Steps<M> {
             return Some(Answer::Failed(Cause::Interface(interrupts)));
         }
         let busy = tfd.status() & (status::BSY | status::DRQ) != 0;
-        let issued = self.machine.read32(self.base + PX_CI) & 1 != 0;
+        let issued = self.machine.read32(self.base + PX_CI) >> self.slot & 1 != 0;
         let failed = interrupts & interrupt::TFES != 0;
         if failed || (!issued && !busy) {
-            let mut bytes = [0; 20];
-            self.machine.sync_for_cpu(self.memory.received.span(0, self.memory.received.len()));
-            self.memory.received.read(RECEIVED_RFIS, &mut bytes);
             // After data by PIO there is none; STATUS and ERROR are in the register either way.
-            let fis = D2h::parse(&bytes).unwrap_or_default();
+            let fis = self.registers(pmp);
             return Some(Answer::Reply(D2h { status: tfd.status(), error: tfd.error(), ..fis }));
         }
         if self.now >= deadline {
@@ -245,6 +262,23 @@ impl<M: Machine> Steps<M> {
         }
         self.look_again(deadline);
         None
+    }
+
+    /// The last D2H register FIS, of a port of a multiplier where the HBA keeps them apart.
+    pub(crate) fn registers(&self, pmp: u8) -> D2h {
+        let part = if self.switches { usize::from(pmp) * RECEIVED_LENGTH } else { 0 };
+        let mut bytes = [0; REGISTER_LENGTH];
+        self.machine.sync_for_cpu(self.memory.received.span(0, self.memory.received.len()));
+        self.memory.received.read(part + RECEIVED_RFIS, &mut bytes);
+        D2h::parse(&bytes).unwrap_or_default()
+    }
+
+    /// Says which device is meant, where the HBA keeps them apart.
+    pub(crate) fn name(&self, pmp: u8) {
+        if self.switches {
+            let fbs = Fbs::new().with_en(true).with_dev(pmp);
+            self.machine.write32(self.base + PX_FBS, fbs.into_bits());
+        }
     }
 
     /// Asks to be polled again soon, at `deadline` at the latest.
@@ -307,8 +341,8 @@ impl<M: Machine> Steps<M> {
         Ok(())
     }
 
-    /// A command of the driver's own in slot 0 of a list that runs and has nothing else, to its
-    /// end: the registers as they are then. Its data, if any, is in the own data.
+    /// A command of the driver's own in its slot of a list that runs, to its end: the registers as
+    /// they are then. Its data, if any, is in the own data. The device has nothing else.
     #[track_caller]
     pub(crate) fn command(&mut self, own: Own) -> Wait<Result<D2h, Cause>> {
         Ok(self.ask(|steps| steps.issue(own))?.reply())
@@ -316,14 +350,19 @@ impl<M: Machine> Steps<M> {
 
     fn issue(&mut self, own: Own) -> Action {
         let PortMemory { list, own_table, own_data, .. } = &self.memory;
-        let header = [list.load64(0), list.load64(8)];
-        for (n, word) in own.fis.to_words().into_iter().enumerate() {
+        let at = self.slot * HEADER;
+        let header = [list.load64(at), list.load64(at + 8)];
+        // What is for the multiplier itself says so.
+        let pmp = if own.fis.pmp == CONTROL_PORT { CONTROL_PORT } else { self.unit };
+        let fis = H2d { pmp, ..own.fis };
+        for (n, word) in fis.to_words().into_iter().enumerate() {
             own_table.store64(8 * n, word);
         }
         if let Some(packet) = own.packet {
             own_table.write(ACMD, &packet);
         }
-        let mut flags = HeaderFlags::new().with_cfl(H2D_DWORDS).with_atapi(own.packet.is_some());
+        let mut flags = HeaderFlags::new().with_cfl(H2D_DWORDS).with_pmp(pmp);
+        flags.set_atapi(own.packet.is_some());
         if let Some((write, bytes)) = own.data {
             let prd = Prd { address: own_data.address(), bytes, interrupt: false }.to_words();
             own_table.store64(PRDT, prd[0]);
@@ -331,16 +370,60 @@ impl<M: Machine> Steps<M> {
             flags = flags.with_write(write).with_prdtl(1);
         }
         let words = Header { flags, moved: 0, table: own_table.address() }.to_words();
-        list.store64(0, words[0]);
-        list.store64(8, words[1]);
+        list.store64(at, words[0]);
+        list.store64(at + 8, words[1]);
         for part in [list, own_table, own_data] {
             self.machine.sync_for_device(part.span(0, part.len()));
         }
         self.machine.write32(self.base + PX_SERR, u32::MAX);
         self.machine.write32(self.base + PX_IS, interrupt::GOOD | interrupt::ERRORS);
-        self.machine.write32(self.base + PX_CI, 1);
+        self.name(pmp);
+        self.machine.write32(self.base + PX_CI, 1 << self.slot);
         let deadline = self.now.after_nanos(u64::from(own.timeout_ms) * MS);
-        Action::Command { opcode: own.fis.command, header, deadline }
+        Action::Command { opcode: own.fis.command, pmp, header, deadline }
+    }
+
+    /// A soft reset of the device at a port of a multiplier, or of the multiplier (SATA 11.4; AHCI
+    /// 10.4.1), in a list that runs and has nothing else. The device is busy when this is through.
+    pub(crate) fn soft_reset(&mut self, pmp: u8) -> Wait<Result<(), Cause>> {
+        // A command that waits may have the slot.
+        let at = self.slot * HEADER;
+        let header = [0, 8].map(|word| self.once(|steps| steps.memory.list.load64(at + word)));
+        let mut end = Ok(());
+        for asserted in [true, false] {
+            self.effect(|steps| steps.send_control(pmp, asserted));
+            let bit = 1 << self.slot;
+            end = self.until(("PxCI", PX_CI), bit, 0, CONTROL_MS)?.map(drop);
+            if end.is_err() {
+                break;
+            }
+            self.sleep(RESET_NS)?;
+        }
+        self.effect(|steps| {
+            steps.memory.list.store64(at, header[0]);
+            steps.memory.list.store64(at + 8, header[1]);
+        });
+        Ok(end)
+    }
+
+    /// A control FIS.
+    fn send_control(&mut self, pmp: u8, reset: bool) {
+        let PortMemory { list, own_table, .. } = &self.memory;
+        let fis = H2d { pmp, control: if reset { SRST } else { 0 }, ..H2d::default() };
+        for (n, word) in fis.to_words().into_iter().enumerate() {
+            own_table.store64(8 * n, word);
+        }
+        let flags = HeaderFlags::new().with_cfl(H2D_DWORDS).with_pmp(pmp);
+        let flags = flags.with_reset(reset).with_clear_busy(reset);
+        let words = Header { flags, moved: 0, table: own_table.address() }.to_words();
+        let at = self.slot * HEADER;
+        list.store64(at, words[0]);
+        list.store64(at + 8, words[1]);
+        for part in [list, own_table] {
+            self.machine.sync_for_device(part.span(0, part.len()));
+        }
+        self.name(pmp);
+        self.machine.write32(self.base + PX_CI, 1 << self.slot);
     }
 
     /// So many bytes of the own data, which a command has just read.

@@ -49,12 +49,12 @@ pub(crate) const fn with_tag(count: u16, tag: usize) -> u16 {
     count & !(0x1F << TAG_SHIFT) | (tag as u16) << TAG_SHIFT
 }
 
-/// The registers as they are, in a FIS.
+/// The registers as they are, in a FIS to a port of a multiplier, or to the device (0).
 #[inline]
-pub(crate) fn fis(task: &Taskfile) -> H2d {
+pub(crate) fn fis(task: &Taskfile, pmp: u8) -> H2d {
     H2d {
         is_command: true,
-        pmp: 0,
+        pmp,
         command: task.command,
         features: task.features,
         lba: task.lba,
@@ -66,8 +66,10 @@ pub(crate) fn fis(task: &Taskfile) -> H2d {
     }
 }
 
-/// How this command goes to a device with these ways; `None` if it cannot.
+/// How this command goes to a device with these ways; `None` if it cannot. Which port of a
+/// multiplier it is for is put in with the slot.
 pub(crate) fn translate(task: &Taskfile, direction: Direction, ways: Ways) -> Option<Sent> {
+    let fis = |task| fis(task, 0);
     let plain = |fis| Some(Sent { fis, is_queued: false, packet: None });
     let opcode = Opcode::from_bits(task.command);
     match task.protocol {
@@ -149,7 +151,7 @@ fn queued_trim(task: &Taskfile) -> H2d {
         lba: 0,
         device: device::LBA,
         auxiliary: if task.features & dsm::TRIM != 0 { send::TRIM } else { 0 },
-        ..fis(task)
+        ..fis(task, 0)
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::error::Error;
 use crate::history::ErrorLog;
 use crate::init::{Core, Device, HbaFacts, Step};
-use crate::lane::Lane;
+use crate::lane::{Lane, UNITS};
 use crate::layout::PortMemory;
 use crate::operation::{Operation, Output};
 use crate::options::Options;
@@ -87,7 +87,9 @@ impl<M: Machine> Unit<M> {
         memory: PortMemory,
         (options, hba): (&Options, HbaFacts),
     ) -> Self {
-        let depth = options.depth.min(hba.cap.ncs() + 1);
+        // Where devices behind a multiplier are kept apart the last slot is the control path's.
+        let kept = u8::from(hba.cap.fbss() && hba.cap.ncs() > 0);
+        let depth = options.depth.min(hba.cap.ncs() + 1 - kept);
         let lane = Lane::new(machine, port, &memory, options, depth);
         let steps = Steps::new(machine, shared, port_base(port), memory);
         Self {
@@ -96,7 +98,8 @@ impl<M: Machine> Unit<M> {
                 lane,
                 options: options.clone(),
                 hba,
-                device: None,
+                devices: (0..UNITS).map(|_| None).collect(),
+                multiplier: None,
                 generation: 0,
                 changes: interrupt::CHANGES,
                 hba_resets: 0,
@@ -128,8 +131,8 @@ impl<M: Machine> Unit<M> {
         }
     }
 
-    pub(crate) fn device(&self) -> Option<&Device> {
-        self.core.device.as_ref()
+    pub(crate) fn device(&self, unit: u8) -> Option<&Device> {
+        self.core.device(unit)
     }
 
     pub(crate) fn errors(&self) -> &ErrorLog {
@@ -149,6 +152,9 @@ impl<M: Machine> Unit<M> {
         }
         if self.index != 0 && matches!(operation, Operation::Leds(_)) {
             return Err(Error::Unsupported("LED messages from a port that is not the first"));
+        }
+        if self.core.multiplier.is_some() && matches!(operation, Operation::LinkPower(_)) {
+            return Err(Error::Unsupported("a link with a port multiplier that sleeps"));
         }
         let job = match operation {
             Operation::Reset => recovery(Recovery::reset()),
@@ -324,6 +330,7 @@ impl<M: Machine> Unit<M> {
         if !works || !self.obeyed.runs() {
             return;
         }
+        let may_ask = self.state == State::Up && self.job.is_none();
         match self.state {
             State::Up if !self.core.lane.is_idle() => {
                 let found = match now >= self.core.lane.watch_at {
@@ -336,6 +343,8 @@ impl<M: Machine> Unit<M> {
                 let wrong = interrupt::ERRORS | self.core.changes;
                 if found.interrupts & wrong != 0 || found.overdue {
                     self.recover(found.overdue);
+                } else if may_ask && self.core.is_notified() {
+                    self.set_job(recovery(Recovery::notified()));
                 }
             }
             State::Up | State::Empty if self.job.is_none() => {
@@ -343,6 +352,8 @@ impl<M: Machine> Unit<M> {
                 let came = self.state == State::Empty && self.core.is_present();
                 if came || interrupts & (interrupt::ERRORS | self.core.changes) != 0 {
                     self.recover(false);
+                } else if may_ask && self.core.is_notified() {
+                    self.set_job(recovery(Recovery::notified()));
                 }
             }
             _ => {}
@@ -418,7 +429,8 @@ impl<M: Machine> Unit<M> {
             }
             Recovered::Empty => {
                 self.failure = None;
-                self.core.device = None;
+                (0..UNITS as u8).for_each(|unit| self.core.forget(unit));
+                self.core.multiplier = None;
                 self.state = State::Empty;
                 self.core.changes = interrupt::CHANGES;
                 self.core.forget_changes();

@@ -1,12 +1,13 @@
 //! SATA stacks: machine, driver, port, disk.
 
 use flysch_ahci::{AtaCommand, AtaReply, Device, ErrorLog, Host, Operation, Options, Output, Port};
-use flysch_ahci::{Quirk, State};
+use flysch_ahci::{Multiplier, Quirk, State};
 use flysch_api::machine::{Clock, DmaRegion, Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, ada};
 use flysch_files::Made;
-use flysch_models::ahci::{Ahci as Model, Attached, Config, DiskConfig};
+use flysch_models::ahci::Switching;
+use flysch_models::ahci::{Ahci as Model, Attached, Config, DiskConfig, MultiplierConfig};
 use flysch_models::machine::Inline;
 use flysch_models::media::energy::Energy;
 use flysch_models::store::{FileStore, Store};
@@ -19,7 +20,8 @@ use crate::open::{Metered, Needs, Open};
 use crate::pci;
 use crate::seat::{Seat, Unit};
 use crate::target::{
-    AhciPciTarget, AhciQemuTarget, AhciTarget, ClockKind, Drive, FaultsFrom, PciWait,
+    AhciPciTarget, AhciQemuTarget, AhciTarget, ClockKind, Drive, FaultsFrom, MultiplierTarget,
+    PciWait,
 };
 use crate::ufs::MODEL_SIZE;
 
@@ -29,6 +31,8 @@ use crate::ufs::MODEL_SIZE;
 pub struct Ahci<M: Machine> {
     machine: M,
     lanes: Vec<Lane<Port<M>>>,
+    /// The port of a multiplier that the disk is at.
+    unit: u8,
     description: String,
     /// Whose time counts.
     clock: ClockKind,
@@ -43,7 +47,7 @@ pub trait AhciControl {
     /// # Errors
     /// What the driver says.
     fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ahci::Error>;
-    /// The device at the port.
+    /// The device that is the disk.
     fn device(&self) -> Option<&Device>;
     /// What went wrong so far.
     fn errors(&self) -> &ErrorLog;
@@ -54,12 +58,40 @@ pub trait AhciControl {
     /// Lets so many milliseconds pass.
     fn rest(&mut self, millis: u32);
 
-    /// A command to its end, whatever that is.
+    /// The port multiplier between port and disk.
+    fn multiplier(&self) -> Option<&Multiplier> {
+        None
+    }
+
+    /// The port of the multiplier that the disk is at; 0 without one.
+    fn unit(&self) -> u8 {
+        0
+    }
+
+    /// The device at a port of the multiplier; without one there is the first.
+    fn device_behind(&self, unit: u8) -> Option<&Device> {
+        self.device().filter(|_| unit == 0)
+    }
+
+    /// A command to the disk to its end, whatever that is.
     ///
     /// # Errors
     /// What the driver says.
     fn command(&mut self, command: AtaCommand) -> Result<AtaReply, flysch_ahci::Error> {
-        match self.operate(Operation::Command(Box::new(command)))? {
+        let unit = self.unit();
+        self.command_to(unit, command)
+    }
+
+    /// A command to the device at a port of the multiplier, or to the multiplier.
+    ///
+    /// # Errors
+    /// What the driver says.
+    fn command_to(
+        &mut self,
+        unit: u8,
+        command: AtaCommand,
+    ) -> Result<AtaReply, flysch_ahci::Error> {
+        match self.operate(Operation::Command(Box::new(command.to(unit))))? {
             Output::Command(reply) => Ok(reply),
             Output::None => Err(flysch_ahci::Error::NotUp),
         }
@@ -89,6 +121,9 @@ pub(crate) fn begin_inline(
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let mut config = model_config(target, image.as_ref().map(|image| image.bytes))?;
     let options = model_options(target, needs, seat.units.len());
+    if !seat.units.is_empty() && target.multiplier.is_some() {
+        return Err(Error::Multiplied);
+    }
     if !seat.units.is_empty() {
         let disk = |unit: &mut Unit| {
             Attached::disk(DiskConfig {
@@ -113,9 +148,14 @@ pub(crate) fn open_inline(
     needs: &Needs,
     seat: &mut Seat,
 ) -> Result<Ahci<AhciMachine>, Error> {
-    let mut ahci = Ahci::assemble(begin_inline(target, needs, seat)?)?;
-    let (profile, link) = (target.profile.name, link(ahci.port().device()));
-    ahci.description = format!("AHCI model {profile}, {link}");
+    let unit = target.multiplier.map_or(0, |multiplier| multiplier.device);
+    let mut ahci = Ahci::assemble(begin_inline(target, needs, seat)?, unit)?;
+    let (profile, link) = (target.profile.name, link(AhciControl::device(&ahci)));
+    let behind = match target.multiplier {
+        Some(multiplier) => format!(", device {unit} of {} at a multiplier", multiplier.disks),
+        None => String::new(),
+    };
+    ahci.description = format!("AHCI model {profile}, {link}{behind}");
     ahci.clock = target.clock;
     if target.faults_from == FaultsFrom::Open {
         ahci.machine.arm(target.faults.clone());
@@ -136,6 +176,7 @@ fn model_options(target: &AhciTarget, needs: &Needs, disks: usize) -> Options {
         queued: target.queued,
         speed: target.speed,
         link_power: target.link_power,
+        fis_switching: target.multiplier.is_none_or(|multiplier| multiplier.fis_switching),
         ..options
     }
 }
@@ -147,23 +188,53 @@ pub(crate) fn model_config(target: &AhciTarget, image: Option<u64>) -> Result<Co
         Some(path) => Some(Store::File(FileStore::open(path, size)?)),
         None => None,
     };
-    let attached = match target.drive {
-        Drive::Disk => Attached::disk(DiskConfig {
+    let disk = |store, number| {
+        let serial = format!("FLYSCHSATA{number:010}");
+        Attached::disk(DiskConfig {
             profile: target.profile,
             store,
             sector_bytes: target.block_size,
+            serial,
             ..DiskConfig::memory(size)
-        }),
-        Drive::Cd => Attached::Cd(store.unwrap_or_else(|| Store::memory(size)), size),
+        })
+    };
+    let attached = match (target.drive, target.multiplier) {
+        (Drive::Disk, None) => disk(store, 1),
+        (Drive::Disk, Some(multiplier)) => behind(multiplier, store, disk),
+        (Drive::Cd, _) => Attached::Cd(store.unwrap_or_else(|| Store::memory(size)), size),
     };
     let mut ports: Vec<Attached> = (0..target.port).map(|_| Attached::Nothing).collect();
     ports.push(attached);
+    let switching = match target.multiplier {
+        None => Switching::No,
+        Some(MultiplierTarget { fis_switching: true, .. }) => Switching::Fis,
+        Some(_) => Switching::Command,
+    };
     Ok(Config {
         ports,
+        switching,
         volatile_cache: target.faults.cuts_power(),
         faults: target.faults_from.at_power_on(&target.faults),
         seed: target.seed,
         ..Config::default()
+    })
+}
+
+/// A multiplier with its disks, one of them with this store. A common one up to the ports that has,
+/// else one of nobody's.
+fn behind(
+    target: MultiplierTarget,
+    store: Option<Store>,
+    disk: impl Fn(Option<Store>, u8) -> Attached,
+) -> Attached {
+    let mut store = store;
+    let ports: Vec<Attached> = (0..target.disks)
+        .map(|n| disk(if n == target.device { store.take() } else { None }, n + 1))
+        .collect();
+    let is_common = ports.len() <= MultiplierConfig::SIL3726_PORTS;
+    Attached::multiplier(match is_common {
+        true => MultiplierConfig::sil3726(ports),
+        false => MultiplierConfig::of_nobody(ports),
     })
 }
 
@@ -203,7 +274,7 @@ pub(crate) fn open_qemu(
     target: &AhciQemuTarget,
     needs: &Needs,
 ) -> Result<Ahci<flysch_qemu::Machine>, Error> {
-    let mut ahci = Ahci::assemble(begin_qemu(target, needs)?)?;
+    let mut ahci = Ahci::assemble(begin_qemu(target, needs)?, 0)?;
     let (version, link) = (ahci.machine.version(), link(ahci.port().device()));
     ahci.description = format!("AHCI device of QEMU {version}, {link}");
     Ok(ahci)
@@ -274,23 +345,35 @@ impl<M: Machine> Begun<M> {
 }
 
 impl<M: Machine> Ahci<M> {
-    /// Brings up the host and opens the disks at the ports of the options: a lane each.
-    fn assemble(begun: Begun<M>) -> Result<Self, Error> {
+    /// Brings up the host and opens the disks at the ports of the options, or at this port of their
+    /// multipliers: a lane each.
+    fn assemble(begun: Begun<M>, unit: u8) -> Result<Self, Error> {
         let ports = begun.bring_up()?;
         let Begun { machine, region, plan, made, .. } = begun;
         let disk = |(lane, port): (usize, Port<M>)| {
-            let device = port.device().ok_or(Error::NoDevice { port: port.number() })?;
-            let shape = disk_shape(device)?;
+            let device = device_of(&port, unit)?;
+            let shape = Shape { unit: unit.into(), ..disk_shape(device)? };
             let disk = Disk::new(port, shape, plan.scratch(&region, lane), &Default::default())?;
             Ok(Lane::new(disk, plan.data(&region)))
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let clock = ClockKind::Real;
-        Ok(Self { machine, lanes, description: String::new(), clock, made })
+        Ok(Self { machine, lanes, unit, description: String::new(), clock, made })
     }
 
     fn port(&self) -> &Port<M> {
         self.lanes[0].disk.port()
+    }
+}
+
+/// The device at a port, or at a port of the multiplier there.
+fn device_of<M: Machine>(port: &Port<M>, unit: u8) -> Result<&Device, Error> {
+    let failure = port.multiplier().and_then(|m| m.failures.get(usize::from(unit)).copied()?);
+    match (port.device_behind(unit), failure, port.multiplier()) {
+        (Some(device), ..) => Ok(device),
+        (None, Some(error), _) => Err(error.into()),
+        (None, None, None) => Err(Error::NoDevice { port: port.number() }),
+        (None, None, Some(_)) => Err(Error::NoDeviceBehind { port: port.number(), device: unit }),
     }
 }
 
@@ -379,7 +462,19 @@ impl<M: Machine> AhciControl for Ahci<M> {
     }
 
     fn device(&self) -> Option<&Device> {
-        self.port().device()
+        self.port().device_behind(self.unit)
+    }
+
+    fn multiplier(&self) -> Option<&Multiplier> {
+        self.port().multiplier()
+    }
+
+    fn unit(&self) -> u8 {
+        self.unit
+    }
+
+    fn device_behind(&self, unit: u8) -> Option<&Device> {
+        self.port().device_behind(unit)
     }
 
     fn errors(&self) -> &ErrorLog {

@@ -84,6 +84,17 @@ pub enum Error {
         /// The port.
         port: u8,
     },
+    /// There is no device at the port of a multiplier.
+    #[error("there is no device at port {device} of the port multiplier at SATA port {port}")]
+    NoDeviceBehind {
+        /// The port of the HBA.
+        port: u8,
+        /// The port of the multiplier.
+        device: u8,
+    },
+    /// Disks of a rig go to ports, not behind a port multiplier.
+    #[error("`pmp=`: the disks of a rig are at ports of their own: leave it out")]
+    Multiplied,
     /// The SD host controller or its card could not be brought up.
     #[error("eMMC host: {0}")]
     Emmc(#[from] flysch_emmc::Error),

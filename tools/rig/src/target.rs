@@ -18,7 +18,7 @@ mod pci;
 mod plain;
 mod ufs;
 
-pub use ahci::{AhciQemuTarget, AhciTarget, Drive};
+pub use ahci::{AhciQemuTarget, AhciTarget, Drive, MultiplierTarget};
 pub use emmc::{CardKind, CardQemuTarget, EmmcTarget};
 pub use error::{ParseError, did_you_mean};
 pub use linux::LinuxTarget;

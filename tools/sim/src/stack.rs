@@ -5,8 +5,11 @@ use std::str::FromStr;
 
 use flysch_api::command::{Command, Declined, Failure, Limits, Outcome, Port};
 use flysch_api::machine::{DmaRegion, Identity, Instant};
+use flysch_cam::share::{self, Member};
 use flysch_cam::{Disk, Family, Shape, ada, nda, scan, sdda};
-use flysch_models::ahci::{Ahci as AhciModel, Attached, Config as AhciConfig, DiskConfig};
+use flysch_models::ahci::{
+    Ahci as AhciModel, Attached, Config as AhciConfig, DiskConfig, MultiplierConfig, Switching,
+};
 use flysch_models::emmc::profile::{HS400, HS400_CMDQ, SD_UHS};
 use flysch_models::emmc::{Config as EmmcConfig, Emmc as EmmcModel};
 use flysch_models::faults::{Injector, Kind, Plan};
@@ -28,6 +31,8 @@ pub enum On {
     Nvme,
     /// SATA.
     Ahci,
+    /// SATA behind a port multiplier.
+    Pmp,
     /// eMMC.
     Emmc,
     /// An SD card.
@@ -36,7 +41,7 @@ pub enum On {
 
 impl On {
     /// Every stack.
-    pub const ALL: [Self; 5] = [Self::Ufs, Self::Nvme, Self::Ahci, Self::Emmc, Self::Sd];
+    pub const ALL: [Self; 6] = [Self::Ufs, Self::Nvme, Self::Ahci, Self::Pmp, Self::Emmc, Self::Sd];
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
@@ -44,6 +49,7 @@ impl On {
             Self::Ufs => "ufs",
             Self::Nvme => "nvme",
             Self::Ahci => "ahci",
+            Self::Pmp => "pmp",
             Self::Emmc => "emmc",
             Self::Sd => "sd",
         }
@@ -54,7 +60,7 @@ impl On {
         match self {
             Self::Ufs => &Kind::UFS,
             Self::Nvme => &Kind::NVME,
-            Self::Ahci => &Kind::AHCI,
+            Self::Ahci | Self::Pmp => &Kind::AHCI,
             Self::Emmc => &Kind::EMMC,
             Self::Sd => &Kind::SD,
         }
@@ -482,14 +488,8 @@ impl Stack for Ahci {
     }
 
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
-        let disk = |_| {
-            Attached::disk(DiskConfig {
-                sector_bytes: setting.block,
-                ..DiskConfig::memory(setting.unit_bytes)
-            })
-        };
         let config = AhciConfig {
-            ports: (0..setting.choice.lanes).map(disk).collect(),
+            ports: (0..setting.choice.lanes).map(|_| sata_disk(setting)).collect(),
             volatile_cache: true,
             faults: setting.plan.clone(),
             seed: setting.seed,
@@ -516,6 +516,87 @@ impl Stack for Ahci {
             ada::shape(&device.identify, ways).map_err(|e| set_up(&e))
         };
         let units = ports.iter_mut().map(shape).collect::<Result<Vec<_>, _>>()?;
+        Ok(Opened { machine, host: None, ports, units })
+    }
+}
+
+fn sata_disk(setting: &Setting<'_>) -> Attached {
+    Attached::disk(DiskConfig {
+        sector_bytes: setting.block,
+        ..DiskConfig::memory(setting.unit_bytes)
+    })
+}
+
+/// SATA behind a port multiplier: a disk at each of its ports, and all of them share a port, whose
+/// HBA keeps them apart by their FISes or speaks to one at a time.
+pub(crate) struct Pmp;
+
+impl Stack for Pmp {
+    type Model = AhciModel;
+    type Port = Member<flysch_ahci::Port<Inline<AhciModel>>>;
+    /// The next port of the multiplier, or the one before.
+    const OTHER_UNIT: u64 = 1;
+
+    fn injector(model: &AhciModel) -> &Injector {
+        Ahci::injector(model)
+    }
+
+    fn choose(random: &mut Random) -> Choice {
+        let lanes = 2 + random.below(4) as u8;
+        Choice { lanes, units: lanes, auto_hibern8_us: None, ..Ahci::choose(random) }
+    }
+
+    fn needs(choice: Choice) -> (usize, usize) {
+        Ahci::needs(choice)
+    }
+
+    fn pieces(choice: Choice) -> [u32; 4] {
+        Ahci::pieces(choice)
+    }
+
+    fn fails_alone(choice: Choice) -> bool {
+        Ahci::fails_alone(choice)
+    }
+
+    fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
+        let disks = (0..setting.choice.lanes).map(|_| sata_disk(setting)).collect();
+        let by_fis = setting.seed % 3 != 0;
+        let config = AhciConfig {
+            ports: vec![Attached::multiplier(MultiplierConfig::sil3726(disks))],
+            switching: if by_fis { Switching::Fis } else { Switching::Command },
+            volatile_cache: true,
+            faults: setting.plan.clone(),
+            seed: setting.seed,
+            ..AhciConfig::default()
+        };
+        let memory = setting.memory;
+        let model = AhciModel::new(config, memory.clone()).map_err(|e| set_up(&e))?;
+        let machine = Inline::new(model, memory.clone(), Default::default(), Mode::Virtual);
+        let options = flysch_ahci::Options { ports: 1, ..ahci_options(setting.choice) };
+        let mut host = flysch_ahci::Host::new(machine.clone(), setting.driver.clone(), options)
+            .map_err(|e| set_up(&e))?;
+        try_often(|| host.bring_up(&machine))?;
+        let mut port = host.into_ports().swap_remove(0);
+        let count = setting.choice.lanes;
+        // A disk that did not answer its first COMRESET answers a later one.
+        for _ in 0..TRIES {
+            if (0..count).all(|unit| port.device_behind(unit).is_some()) {
+                break;
+            }
+            // What fails now is tried again.
+            let _ = port.run(&machine, flysch_ahci::Operation::Reset);
+        }
+        let shape = |unit: u8| {
+            let none = || Violation::SetUp(format!("no device {unit} at the multiplier"));
+            let device = port.device_behind(unit).ok_or_else(none)?;
+            let queued = device.queued;
+            let ways = ada::Ways { queued, force_unit_access: true, trims: true };
+            let shape = ada::shape(&device.identify, ways).map_err(|e| set_up(&e))?;
+            Ok(Shape { unit: unit.into(), ..shape })
+        };
+        let units = (0..count).map(shape).collect::<Result<Vec<_>, Violation>>()?;
+        let lane = share::Lane::new(port);
+        let ports = (0..count).map(|_| lane.member()).collect();
         Ok(Opened { machine, host: None, ports, units })
     }
 }

@@ -18,7 +18,7 @@ use flysch_models::random::Random;
 
 use crate::oracle::{Oracle, WriteEnd};
 use crate::stack::{
-    Ahci, Apart, Choice, Emmc, Machine, Nvme, On, Opened, Sd, Setting, Stack, Ufs, set_up,
+    Ahci, Apart, Choice, Emmc, Machine, Nvme, On, Opened, Pmp, Sd, Setting, Stack, Ufs, set_up,
 };
 use crate::violation::Violation;
 use crate::witness::{Outcomes, PortMistake, Witness};
@@ -132,6 +132,7 @@ pub fn run(wish: &Wish) -> Result<Totals, Violation> {
         On::Ufs => run_on::<Ufs>(wish),
         On::Nvme => run_on::<Nvme>(wish),
         On::Ahci => run_on::<Ahci>(wish),
+        On::Pmp => run_on::<Pmp>(wish),
         On::Emmc => run_on::<Emmc>(wish),
         On::Sd => run_on::<Sd>(wish),
     }

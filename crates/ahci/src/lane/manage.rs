@@ -1,8 +1,8 @@
 //! What happens to the commands of a port when not all goes well, and how its list is started.
 
-use super::{Lane, Trouble};
+use super::{Lane, Trouble, UNITS};
 use crate::slots::bits;
-use crate::taskfile::{Ways, unqueued};
+use crate::taskfile::unqueued;
 use flysch_api::command::{AtaStatus, Direction, Ended, Outcome};
 use flysch_api::machine::{Instant, Machine};
 use flysch_wire::ata::list::{HEADER, HeaderFlags};
@@ -19,8 +19,8 @@ pub(crate) struct Found {
 }
 
 impl<M: Machine> Lane<M> {
-    /// The list may run: every header names its table, and nothing is in the device.
-    pub(crate) fn set_up(&mut self, ways: Ways, depth: usize) {
+    /// The list may run: every header names its table, and nothing is in the devices.
+    pub(crate) fn set_up(&mut self) {
         for slot in 0..self.slots.len() {
             let table = self.table_address + self.table_of_slot(slot);
             let [low, table] = Header { table, ..Header::default() }.to_words();
@@ -29,7 +29,10 @@ impl<M: Machine> Lane<M> {
             self.list.get(slot).put::<0, 2>([low, table]);
         }
         self.machine.sync_for_device(self.list.region().span(0, self.list.region().len()));
-        self.ways = ways;
+    }
+
+    /// Most commands at once.
+    pub(crate) fn set_depth(&mut self, depth: usize) {
         self.depth = depth;
     }
 
@@ -41,14 +44,11 @@ impl<M: Machine> Lane<M> {
         self.list.region().load64(slot * HEADER)
     }
 
-    pub(crate) fn ways(&self) -> Ways {
-        self.ways
-    }
-
     /// Commands may start and be issued from now on.
     pub(crate) fn open(&mut self, now: Instant) {
         self.capacity = self.depth;
         self.running = true;
+        self.forget_name();
         self.watch_at = now.after_nanos(self.watchdog_nanos);
         self.pump(now);
         self.ring(now);
@@ -60,8 +60,9 @@ impl<M: Machine> Lane<M> {
         self.running = false;
         // Written, but the device has not heard of them.
         for slot in bits(core::mem::take(&mut self.posted)) {
-            self.line.push(slot);
+            self.line_up(slot, false);
         }
+        self.refresh();
     }
 
     /// Nothing starts; what is in the device may end.
@@ -71,10 +72,10 @@ impl<M: Machine> Lane<M> {
 
     /// Whether anything is in the device or waits for it.
     pub(crate) fn is_idle(&self) -> bool {
-        self.queued | self.posted | self.alone | self.batch == 0 && self.line.is_empty()
+        self.queued | self.posted | self.alone | self.batch | self.waits == 0
     }
 
-    /// Slots of the commands the device has that are queued, and of the one that is alone.
+    /// Slots of the commands the devices have that are queued, and of those that are alone.
     pub(crate) fn issued(&self) -> (u32, u32) {
         (self.queued, self.alone)
     }
@@ -88,15 +89,13 @@ impl<M: Machine> Lane<M> {
             found.overdue |= deadline <= now;
             next = next.min(deadline);
         }
-        for slot in 0..self.slots.len() {
-            if self.line.has(slot) {
-                let deadline = self.slots[slot].deadline;
-                if deadline <= now {
-                    let ended = self.why(slot, Ended::TimedOut, now);
-                    self.end(slot, ended, Trouble::default());
-                } else {
-                    next = next.min(deadline);
-                }
+        for slot in bits(self.waits) {
+            let deadline = self.slots[slot].deadline;
+            if deadline <= now {
+                let ended = self.why(slot, Ended::TimedOut, now);
+                self.end(slot, ended, Trouble::default());
+            } else {
+                next = next.min(deadline);
             }
         }
         self.watch_at = next;
@@ -151,7 +150,7 @@ impl<M: Machine> Lane<M> {
         self.alone &= !bit;
         self.posted &= !bit;
         self.batch &= !bit;
-        self.line.remove(slot);
+        self.line_leave(slot);
         let place = &mut self.slots[slot];
         let Some(token) = place.owed.take() else { return };
         if ended != Ended::Good && trouble.residual == 0 {
@@ -186,9 +185,10 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The device has nothing any more: everything it had ends. PxIS says why, if it was the HBA.
-    pub(crate) fn end_issued(&mut self, cause: Ended, code: u32, now: Instant) {
-        for slot in bits(self.queued | self.alone) {
+    /// The devices of these slots have nothing any more: everything they had ends. PxIS says why, if
+    /// it was the HBA.
+    pub(crate) fn end_issued(&mut self, of: u32, (cause, code): (Ended, u32), now: Instant) {
+        for slot in bits((self.queued | self.alone) & of) {
             let ended = self.why(slot, cause, now);
             self.end(slot, ended, Trouble { code, ..Trouble::default() });
         }
@@ -196,18 +196,24 @@ impl<M: Machine> Lane<M> {
 
     /// Everything ends, what waits in line too.
     pub(crate) fn end_all(&mut self, cause: Ended, now: Instant) {
-        self.end_issued(cause, 0, now);
-        while let Some(slot) = self.line.front() {
+        self.end_issued(u32::MAX, (cause, 0), now);
+        (0..UNITS as u8).for_each(|unit| self.end_waiting(unit, cause, now));
+    }
+
+    /// Everything that waits for a device ends.
+    pub(crate) fn end_waiting(&mut self, unit: u8, cause: Ended, now: Instant) {
+        while let Some(slot) = self.targets[usize::from(unit)].line.front() {
             let ended = self.why(slot, cause, now);
             self.end(slot, ended, Trouble::default());
         }
     }
 
-    /// Commands that were queued and did not end, and of which nobody knows which one failed, go to
-    /// the front of the line as commands that are alone: each will tell for itself. What has no
-    /// such form ends as if a reset had ended it.
-    pub(crate) fn isolate(&mut self, now: Instant) {
-        let mut mask = self.queued;
+    /// Commands that were queued in a device and did not end, and of which nobody knows which one
+    /// failed, go to the front of the line as commands that are alone: each will tell for itself.
+    /// What has no such form ends as if a reset had ended it.
+    pub(crate) fn isolate(&mut self, unit: u8, now: Instant) {
+        let ways = self.ways(unit);
+        let mut mask = self.queued & self.of_unit(unit);
         while mask != 0 {
             // The last first, because the front of the line is built backwards.
             let slot = 31 - mask.leading_zeros() as usize;
@@ -215,7 +221,7 @@ impl<M: Machine> Lane<M> {
             let header = HeaderFlags::from_bits(u64::from_le(self.low(slot)) as u32);
             let mut bytes = [0; flysch_wire::ata::fis::REGISTER_LENGTH];
             self.tables.region().read(slot * crate::layout::TABLE, &mut bytes);
-            let fis = H2d::parse(&bytes).ok().and_then(|fis| unqueued(&fis, self.ways));
+            let fis = H2d::parse(&bytes).ok().and_then(|fis| unqueued(&fis, ways));
             match fis {
                 Some(fis) => {
                     let direction = match header.write() {
@@ -225,7 +231,7 @@ impl<M: Machine> Lane<M> {
                     self.put(slot, fis, (direction, header.prdtl()), false);
                     self.queued &= !(1 << slot);
                     self.slots[slot].is_queued = false;
-                    self.line.push_front(slot);
+                    self.line_up(slot, true);
                 }
                 None => {
                     let ended = self.why(slot, Ended::Reset, now);

@@ -1,6 +1,6 @@
 //! Taking a command: into a slot, its table and its header.
 
-use super::Lane;
+use super::{Lane, Switching, UNITS};
 use crate::slots::SLOTS;
 use crate::taskfile::{Sent, fis, translate, with_tag};
 use flysch_api::command::{Ata, AtaProtocol, Command, Declined, Direction, NotStarted, Taskfile};
@@ -18,10 +18,8 @@ impl<M: Machine> Lane<M> {
         if self.in_flight < self.capacity
             && self.free != 0
             && command.payload.protocol == AtaProtocol::Ncq
-            && self.ways.ncq
-            && self.line.is_empty()
-            && self.alone == 0
-            && command.unit == 0
+            && let Some(target) = self.targets.get(command.unit as usize)
+            && target.express
             && command.crypto.is_none()
             && command.direction != Direction::None
             && let Some(range) = self.walk.one(&command.data)
@@ -29,7 +27,8 @@ impl<M: Machine> Lane<M> {
             let slot = self.free.trailing_zeros() as usize % SLOTS;
             self.machine.sync_for_device(range);
             self.put_range(slot, 0, range);
-            self.put(slot, fis(&command.payload), (command.direction, 1), true);
+            let fis = fis(&command.payload, command.unit as u8);
+            self.put(slot, fis, (command.direction, 1), true);
             self.take(slot, &command, true);
             self.posted |= 1 << slot;
             self.slots[slot].owed = Some(command.token);
@@ -58,20 +57,14 @@ impl<M: Machine> Lane<M> {
         if self.in_flight >= self.capacity || self.free == 0 {
             return Err(NotStarted::Full);
         }
-        // While one that is alone is there or waits, the others wait with their owner: nobody
-        // misses a deadline because a flush takes its time.
-        if self.alone != 0 || !self.line.is_empty() {
-            return Err(NotStarted::Full);
-        }
-        // A port multiplier would have more units.
-        if command.unit != 0 || command.crypto.is_some() {
-            return Err(NotStarted::Unsupported);
-        }
+        let unit = self.unit_of(command)?;
+        let ways = self.ways(unit);
         let Taskfile { protocol, .. } = command.payload;
-        let sent = translate(&command.payload, command.direction, self.ways);
+        let sent = translate(&command.payload, command.direction, ways);
         let Some(Sent { fis, is_queued, packet }) = sent else {
             return Err(NotStarted::Unsupported);
         };
+        let fis = H2d { pmp: unit, ..fis };
         let moves = protocol != AtaProtocol::NonData && command.direction != Direction::None;
         if moves == command.data.is_empty() {
             return Err(NotStarted::BadData(BadData::Length));
@@ -93,12 +86,33 @@ impl<M: Machine> Lane<M> {
         }
         self.machine.sync_for_device(self.tables.region().span(self.table_of(slot), PRDT));
         self.take(slot, command, is_queued);
-        if is_queued {
+        if is_queued && self.may_post(unit) {
             self.posted |= 1 << slot;
         } else {
-            self.line.push(slot);
+            self.line_up(slot, false);
         }
+        self.refresh();
         Ok(slot)
+    }
+
+    /// The device a command is for, if it may be taken now.
+    fn unit_of(&self, command: &Command<Ata>) -> Result<u8, NotStarted> {
+        let is_unit = command.unit == 0 || self.is_multiplied() && command.unit < UNITS as u64;
+        if !is_unit || command.crypto.is_some() {
+            return Err(NotStarted::Unsupported);
+        }
+        let unit = command.unit as u8;
+        let target = &self.targets[usize::from(unit)];
+        if !target.is_there {
+            return Err(NotStarted::Gone);
+        }
+        // While one that is alone is there or waits, the others wait with their owner: nobody
+        // misses a deadline because a flush takes its time.
+        let waits = match self.turns.switching {
+            Switching::Command => self.has_singles(),
+            _ => self.alone & self.of_unit(unit) != 0 || !target.line.is_empty(),
+        };
+        if waits { Err(NotStarted::Full) } else { Ok(unit) }
     }
 
     fn table_of(&self, slot: usize) -> usize {
@@ -110,6 +124,7 @@ impl<M: Machine> Lane<M> {
     fn take(&mut self, slot: usize, command: &Command<Ata>, is_queued: bool) {
         let place = &mut self.slots[slot];
         place.deadline = command.deadline;
+        place.unit = command.unit as u8;
         place.expected = command.data.len();
         place.is_queued = is_queued;
         place.abort = false;
@@ -161,6 +176,7 @@ impl<M: Machine> Lane<M> {
         self.tables.get(slot).put::<0, 3>(fis.to_words());
         let flags = HeaderFlags::new()
             .with_cfl(H2D_DWORDS)
+            .with_pmp(fis.pmp)
             .with_write(direction == Direction::ToDevice)
             .with_prdtl(segments);
         self.list.get(slot).put::<0, 1>([u64::from(flags.into_bits()).to_le()]);

@@ -161,6 +161,8 @@ fn name(task: &Taskfile) -> &'static str {
         (Opcode::Idle, _) => "IDLE",
         (Opcode::CheckPowerMode, _) => "CHECK_POWER_MODE",
         (Opcode::Sleep, _) => "SLEEP",
+        (Opcode::ReadMultiplier, _) => "READ_PM",
+        (Opcode::WriteMultiplier, _) => "WRITE_PM",
         (Opcode::Flush, _) => "FLUSHCACHE",
         (Opcode::FlushExt, _) => "FLUSHCACHE48",
         (Opcode::Identify, _) => "ATA_IDENTIFY",

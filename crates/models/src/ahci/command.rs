@@ -6,7 +6,7 @@ use flysch_wire::ata::{H2d, Opcode, log};
 
 use super::Ahci;
 use super::device::{Device, PowerMode};
-use super::list::{Fail, Work};
+use super::list::{Fail, Seat, Work};
 use super::port::READY;
 
 /// Whether a command is queued.
@@ -185,7 +185,7 @@ fn touches_medium(opcode: Opcode) -> bool {
 
 impl Ahci {
     /// Whether a command finds a device that listens.
-    pub(super) fn listens(&self, port: u8) -> bool {
-        self.device(port).is_some_and(|d| d.is_there() && d.power != PowerMode::Sleep)
+    pub(super) fn listens(&self, seat: Seat) -> bool {
+        self.device(seat).is_some_and(|d| d.is_there() && d.power != PowerMode::Sleep)
     }
 }

@@ -6,6 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
+use flysch_wire::ata::multiplier::PORTS_MAX as PMP_PORTS_MAX;
 use flysch_wire::ata::registers::PORTS_MAX;
 
 use super::profile::{Profile, SATA_SSD};
@@ -21,6 +22,8 @@ pub enum Attached {
     Disk(Box<DiskConfig>),
     /// A packet device: a CD drive with this disc.
     Cd(Store, u64),
+    /// A port multiplier, and what is at its device ports.
+    Multiplier(Box<MultiplierConfig>),
 }
 
 impl Attached {
@@ -28,6 +31,76 @@ impl Attached {
     pub fn disk(config: DiskConfig) -> Self {
         Self::Disk(Box::new(config))
     }
+
+    /// A port multiplier.
+    pub fn multiplier(config: MultiplierConfig) -> Self {
+        Self::Multiplier(Box::new(config))
+    }
+
+    fn check(&self, port: usize) -> Result<(), ConfigError> {
+        match self {
+            Self::Disk(disk) => disk.check(port),
+            Self::Cd(_, size) if *size == 0 || !size.is_multiple_of(2048) => {
+                Err(ConfigError::Port(port, "size", *size, "a multiple of 2048"))
+            }
+            Self::Multiplier(multiplier) => multiplier.check(port),
+            Self::Cd(..) | Self::Nothing => Ok(()),
+        }
+    }
+}
+
+/// A port multiplier.
+#[derive(Debug)]
+pub struct MultiplierConfig {
+    /// GSCR 0: device id in the high half, vendor id in the low.
+    pub product: u32,
+    /// GSCR 1.
+    pub revision: u32,
+    /// Fastest generation of its links, 1 to 3.
+    pub generation: u8,
+    /// What is at each device port, 1 to 15 of them; no multipliers.
+    pub ports: Vec<Attached>,
+}
+
+impl MultiplierConfig {
+    /// Device ports of [`sil3726`](Self::sil3726).
+    pub const SIL3726_PORTS: usize = 5;
+
+    /// With the names and the links of Silicon Image's 3726, which has five ports.
+    pub const fn sil3726(ports: Vec<Attached>) -> Self {
+        Self { product: 0x3726_1095, revision: 0x1706, generation: 2, ports }
+    }
+
+    /// With names that are nobody's: what drivers know of real ones does not apply to it.
+    pub const fn of_nobody(ports: Vec<Attached>) -> Self {
+        Self { product: 0x0F2B_1B36, revision: 0x010E, generation: 3, ports }
+    }
+
+    fn check(&self, port: usize) -> Result<(), ConfigError> {
+        let wrong = |key, is, may| Err(ConfigError::Port(port, key, is, may));
+        if !(1..=PMP_PORTS_MAX).contains(&self.ports.len()) {
+            return wrong("device ports", self.ports.len() as u64, "1 to 15");
+        }
+        if !(1..=3).contains(&self.generation) {
+            return wrong("generation", self.generation.into(), "1 to 3");
+        }
+        self.ports.iter().try_for_each(|attached| match attached {
+            Attached::Multiplier(_) => wrong("multiplier", 1, "no multiplier behind another"),
+            attached => attached.check(port),
+        })
+    }
+}
+
+/// What an HBA can do with port multipliers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Switching {
+    /// Nothing: it finds the first device.
+    #[default]
+    No,
+    /// Command-based switching: one device at a time has commands.
+    Command,
+    /// FIS-based switching, too.
+    Fis,
 }
 
 /// A disk.
@@ -104,6 +177,8 @@ pub struct Config {
     pub staggered: bool,
     /// CAP.SCLO: command list override.
     pub override_list: bool,
+    /// What it can do with port multipliers: CAP.SPM, CAP.FBSS.
+    pub switching: Switching,
     /// The BIOS owns the HBA when power comes.
     pub bios: bool,
     /// Whether the model tracks what a power loss would destroy. Costs time per write.
@@ -123,6 +198,7 @@ impl Default for Config {
             wide: true,
             staggered: false,
             override_list: true,
+            switching: Switching::No,
             bios: false,
             volatile_cache: false,
             faults: Plan::none(),
@@ -165,15 +241,6 @@ impl Config {
         if !(1..=32).contains(&self.slots) {
             return Err(ConfigError::Value("slots", self.slots.into(), "1 to 32"));
         }
-        for (port, attached) in self.ports.iter().enumerate() {
-            match attached {
-                Attached::Disk(disk) => disk.check(port)?,
-                Attached::Cd(_, size) if *size == 0 || !size.is_multiple_of(2048) => {
-                    return Err(ConfigError::Port(port, "size", *size, "a multiple of 2048"));
-                }
-                Attached::Cd(..) | Attached::Nothing => {}
-            }
-        }
-        Ok(())
+        self.ports.iter().enumerate().try_for_each(|(port, attached)| attached.check(port))
     }
 }

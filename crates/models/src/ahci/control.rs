@@ -8,7 +8,7 @@ use flysch_wire::ata::{H2d, Opcode, SECTOR, dsm};
 use super::command::{aborted, fault};
 use super::device::{Device, PowerMode, Sanitize};
 use super::flow::{Good, is_pio};
-use super::list::{Fail, Task};
+use super::list::{Fail, Seat, Task};
 use super::security::Words;
 use super::transfer::{Failed, Parts, gather, scatter};
 use super::{Ahci, Event};
@@ -28,9 +28,9 @@ impl Ahci {
     /// Carries out a command.
     pub(super) fn carry_out(&mut self, port: u8, slot: u8) -> Result<Result<Good, Fail>, Failed> {
         let task = *self.task(port, slot);
-        let Some(device) = self.device(port) else { return Ok(Err(aborted())) };
+        let Some(device) = self.device(task.seat) else { return Ok(Err(aborted())) };
         if device.is_packet() {
-            return self.carry_out_packet(port, &task);
+            return self.carry_out_packet(&task);
         }
         let opcode = Opcode::from_bits(task.fis.command);
         let mut sent = [0; TRIM_BLOCKS as usize * SECTOR];
@@ -42,8 +42,8 @@ impl Ahci {
         let sent = &mut sent[..bytes];
         gather(Parts::new(&self.memory, &task, bytes as u64), sent)?;
         let given = match opcode {
-            Opcode::Sanitize => self.sanitize(port, &task.fis),
-            _ => self.control_device(port, opcode, &task.fis, sent),
+            Opcode::Sanitize => self.sanitize(task.seat, &task.fis),
+            _ => self.control_device(task.seat, opcode, &task.fis, sent),
         };
         let (mut good, data) = match given {
             Ok(given) => given,
@@ -65,14 +65,14 @@ impl Ahci {
 
     fn control_device(
         &mut self,
-        port: u8,
+        seat: Seat,
         opcode: Opcode,
         fis: &H2d,
         sent: &[u8],
     ) -> Result<Given, Fail> {
         let now = self.now.nanos();
-        let no_log = self.faults.is_active() && self.fault_in_log(port, fis);
-        let device = self.device_mut(port).ok_or(aborted())?;
+        let no_log = self.faults.is_active() && self.fault_in_log(seat, fis);
+        let device = self.device_mut(seat).ok_or(aborted())?;
         let nothing = || Ok((Good::default(), Vec::new()));
         let when = |may: bool| if may { Ok((Good::default(), Vec::new())) } else { Err(aborted()) };
         let words = || Words::of(sent);
@@ -130,9 +130,9 @@ impl Ahci {
     }
 
     /// SANITIZE DEVICE.
-    fn sanitize(&mut self, port: u8, fis: &H2d) -> Result<Given, Fail> {
+    fn sanitize(&mut self, seat: Seat, fis: &H2d) -> Result<Given, Fail> {
         let now = self.now.nanos();
-        let device = self.device_mut(port).ok_or(aborted())?;
+        let device = self.device_mut(seat).ok_or(aborted())?;
         let state = &mut device.sanitize;
         let may = !state.is_under_way && !state.is_frozen && !device.security.is_locked();
         // COUNT 3:0 passes, 0 is 16; COUNT 7: each pass writes what the one before did not.
@@ -172,13 +172,13 @@ impl Ahci {
             ..Sanitize::default()
         };
         let (status, number) = (state.status(now), state.number);
-        self.after(nanos, Event::Sanitized { port, number });
+        self.after(nanos, Event::Sanitized { seat, number });
         Ok((status, Vec::new()))
     }
 
     /// A sanitize operation ends.
-    pub(super) fn sanitized(&mut self, port: u8, number: u32) {
-        let Some(device) = self.device_mut(port) else { return };
+    pub(super) fn sanitized(&mut self, seat: Seat, number: u32) {
+        let Some(device) = self.device_mut(seat) else { return };
         if device.sanitize.is_under_way && device.sanitize.number == number {
             device.erase_to(device.sanitize.fill);
             (device.sanitize.is_under_way, device.sanitize.is_done) = (false, true);

@@ -4,7 +4,7 @@ use flysch_wire::ata::registers::{
     self as reg, Bohc, Cap, Cap2, EmCtl, EmLoc, Ghc, LED_HEADER, LedMessage, PORTS_MAX, port_base,
 };
 
-use super::config::Config;
+use super::config::{Config, Switching};
 use super::{Ahci, Event};
 
 /// AHCI 1.3.1.
@@ -56,6 +56,9 @@ impl Registers {
             .with_sss(config.staggered)
             .with_sncq(true)
             .with_ems(true)
+            .with_spm(config.switching != Switching::No)
+            .with_ssntf(config.switching != Switching::No)
+            .with_fbss(config.switching == Switching::Fis)
             .with_s64a(config.wide);
         let cap2 = Cap2::new().with_boh(config.bios).with_sds(true).with_sadm(true);
         Self {
@@ -217,10 +220,13 @@ impl Ahci {
         let now = self.now.nanos();
         for port in 0..self.ports.len() as u8 {
             self.ports[usize::from(port)].reset();
-            if let Some(device) = self.device_mut(port) {
-                device.link_is_reset(now);
+            self.multiplier_down(port);
+            for seat in self.seats(port).into_iter().flatten() {
+                if let Some(device) = self.device_mut(seat) {
+                    device.link_is_reset(now);
+                }
+                self.admit_writes(seat);
             }
-            self.admit_writes(port);
         }
     }
 

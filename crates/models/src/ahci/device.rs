@@ -8,14 +8,16 @@ use flysch_wire::ata::identify::{
     set84, set119,
 };
 use flysch_wire::ata::log::NcqError;
-use flysch_wire::ata::{Identify, Kind, dsm};
+use flysch_wire::ata::multiplier::PORTS_MAX;
+use flysch_wire::ata::{D2h, Identify, Kind, dsm};
 
 use super::Ahci;
 use super::config::{Attached, DiskConfig};
 use super::link::Link;
-use super::list::TaskRef;
+use super::list::{Seat, TaskRef};
 use super::microcode::Microcode;
 use super::packet::Tray;
+use super::port::READY;
 use super::profile::{Profile, SATA_SSD, level};
 use super::security::Security;
 use super::smart::Smart;
@@ -72,9 +74,18 @@ pub(super) struct Sanitize {
     pub(super) fill: [u8; 4],
 }
 
+/// Where a device is: its port, and its port of a multiplier there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Home {
+    pub(super) port: u8,
+    /// `None` at the port itself.
+    pub(super) fan: Option<u8>,
+}
+
 /// A device.
 #[derive(Debug)]
 pub(super) struct Device {
+    pub(super) home: Home,
     pub(super) store: Store,
     pub(super) size: u64,
     /// log2 of the bytes of a sector.
@@ -127,7 +138,8 @@ const CYCLES: u64 = 1;
 impl Device {
     pub(super) fn new(attached: Attached, seed: u64, cached: bool) -> Option<Self> {
         match attached {
-            Attached::Nothing => None,
+            // A multiplier has its devices behind it.
+            Attached::Nothing | Attached::Multiplier(_) => None,
             Attached::Disk(config) => Some(Self::disk(*config, seed, cached)),
             Attached::Cd(store, size) => Some(Self::disc(store, size, seed)),
         }
@@ -167,6 +179,7 @@ impl Device {
 
     fn with(profile: Profile, (store, size): (Store, u64), seed: u64, identify: Identify) -> Self {
         Self {
+            home: Home::default(),
             store,
             size,
             shift: 9,
@@ -243,6 +256,21 @@ impl Device {
     /// LBA of the signature (SATA 11.2).
     pub(super) fn signature(&self) -> u64 {
         if self.is_packet() { 0xEB_1401 } else { 1 }
+    }
+
+    /// What it sends when it is ready after a reset. ERROR 1: the diagnostics were passed. A packet
+    /// device shows no DRDY yet (ACS 11.3).
+    pub(super) fn signature_fis(&self) -> D2h {
+        let status = if self.is_packet() { 0 } else { READY };
+        D2h { interrupt: true, status, error: 1, lba: self.signature(), device: 0, count: 1 }
+    }
+
+    /// It is at this place, and has a name that no other device of the HBA has.
+    pub(super) fn sits(&mut self, home: Home, seat: Seat) {
+        self.home = home;
+        if self.identify.wwn != 0 {
+            self.identify.wwn += u64::from(seat);
+        }
     }
 
     /// Identify data as it is now.
@@ -389,11 +417,24 @@ fn identify_disk(config: &DiskConfig) -> Identify {
 }
 
 impl Ahci {
-    pub(super) fn device(&self, port: u8) -> Option<&Device> {
-        self.devices.get(usize::from(port))?.as_ref()
+    pub(super) fn device(&self, seat: Seat) -> Option<&Device> {
+        self.devices.get(usize::from(seat))?.as_ref()
     }
 
-    pub(super) fn device_mut(&mut self, port: u8) -> Option<&mut Device> {
-        self.devices.get_mut(usize::from(port))?.as_mut()
+    pub(super) fn device_mut(&mut self, seat: Seat) -> Option<&mut Device> {
+        self.devices.get_mut(usize::from(seat))?.as_mut()
+    }
+
+    /// The devices at a port, or behind the multiplier there.
+    pub(super) fn seats(&self, port: u8) -> [Option<Seat>; PORTS_MAX] {
+        let mut seats = [None; PORTS_MAX];
+        match self.multiplier(port) {
+            Some(multiplier) => {
+                let fans = multiplier.fans.iter();
+                seats.iter_mut().zip(fans).for_each(|(seat, fan)| *seat = fan.seat);
+            }
+            None => seats[0] = Some(port.into()),
+        }
+        seats
     }
 }

@@ -6,7 +6,8 @@ use flysch_wire::ata::{D2h, Opcode, list};
 
 use super::command::{aborted, fault, unreadable};
 use super::device::PowerMode;
-use super::list::{Fail, State, TaskRef, Work};
+use super::list::{Fail, MULTIPLIER, Seat, State, TaskRef, Work};
+use super::multiplier::{ANSWER_NS, Move};
 use super::port::READY;
 use super::profile::level;
 use super::transfer::{Failed, Parts, copy};
@@ -29,7 +30,13 @@ impl Ahci {
     /// A command has reached the device.
     #[inline]
     pub(super) fn receive(&mut self, port: u8, slot: u8) {
-        if !self.listens(port) {
+        let seat = self.task(port, slot).seat;
+        if seat == MULTIPLIER {
+            self.task_mut(port, slot).work = Work::Multiplier;
+            let name = self.name(port, slot);
+            return self.after(ANSWER_NS, Event::Complete(name));
+        }
+        if !self.listens(seat) {
             self.task_mut(port, slot).state = State::Swallowed;
             return;
         }
@@ -38,12 +45,12 @@ impl Ahci {
         }
         let now = self.now.nanos();
         let at = &self.ports[usize::from(port)];
-        let waiting = at.taken & !(1 << slot);
-        let others_queued = at.taken.count_ones() > 1;
+        let waiting = at.taken_by(seat) & !(1 << slot);
+        let others_queued = waiting != 0;
         let fis = self.task(port, slot).fis;
         let is_queued = self.task(port, slot).is_queued;
         let alone_in_device = waiting == 0;
-        let Some(device) = self.device_mut(port) else { return };
+        let Some(device) = self.device_mut(seat) else { return };
         let accepted = device.media.accept(now, alone_in_device);
         device.last = [device.last[1], fis.command];
         let mut work = device.decide(&fis);
@@ -56,7 +63,7 @@ impl Ahci {
         }
         self.task_mut(port, slot).work = work;
         let name = self.name(port, slot);
-        let Some(device) = self.device_mut(port) else { return };
+        let Some(device) = self.device_mut(seat) else { return };
         match work {
             Work::Read { offset, len } | Work::Verify { offset, len } => {
                 let span = Span { address: offset, len: len.into(), limit: device.size };
@@ -70,7 +77,7 @@ impl Ahci {
                 self.at(accepted, Event::Accepted(name));
             }
             Work::Flush => self.at(accepted, Event::Accepted(name)),
-            Work::Control | Work::Settle { .. } | Work::Fail(_) => {
+            Work::Control | Work::Settle { .. } | Work::Fail(_) | Work::Multiplier => {
                 let end = device.media.answer(accepted);
                 self.at(end, Event::Complete(name));
             }
@@ -82,10 +89,10 @@ impl Ahci {
         let Some(task) = self.current(name) else { return };
         match task.work {
             Work::Write { len, .. } => {
-                let Some(device) = self.device_mut(name.port) else { return };
+                let Some(device) = self.device_mut(name.seat) else { return };
                 if !device.writes.is_empty() || !device.media.admit(u64::from(len)) {
                     device.writes.push_back(name);
-                    self.program(name.port);
+                    self.program(name.seat);
                 } else {
                     self.receive_data(name, len);
                 }
@@ -96,8 +103,12 @@ impl Ahci {
 
     fn receive_data(&mut self, name: TaskRef, len: u32) {
         let now = self.now.nanos();
-        let Some(device) = self.device_mut(name.port) else { return };
-        let end = device.media.receive(now, u64::from(len));
+        let bytes = u64::from(len);
+        let Some(device) = self.device_mut(name.seat) else { return };
+        let mut end = device.media.receive(now, bytes);
+        if device.home.fan.is_some() {
+            end = self.share_link(name.seat, (now, end), Move { bytes, to_device: true });
+        }
         self.at(end, Event::Arrived(name, len));
     }
 
@@ -106,17 +117,17 @@ impl Ahci {
     pub(super) fn data_arrived(&mut self, name: TaskRef, len: u32) {
         let bytes = u64::from(len);
         let is_current = self.current(name).is_some();
-        let Some(device) = self.device_mut(name.port) else { return };
+        let Some(device) = self.device_mut(name.seat) else { return };
         if !is_current {
             device.media.release(bytes);
-            return self.admit_writes(name.port);
+            return self.admit_writes(name.seat);
         }
         let slc = device.slc_used + bytes <= device.slc_bytes();
         if slc {
             device.slc_used += bytes;
         }
         device.media.arrived(bytes, slc);
-        self.program(name.port);
+        self.program(name.seat);
         self.complete(name);
     }
 
@@ -124,11 +135,16 @@ impl Ahci {
     pub(super) fn send_data(&mut self, name: TaskRef) {
         let Some(task) = self.current(name) else { return };
         let (ready, work, now) = (task.ready, task.work, self.now.nanos());
-        let Some(device) = self.device_mut(name.port) else { return };
-        let end = match work {
-            Work::Read { len, .. } => device.media.send(ready, len.into()),
-            _ => device.media.answer(ready.last.max(now)),
+        let Some(device) = self.device_mut(name.seat) else { return };
+        let is_behind = device.home.fan.is_some();
+        let (mut end, bytes) = match work {
+            Work::Read { len, .. } => (device.media.send(ready, len.into()), u64::from(len)),
+            _ => (device.media.answer(ready.last.max(now)), 0),
         };
+        if is_behind {
+            let of = Move { bytes, to_device: false };
+            end = self.share_link(name.seat, (now, end), of);
+        }
         self.at(end, Event::Complete(name));
     }
 
@@ -143,7 +159,7 @@ impl Ahci {
             Work::Read { offset, len } => self.complete_read(port, slot, (offset, len)),
             Work::Write { offset, len, force } => {
                 match self.complete_write(port, slot, (offset, len)) {
-                    Ok(_) if force || !self.device(port).is_some_and(|d| d.write_cache) => {
+                    Ok(_) if force || !self.device(name.seat).is_some_and(|d| d.write_cache) => {
                         self.task_mut(port, slot).work = Work::Settle { moved: len };
                         return self.wait_for_medium(name);
                     }
@@ -152,7 +168,8 @@ impl Ahci {
             }
             Work::Verify { .. } => Ok(Ok(Good::default())),
             Work::Settle { moved } => Ok(Ok(Good { moved, ..Good::default() })),
-            Work::Flush => Ok(self.complete_flush(port, &task.fis)),
+            Work::Flush => Ok(self.complete_flush(name.seat, &task.fis)),
+            Work::Multiplier => Ok(self.access_multiplier(port, &task.fis)),
             Work::Fail(fail) => Ok(Err(fail)),
             Work::Control => self.carry_out(port, slot),
         };
@@ -208,8 +225,8 @@ impl Ahci {
     pub(super) fn end_with(&mut self, port: u8, slot: u8, fail: Fail) {
         let task = *self.task(port, slot);
         let at = &self.ports[usize::from(port)];
-        let others = at.taken & !(1 << slot) != 0;
-        if let Some(device) = self.device_mut(port)
+        let others = at.taken_by(task.seat) & !(1 << slot) != 0;
+        if let Some(device) = self.device_mut(task.seat)
             && (task.is_queued || others)
             && !device.is_packet()
         {
@@ -225,7 +242,7 @@ impl Ahci {
             });
         }
         if fail.error & flysch_wire::ata::registers::error::UNC != 0
-            && let Some(device) = self.device_mut(port)
+            && let Some(device) = self.device_mut(task.seat)
         {
             device.health.uncorrectable += 1;
         }
@@ -242,7 +259,7 @@ impl Ahci {
         (offset, len): (u64, u32),
     ) -> Result<Result<Good, Fail>, Failed> {
         let task = *self.task(port, slot);
-        let Some(Some(device)) = self.devices.get_mut(usize::from(port)) else {
+        let Some(Some(device)) = self.devices.get_mut(usize::from(task.seat)) else {
             return Ok(Err(aborted()));
         };
         let parts = Parts::new(&self.memory, &task, len.into());
@@ -270,7 +287,7 @@ impl Ahci {
         (offset, len): (u64, u32),
     ) -> Result<Result<Good, Fail>, Failed> {
         let task = *self.task(port, slot);
-        let Some(Some(device)) = self.devices.get_mut(usize::from(port)) else {
+        let Some(Some(device)) = self.devices.get_mut(usize::from(task.seat)) else {
             return Ok(Err(aborted()));
         };
         let mark = device.media.arrived_total();
@@ -290,9 +307,9 @@ impl Ahci {
 
     /// Everything is on the medium: it goes to stable storage of this machine, too. Commands that
     /// change the power mode do so now.
-    fn complete_flush(&mut self, port: u8, fis: &flysch_wire::ata::H2d) -> Result<Good, Fail> {
+    fn complete_flush(&mut self, seat: Seat, fis: &flysch_wire::ata::H2d) -> Result<Good, Fail> {
         let now = self.now.nanos();
-        let Some(device) = self.device_mut(port) else { return Err(aborted()) };
+        let Some(device) = self.device_mut(seat) else { return Err(aborted()) };
         device.store.flush().map_err(|_| fault())?;
         match Opcode::from_bits(fis.command) {
             Opcode::Standby | Opcode::StandbyImmediate => device.power = PowerMode::Standby,
@@ -305,25 +322,25 @@ impl Ahci {
 
     /// Keeps `name` until everything that has arrived is on the medium.
     fn wait_for_medium(&mut self, name: TaskRef) {
-        let Some(device) = self.device_mut(name.port) else { return };
+        let Some(device) = self.device_mut(name.seat) else { return };
         let watermark = device.media.arrived_total();
         device.flushes.push((name, watermark));
-        self.program(name.port);
-        self.end_flushes(name.port);
+        self.program(name.seat);
+        self.end_flushes(name.seat);
     }
 
     /// Starts as many program operations as there are data and dies; with nothing else to do,
     /// moves data from the SLC area to TLC.
-    pub(super) fn program(&mut self, port: u8) {
+    pub(super) fn program(&mut self, seat: Seat) {
         let now = self.now.nanos();
-        let idle = self.ports[usize::from(port)].taken == 0;
-        let Some(Some(device)) = self.devices.get_mut(usize::from(port)) else { return };
+        let Some(Some(device)) = self.devices.get_mut(usize::from(seat)) else { return };
+        let idle = self.ports[usize::from(device.home.port)].taken_by(seat) == 0;
         // Nobody waits for more data to fill a program unit when a flush waits, or when a write
         // waits for the room of what lies there.
         let stalled = !device.writes.is_empty() && device.media.is_resting();
         let partial = stalled || !device.flushes.is_empty();
         let mut push = |end, die| {
-            self.events.push(flysch_api::machine::Instant::from_nanos(end), Event::Die(port, die));
+            self.events.push(flysch_api::machine::Instant::from_nanos(end), Event::Die(seat, die));
         };
         while let Some(started) = device.media.program(now, partial) {
             push(started.end, started.die);
@@ -337,23 +354,23 @@ impl Ahci {
         }
     }
 
-    pub(super) fn die_done(&mut self, port: u8, die: u16) {
+    pub(super) fn die_done(&mut self, seat: Seat, die: u16) {
         let now = self.now.nanos();
-        let Some(device) = self.device_mut(port) else { return };
+        let Some(device) = self.device_mut(seat) else { return };
         if let Err(end) = device.media.programmed(die, now) {
-            return self.at(end, Event::Die(port, die));
+            return self.at(end, Event::Die(seat, die));
         }
         device.cache.programmed(device.media.programmed_total());
-        self.program(port);
-        self.admit_writes(port);
-        self.end_flushes(port);
+        self.program(seat);
+        self.admit_writes(seat);
+        self.end_flushes(seat);
     }
 
     /// Lets waiting writes send their data as far as there is room.
-    pub(super) fn admit_writes(&mut self, port: u8) {
-        while let Some(name) = self.device(port).and_then(|device| device.writes.front().copied()) {
-            let Work::Write { len, .. } = self.task(port, name.slot).work else { break };
-            let Some(device) = self.device_mut(port) else { return };
+    pub(super) fn admit_writes(&mut self, seat: Seat) {
+        while let Some(name) = self.device(seat).and_then(|device| device.writes.front().copied()) {
+            let Work::Write { len, .. } = self.task(name.port, name.slot).work else { break };
+            let Some(device) = self.device_mut(seat) else { return };
             if !device.media.admit(u64::from(len)) {
                 break;
             }
@@ -362,9 +379,9 @@ impl Ahci {
         }
     }
 
-    fn end_flushes(&mut self, port: u8) {
+    fn end_flushes(&mut self, seat: Seat) {
         let now = self.now.nanos();
-        let Some(Some(device)) = self.devices.get_mut(usize::from(port)) else { return };
+        let Some(Some(device)) = self.devices.get_mut(usize::from(seat)) else { return };
         let programmed = device.media.programmed_total();
         let mut at = 0;
         while at < device.flushes.len() {

@@ -4,7 +4,8 @@ use flysch_wire::ata::registers::{error, interrupt, serror, status};
 use flysch_wire::ata::{H2d, log};
 
 use super::command::unreadable;
-use super::list::{Fail, State, TaskRef, Work};
+use super::device::Home;
+use super::list::{Fail, Seat, State, TaskRef, Work};
 use super::port::READY;
 use super::{Ahci, Event};
 use crate::faults::Kind;
@@ -21,42 +22,46 @@ impl Ahci {
     /// A command has reached the device: whether a fault keeps it from starting.
     pub(super) fn fault_at_start(&mut self, port: u8, slot: u8) -> bool {
         let (now, detail) = (self.now, u32::from(port) << 8 | u32::from(slot));
+        let (seat, pmp) = (self.task(port, slot).seat, self.task(port, slot).pmp);
         if self.faults.fires(Kind::Unplugged, now, detail) {
             self.unplug();
             return true;
         }
         if self.faults.fires(Kind::PowerLoss, now, detail) {
             // A store that fails here has failed every write before: the host knows.
-            let _ = self.cut_power(port);
-            self.restore_power(port);
+            let _ = self.lose_power(seat);
+            self.find_link(seat);
             return true;
         }
         if self.faults.fires(Kind::Detached, now, detail) {
-            self.pull_off(port);
+            self.take_away(seat);
             let away = 1 + self.faults.choose(Kind::Detached, AWAY_NS);
-            self.after(away, Event::PlugIn(port));
+            self.after(away, Event::PlugIn(seat));
             return true;
         }
         if self.faults.fires(Kind::LinkLoss, now, detail) {
-            self.lose_link(port);
+            self.lose_link(seat);
             return true;
         }
         if self.faults.fires(Kind::Interface, now, detail) {
-            if let Some(device) = self.device_mut(port) {
+            if let Some(device) = self.device_mut(seat) {
                 device.health.crc_errors += 1;
             }
             self.ports[usize::from(port)].serr |= serror::CRC | serror::HANDSHAKE;
-            self.swallow(port);
-            self.halt(port, interrupt::IFS);
+            self.swallow(seat);
+            self.halt_device(port, pmp, interrupt::IFS);
             return true;
         }
         if self.faults.fires(Kind::HostBus, now, detail) {
-            self.swallow(port);
+            // The HBA does nothing more for anybody at the port.
+            for seat in self.seats(port).into_iter().flatten() {
+                self.swallow(seat);
+            }
             self.halt(port, interrupt::HBDS);
             return true;
         }
         if self.faults.fires(Kind::Stall, now, detail) {
-            self.swallow(port);
+            self.swallow(seat);
             return true;
         }
         let swallowed = self.faults.fires(Kind::Timeout, now, detail);
@@ -66,21 +71,21 @@ impl Ahci {
         swallowed
     }
 
-    /// Nothing the device has at this port is answered any more.
-    fn swallow(&mut self, port: u8) {
+    /// Nothing the device has is answered any more.
+    pub(super) fn swallow(&mut self, seat: Seat) {
+        let Some(device) = self.device_mut(seat) else { return };
+        device.forget_waits();
+        let port = device.home.port;
         let tasks = self.ports[usize::from(port)].tasks.iter_mut();
-        let active = tasks.filter(|task| task.state == State::Active);
+        let active = tasks.filter(|task| task.state == State::Active && task.seat == seat);
         active.for_each(|task| task.state = State::Swallowed);
-        if let Some(device) = self.device_mut(port) {
-            device.forget_waits();
-        }
-        self.admit_writes(port);
+        self.admit_writes(seat);
     }
 
     /// What a fault makes of a command instead of what it asks for.
     pub(super) fn fault_in_command(&mut self, port: u8, slot: u8, work: Work) -> Work {
         let (now, detail) = (self.now, u32::from(port) << 8 | u32::from(slot));
-        let shift = self.device(port).map_or(9, |device| device.shift);
+        let shift = self.device(self.task(port, slot).seat).map_or(9, |device| device.shift);
         let (offset, len) = match work {
             Work::Read { offset, len } | Work::Write { offset, len, .. } => (offset, len),
             _ => return work,
@@ -119,59 +124,134 @@ impl Ahci {
     }
 
     /// Whether the queued error log cannot be read this time.
-    pub(super) fn fault_in_log(&mut self, port: u8, fis: &H2d) -> bool {
+    pub(super) fn fault_in_log(&mut self, seat: Seat, fis: &H2d) -> bool {
         let is_error_log = log::of_lba(fis.lba).0 == log::address::NCQ_ERROR;
-        let fails = is_error_log && self.faults.fires(Kind::NoLog, self.now, port.into());
-        if fails && let Some(device) = self.device_mut(port) {
+        let fails = is_error_log && self.faults.fires(Kind::NoLog, self.now, seat.into());
+        if fails && let Some(device) = self.device_mut(seat) {
             // It has been asked for, and that is what the device waited for.
             device.ncq_error = None;
         }
         fails
     }
 
-    /// PhyRdy goes and comes back by itself: everything on its way is lost.
-    fn lose_link(&mut self, port: u8) {
+    /// PhyRdy of a device goes and comes back by itself: everything on its way is lost.
+    fn lose_link(&mut self, seat: Seat) {
+        self.drop_link(seat);
+        self.find_link(seat);
+    }
+
+    /// The link of a device goes.
+    fn drop_link(&mut self, seat: Seat) {
+        match self.device(seat).map(|device| device.home) {
+            Some(Home { port, fan: Some(fan) }) => self.fan_lost(port, fan),
+            Some(Home { port, fan: None }) => self.link_lost(port),
+            None => {}
+        }
+    }
+
+    /// The link of a device comes, if nothing keeps it from that.
+    fn find_link(&mut self, seat: Seat) {
+        match self.device(seat).map(|device| device.home) {
+            Some(Home { port, fan: Some(fan) }) => self.begin_fan(port, fan),
+            Some(Home { port, fan: None }) => self.begin_link(port),
+            None => {}
+        }
+    }
+
+    /// PhyRdy of a port goes.
+    fn link_lost(&mut self, port: u8) {
         self.link_down(port);
         self.ports[usize::from(port)].serr |= serror::PHYRDY;
         self.raise(port, 0);
-        self.begin_link(port);
     }
 
-    /// A device is pulled off its port; what it had not made safe may be lost.
-    pub fn pull_off(&mut self, port: u8) {
+    /// A device is pulled off its link; what it had not made safe may be lost.
+    fn take_away(&mut self, seat: Seat) {
         // The host knows of a store that fails.
-        let _ = self.cut_power(port);
-        if let Some(device) = self.device_mut(port) {
+        let _ = self.lose_power(seat);
+        if let Some(device) = self.device_mut(seat) {
             device.is_detached = true;
         }
     }
 
-    /// A device is put back on its port.
-    pub fn plug_in(&mut self, port: u8) {
-        if let Some(device) = self.device_mut(port) {
+    /// And put back.
+    pub(super) fn put_back(&mut self, seat: Seat) {
+        if let Some(device) = self.device_mut(seat) {
             device.is_detached = false;
         }
-        self.restore_power(port);
+        self.find_link(seat);
     }
 
-    /// Power of a device goes away: everything volatile is lost, unflushed writes may vanish or
-    /// tear, and its link is down.
+    /// What is at a port is pulled off: a device, or a multiplier with the power of its devices.
+    pub fn pull_off(&mut self, port: u8) {
+        if self.multiplier(port).is_none() {
+            return self.take_away(port.into());
+        }
+        // The host knows of a store that fails.
+        let _ = self.cut_power(port);
+        self.detach_multiplier(port, true);
+    }
+
+    /// What is at a port is put back.
+    pub fn plug_in(&mut self, port: u8) {
+        match self.multiplier(port) {
+            None => self.put_back(port.into()),
+            Some(_) => {
+                self.detach_multiplier(port, false);
+                self.restore_power(port);
+            }
+        }
+    }
+
+    /// The device at a device port of a multiplier is pulled off; nothing happens if there is none.
+    pub fn pull_off_behind(&mut self, port: u8, fan: u8) {
+        if let Some(seat) = self.seat_behind(port, fan) {
+            self.take_away(seat);
+        }
+    }
+
+    /// The device of a device port of a multiplier is put back.
+    pub fn plug_in_behind(&mut self, port: u8, fan: u8) {
+        if let Some(seat) = self.seat_behind(port, fan) {
+            self.put_back(seat);
+        }
+    }
+
+    fn seat_behind(&self, port: u8, fan: u8) -> Option<Seat> {
+        self.multiplier(port)?.fans.get(usize::from(fan))?.seat
+    }
+
+    /// Power of what is at a port goes away: everything volatile is lost, unflushed writes may
+    /// vanish or tear, and links are down.
     ///
     /// # Errors
     /// A backing file could not be put into the state the loss leaves.
     pub fn cut_power(&mut self, port: u8) -> Result<Loss, StoreError> {
-        self.link_down(port);
-        self.ports[usize::from(port)].serr |= serror::PHYRDY;
-        self.raise(port, 0);
+        let mut all = Loss::default();
+        for seat in self.seats(port).into_iter().flatten() {
+            let loss = self.lose_power(seat)?;
+            all.survived += loss.survived;
+            all.vanished += loss.vanished;
+            all.torn += loss.torn;
+        }
+        if self.multiplier(port).is_some() {
+            self.link_lost(port);
+        }
+        Ok(all)
+    }
+
+    /// Power of a device goes away.
+    fn lose_power(&mut self, seat: Seat) -> Result<Loss, StoreError> {
+        self.drop_link(seat);
         let is_event_of_it = |event: &Event| match *event {
-            Event::Die(of, _) => of == port,
-            Event::Accepted(name) | Event::Ready(name) | Event::Complete(name) => name.port == port,
-            Event::Arrived(name, _) => name.port == port,
+            Event::Die(of, _) => of == seat,
+            Event::Accepted(name) | Event::Ready(name) | Event::Complete(name) => name.seat == seat,
+            Event::Arrived(name, _) => name.seat == seat,
             _ => false,
         };
         self.events.retain(|event| !is_event_of_it(event));
         let now = self.now.nanos();
-        let Some(Some(device)) = self.devices.get_mut(usize::from(port)) else {
+        let Some(Some(device)) = self.devices.get_mut(usize::from(seat)) else {
             return Ok(Loss::default());
         };
         device.health.unsafe_losses += 1;
@@ -186,7 +266,7 @@ impl Ahci {
         Ok(loss)
     }
 
-    /// Power of a device comes back after [`cut_power`](Self::cut_power).
+    /// Power of what is at a port comes back after [`cut_power`](Self::cut_power).
     pub fn restore_power(&mut self, port: u8) {
         self.begin_link(port);
     }

@@ -58,6 +58,16 @@ impl Link {
         }
     }
 
+    /// How long a link of a multiplier, to a host it came up with at `generation`, is taken by a
+    /// command and its data, nanoseconds: the multiplier passes frames on as they come, so that
+    /// nothing but their number counts.
+    pub(super) fn taken_ns(generation: u8, bytes: u64, to_device: bool) -> u64 {
+        let raw = Self::raw_bytes_per_ms(generation);
+        let fis = DATA + HEAD + FRAME + HANDSHAKE;
+        let own = if to_device { COMMAND + ACTIVATE } else { COMMAND };
+        (own + bytes * fis / DATA) * 1_000_000 / raw
+    }
+
     pub(super) fn check(self) -> Result<(), (&'static str, u64, &'static str)> {
         match self.generation {
             1..=3 => Ok(()),

@@ -8,11 +8,20 @@ use flysch_wire::ata::{H2d, Header};
 use super::Ahci;
 use crate::media::Ready;
 
+/// Number of a device: the port it is at, or behind the ports if it is behind a multiplier.
+pub(super) type Seat = u16;
+/// In the place of a device that is not there.
+pub(super) const NOBODY: Seat = Seat::MAX;
+/// In the place of a device: the multiplier itself.
+pub(super) const MULTIPLIER: Seat = Seat::MAX - 1;
+
 /// Names a task; stale once the task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TaskRef {
     pub(super) port: u8,
     pub(super) slot: u8,
+    /// The device that has it.
+    pub(super) seat: Seat,
     pub(super) generation: u32,
 }
 
@@ -43,6 +52,8 @@ pub(super) enum Work {
     },
     /// Empties the write buffer.
     Flush,
+    /// A register of the multiplier.
+    Multiplier,
     /// Ends with an error.
     Fail(Fail),
 }
@@ -64,6 +75,9 @@ pub(super) enum State {
 pub(super) struct Task {
     pub(super) state: State,
     pub(super) generation: u32,
+    /// The device that has it, and its port of a multiplier.
+    pub(super) seat: Seat,
+    pub(super) pmp: u8,
     pub(super) fis: H2d,
     pub(super) flags: HeaderFlags,
     pub(super) table: u64,
@@ -110,8 +124,8 @@ impl Ahci {
     }
 
     pub(super) fn name(&self, port: u8, slot: u8) -> TaskRef {
-        let generation = self.task(port, slot).generation;
-        TaskRef { port, slot, generation }
+        let Task { generation, seat, .. } = *self.task(port, slot);
+        TaskRef { port, slot, seat, generation }
     }
 
     pub(super) fn task(&self, port: u8, slot: u8) -> &Task {

@@ -27,11 +27,13 @@ pub mod link;
 mod list;
 mod logs;
 mod microcode;
+mod multiplier;
 mod packet;
 mod port;
 pub mod profile;
 mod security;
 mod smart;
+mod switching;
 mod transfer;
 
 use alloc::string::String;
@@ -41,7 +43,7 @@ use alloc::vec::Vec;
 use flysch_api::machine::{GuestMemory, Instant};
 use flysch_wire::ata::registers::PORTS_MAX;
 
-pub use config::{Attached, Config, ConfigError, DiskConfig};
+pub use config::{Attached, Config, ConfigError, DiskConfig, MultiplierConfig, Switching};
 pub use link::Link;
 
 use crate::events::Events;
@@ -52,8 +54,9 @@ use crate::media::energy::Energy;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
 use controller::Registers;
-use device::Device;
-use list::TaskRef;
+use device::{Device, Home};
+use list::{Seat, TaskRef};
+use multiplier::Multiplier;
 use port::Port;
 
 /// What will happen.
@@ -67,8 +70,8 @@ enum Event {
     Arrived(TaskRef, u32),
     /// A command ends.
     Complete(TaskRef),
-    /// A die of the device at a port may be done programming.
-    Die(u8, u16),
+    /// A die of a device may be done programming.
+    Die(Seat, u16),
     /// The HBA has reset itself.
     HbaReset,
     /// The BIOS gives the HBA up.
@@ -79,10 +82,14 @@ enum Event {
     Link { port: u8, epoch: u32 },
     /// A device is ready after a reset.
     Signature { port: u8, epoch: u32 },
+    /// The link of a multiplier's device port comes up.
+    FanLink { port: u8, fan: u8, epoch: u32 },
+    /// The device there is ready after a reset.
+    FanSignature { port: u8, fan: u8, epoch: u32 },
     /// A device that was pulled off is put back.
-    PlugIn(u8),
+    PlugIn(Seat),
     /// A sanitize operation ends.
-    Sanitized { port: u8, number: u32 },
+    Sanitized { seat: Seat, number: u32 },
 }
 
 /// A modelled HBA with its devices.
@@ -91,6 +98,9 @@ pub struct Ahci {
     memory: GuestMemory,
     registers: Registers,
     ports: Vec<Port>,
+    /// The multiplier at each port.
+    multipliers: Vec<Option<Multiplier>>,
+    /// The device at each port, then those behind multipliers.
     devices: Vec<Option<Device>>,
     events: Events<Event>,
     faults: Injector,
@@ -113,13 +123,14 @@ impl Ahci {
         let registers = Registers::new(&config);
         let faults = Injector::new(config.faults.clone(), config.seed);
         let (seed, cached) = (config.seed, config.volatile_cache);
-        let ports = (0..config.ports.len()).map(|_| Port::default()).collect();
-        let device = |(port, attached)| Device::new(attached, seed + port, cached);
-        let devices = (0..).zip(config.ports).map(device).collect();
+        let mut seats = Seats { seed, cached, devices: Vec::new() };
+        let (ports, multipliers) = seats.fill(config.ports);
+        let devices = seats.devices;
         let mut this = Self {
             memory: memory.into(),
             registers,
             ports,
+            multipliers,
             devices,
             events: Events::with_capacity(256),
             faults,
@@ -195,9 +206,10 @@ impl Ahci {
         (nanos != 0).then_some(Instant::from_nanos(nanos))
     }
 
-    /// What the device at `port` took from its supply until `now`, if there is one.
+    /// What the device at `port` took from its supply until `now`, if there is one. Those behind a
+    /// multiplier are not metered.
     pub fn energy(&self, port: u8, now: Instant) -> Option<Energy> {
-        Some(self.device(port)?.media.energy(now.max(self.now).nanos()))
+        Some(self.device(port.into())?.media.energy(now.max(self.now).nanos()))
     }
 
     /// What went wrong so far.
@@ -242,7 +254,7 @@ impl Ahci {
             Event::Complete(task) => self.complete(task),
             Event::Arrived(task, len) => self.data_arrived(task, len),
             Event::Accepted(task) => self.accepted(task),
-            Event::Die(port, die) => self.die_done(port, die),
+            Event::Die(seat, die) => self.die_done(seat, die),
             Event::HbaReset => self.hba_is_reset(),
             Event::Message => self.registers.message_sent(),
             Event::Bios => self.registers.bios_gives_up(),
@@ -250,15 +262,71 @@ impl Ahci {
             Event::Signature { port, epoch } if self.is_current(port, epoch) => {
                 self.device_ready(port);
             }
-            Event::PlugIn(port) => self.plug_in(port),
-            Event::Sanitized { port, number } => self.sanitized(port, number),
-            // An event of a life of the port that a reset ended.
+            Event::FanLink { port, fan, epoch } if self.is_current_fan(port, fan, epoch) => {
+                self.fan_up(port, fan);
+            }
+            Event::FanSignature { port, fan, epoch } if self.is_current_fan(port, fan, epoch) => {
+                self.fan_ready(port, fan);
+            }
+            Event::PlugIn(seat) => self.put_back(seat),
+            Event::Sanitized { seat, number } => self.sanitized(seat, number),
+            // An event of a life of the link that a reset ended.
             Event::Link { .. } | Event::Signature { .. } => {}
+            Event::FanLink { .. } | Event::FanSignature { .. } => {}
         }
     }
 
     fn is_current(&self, port: u8, epoch: u32) -> bool {
         self.ports.get(usize::from(port)).is_some_and(|port| port.epoch == epoch)
+    }
+}
+
+/// The devices of a configuration, each on its seat.
+struct Seats {
+    seed: u64,
+    cached: bool,
+    devices: Vec<Option<Device>>,
+}
+
+impl Seats {
+    /// Makes the ports, what multipliers are at them, and all devices.
+    fn fill(&mut self, attached: Vec<Attached>) -> (Vec<Port>, Vec<Option<Multiplier>>) {
+        let mut fans = Vec::new();
+        for (port, attached) in (0..).zip(attached) {
+            let fan = match attached {
+                Attached::Multiplier(config) => {
+                    self.devices.push(None);
+                    Some(*config)
+                }
+                attached => {
+                    self.put(attached, Home { port, fan: None });
+                    None
+                }
+            };
+            fans.push(fan);
+        }
+        let mut multiplier = |(port, config): (u8, Option<MultiplierConfig>)| {
+            let mut config = config?;
+            let ports = (0..).zip(core::mem::take(&mut config.ports));
+            let seats =
+                ports.map(|(fan, attached)| self.put(attached, Home { port, fan: Some(fan) }));
+            Some(Multiplier::new(&config, seats.collect()))
+        };
+        let multipliers: Vec<_> = (0..).zip(fans).map(&mut multiplier).collect();
+        let ports = multipliers.iter().map(|multiplier| Port::new(multiplier.is_some())).collect();
+        (ports, multipliers)
+    }
+
+    /// The seat of a device, if there is one; what is at a port has a seat in any case.
+    fn put(&mut self, attached: Attached, home: Home) -> Option<Seat> {
+        let seat = self.devices.len() as Seat;
+        let device = Device::new(attached, self.seed + u64::from(seat), self.cached);
+        let is_there = device.is_some();
+        self.devices.push(device.map(|mut device| {
+            device.sits(home, seat);
+            device
+        }));
+        is_there.then_some(seat)
     }
 }
 

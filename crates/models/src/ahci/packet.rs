@@ -188,11 +188,7 @@ impl Device {
 }
 
 impl Ahci {
-    pub(super) fn carry_out_packet(
-        &mut self,
-        port: u8,
-        task: &Task,
-    ) -> Result<Result<Good, Fail>, Failed> {
+    pub(super) fn carry_out_packet(&mut self, task: &Task) -> Result<Result<Good, Fail>, Failed> {
         let opcode = Opcode::from_bits(task.fis.command);
         let mut packet = [0; 12];
         if opcode == Opcode::Packet {
@@ -201,7 +197,7 @@ impl Ahci {
             }
             self.memory.read(task.table + ACMD as u64, &mut packet)?;
         }
-        let Some(device) = self.device_mut(port) else { return Ok(Err(aborted())) };
+        let Some(device) = self.device_mut(task.seat) else { return Ok(Err(aborted())) };
         let data = match opcode {
             Opcode::IdentifyPacket => device.identify().to_bytes().to_vec(),
             Opcode::Packet => match device.packet(&packet) {

@@ -75,10 +75,14 @@ code! {
         Idle = 0xE3 => "IDLE",
         /// CHECK POWER MODE.
         CheckPowerMode = 0xE5 => "CHECK POWER MODE",
+        /// READ PORT MULTIPLIER.
+        ReadMultiplier = 0xE4 => "READ PORT MULTIPLIER",
         /// SLEEP.
         Sleep = 0xE6 => "SLEEP",
         /// FLUSH CACHE.
         Flush = 0xE7 => "FLUSH CACHE",
+        /// WRITE PORT MULTIPLIER.
+        WriteMultiplier = 0xE8 => "WRITE PORT MULTIPLIER",
         /// FLUSH CACHE EXT.
         FlushExt = 0xEA => "FLUSH CACHE EXT",
         /// IDENTIFY DEVICE.

@@ -34,6 +34,8 @@ pub mod kind {
 const COMMAND: u8 = 1 << 7;
 /// Bit 6 of byte 1 of a FIS from the device: it interrupts.
 const INTERRUPT: u8 = 1 << 6;
+/// Bit 7 of byte 1 of a set device bits FIS: a notification.
+const NOTIFICATION: u8 = 1 << 7;
 /// CONTROL: software reset.
 pub const SRST: u8 = 1 << 2;
 
@@ -225,6 +227,8 @@ impl PioSetup {
 pub struct SetDeviceBits {
     /// I: it interrupts.
     pub interrupt: bool,
+    /// N: the sender asks for attention.
+    pub notification: bool,
     /// STATUS; BSY and DRQ are not in it.
     pub status: u8,
     /// ERROR.
@@ -237,7 +241,8 @@ impl SetDeviceBits {
     /// Its bytes.
     pub fn to_bytes(self) -> [u8; SET_DEVICE_BITS_LENGTH] {
         let [a, b, c, d] = self.ended.to_le_bytes();
-        let flags = if self.interrupt { INTERRUPT } else { 0 };
+        let flags = if self.interrupt { INTERRUPT } else { 0 }
+            | if self.notification { NOTIFICATION } else { 0 };
         [kind::SET_DEVICE_BITS, flags, self.status & 0x77, self.error, a, b, c, d]
     }
 }

@@ -21,6 +21,9 @@ pub const PRD_BYTES_MAX: u32 = 4 << 20;
 
 /// Bytes of the area for received FISes, and what its address is a multiple of.
 pub const RECEIVED_LENGTH: usize = 256;
+/// Bytes of the area with FIS-based switching, one part for each port of a multiplier, and what its
+/// address is a multiple of then.
+pub const RECEIVED_LENGTH_FBS: usize = 16 * RECEIVED_LENGTH;
 /// Where the DMA setup FIS lies in it.
 pub const RECEIVED_DSFIS: usize = 0x00;
 /// Where the PIO setup FIS lies.

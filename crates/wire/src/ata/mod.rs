@@ -10,6 +10,7 @@ pub mod fis;
 pub mod identify;
 pub mod list;
 pub mod log;
+pub mod multiplier;
 pub mod registers;
 pub mod smart;
 

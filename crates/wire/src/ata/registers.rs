@@ -62,9 +62,9 @@ pub const PX_SERR: u32 = 0x30;
 pub const PX_SACT: u32 = 0x34;
 /// Command issue, write one to set.
 pub const PX_CI: u32 = 0x38;
-/// SNotification.
+/// SNotification: ports of a multiplier that asked for attention, a bit each, write one to clear.
 pub const PX_SNTF: u32 = 0x3C;
-/// FIS-based switching control.
+/// FIS-based switching control, [`Fbs`].
 pub const PX_FBS: u32 = 0x40;
 /// Device sleep, [`DevSleep`].
 pub const PX_DEVSLP: u32 = 0x44;
@@ -474,6 +474,31 @@ pub mod serror {
     pub const UNKNOWN_FIS: u32 = 1 << 25;
     /// DIAG.X: a device came.
     pub const EXCHANGED: u32 = 1 << 26;
+}
+
+/// PxFBS (AHCI 3.3.16).
+#[bitfield(u32)]
+#[derive(PartialEq, Eq)]
+pub struct Fbs {
+    /// EN: the HBA keeps the devices behind a multiplier apart. Changed while ST is off only.
+    pub en: bool,
+    /// DEC: forget the error of the one device, and all its commands; clear when that is done.
+    pub dec: bool,
+    /// SDE: the error is one device's alone.
+    pub sde: bool,
+    #[bits(5)]
+    __: u8,
+    /// DEV: the device whose commands are issued next, and whose PxTFD and PxSIG are read.
+    #[bits(4)]
+    pub dev: u8,
+    /// ADO: devices that do best with commands in flight at once.
+    #[bits(4)]
+    pub ado: u8,
+    /// DWE: the device with the error.
+    #[bits(4)]
+    pub dwe: u8,
+    #[bits(12)]
+    __: u16,
 }
 
 /// PxDEVSLP (AHCI 3.3.17).

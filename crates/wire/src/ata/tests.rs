@@ -64,7 +64,8 @@ fn fises_from_the_device_come_back_as_they_were() {
         ..PioSetup::default()
     };
     assert_eq!(PioSetup::parse(&setup.to_bytes()), Ok(setup));
-    let bits = SetDeviceBits { interrupt: true, status: 0xFF, error: 0, ended: 0x8000_0001 };
+    let (status, ended) = (0xFF, 0x8000_0001);
+    let bits = SetDeviceBits { interrupt: true, status, ended, ..Default::default() };
     assert_eq!(bits.to_bytes(), [0xA1, 0x40, 0x77, 0, 1, 0, 0, 0x80]);
 }
 
@@ -161,4 +162,36 @@ fn ranges_of_a_trim_add_up() {
     assert_eq!(all, [(0x1_0000_0000, 0xFFFF), (0x1_0000_FFFF, 1)]);
     assert_eq!(dsm::fill(&mut block, 0, u32::MAX), dsm::SECTORS_MAX, "64 ranges are a block");
     assert_eq!(dsm::ranges(&block).count(), dsm::RANGES);
+}
+
+/// SATA 16.4: which byte of READ and WRITE PORT MULTIPLIER is what, and back.
+#[test]
+fn registers_of_a_multiplier_are_reached_as_the_specification_shows_it() {
+    use super::multiplier::{Access, gscr, pscr, registers_of, value_of};
+    let access = Access::write(3, pscr::CONTROL, 0x1234_5301);
+    let fis = access.to_fis();
+    let bytes: Vec<u8> = fis.to_words().iter().flat_map(|word| word.to_ne_bytes()).collect();
+    assert_eq!(bytes[..8], [0x27, 0x8F, 0xE8, 2, 0x53, 0x34, 0x12, 3]);
+    assert_eq!(bytes[8..16], [0, 0, 0, 0, 0x01, 0, 0, 0]);
+    assert_eq!(Access::of(&fis), Some(access));
+    let read = Access::read(super::multiplier::CONTROL_PORT, gscr::PORTS);
+    assert_eq!((read.to_fis().command, read.to_fis().device), (0xE4, 15));
+    assert_eq!(Access::of(&read.to_fis()), Some(read));
+    assert_eq!(Access::of(&H2d { command: 0xEC, ..H2d::default() }), None);
+    let (lba, count) = registers_of(0x3726_1095);
+    assert_eq!((lba, count), (0x37_2610, 0x95));
+    assert_eq!(value_of(&D2h { lba, count, ..D2h::default() }), 0x3726_1095);
+    let signature = D2h { lba: 0x96_6901, count: 1, ..D2h::default() }.signature();
+    assert_eq!(signature, super::registers::signature::MULTIPLIER);
+    let told = SetDeviceBits { interrupt: true, notification: true, ..Default::default() };
+    assert_eq!(told.to_bytes()[..2], [0xA1, 0xC0]);
+}
+
+/// AHCI 3.3.16.
+#[test]
+fn the_switching_register_lies_as_the_specification_shows_it() {
+    use super::registers::Fbs;
+    let fbs = Fbs::from_bits(0x0009_2305);
+    assert!(fbs.en() && !fbs.dec() && fbs.sde());
+    assert_eq!((fbs.dev(), fbs.ado(), fbs.dwe()), (3, 2, 9));
 }

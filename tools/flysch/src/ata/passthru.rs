@@ -133,7 +133,8 @@ impl Session<'_> {
             protocol,
             ..Taskfile::default()
         };
-        let reply = self.control.command(AtaCommand { task, data, timeout_ms: a.timeout })?;
+        let reply =
+            self.control.command(AtaCommand { unit: 0, task, data, timeout_ms: a.timeout })?;
         if reply.status.is_error() {
             return Err(Failure::failed(format!("{name}: {}", words(&reply.status))));
         }

@@ -174,7 +174,12 @@ impl Session<'_> {
         let prefix = self.prefix();
         let pass = self.pass();
         let none = || Failure::usage(format!("{pass}: its queue is not known"));
+        let target = self.unit.path.target;
         let stack = self.stack().ok_or_else(none)?;
+        // Behind a multiplier one device is the disk.
+        if stack.ahci().is_some_and(|control| u32::from(control.unit()) != target) {
+            return Err(none());
+        }
         let now = match arguments.number {
             Some(number) => Some(stack.set_tags(number).ok_or_else(none)?),
             None => None,
@@ -224,6 +229,7 @@ impl Session<'_> {
         const HS_GEAR_1: u64 = 145_920;
         /// One lane at PWM-Gear 1.
         const PWM_GEAR_1: u64 = 1_125;
+        let target = self.unit.path.target as u8;
         let Some(stack) = self.stack() else { return 0 };
         if let Some(control) = stack.control() {
             let link = control.link();
@@ -231,7 +237,7 @@ impl Session<'_> {
             return (gear << link.gear.saturating_sub(1).min(8)) * u64::from(link.lanes);
         }
         if let Some(control) = stack.ahci() {
-            let speed = control.device().map_or(0, |device| device.speed);
+            let speed = control.device_behind(target).map_or(0, |device| device.speed);
             return 150_000 * (1 << u32::from(speed.clamp(1, 3) - 1));
         }
         if let Some(control) = stack.emmc() {
@@ -249,8 +255,9 @@ impl Session<'_> {
         match language {
             Language::Ata => {
                 let words = self.identify_words()?;
+                let target = self.unit.path.target as u8;
                 let control = self.stack().and_then(|stack| stack.ahci());
-                let device = control.and_then(|control| control.device().cloned());
+                let device = control.and_then(|control| control.device_behind(target).cloned());
                 let device = device.unwrap_or_default();
                 rows.push(("SATA revision", format!("{}.x", device.speed)));
                 rows.extend(words.dma().map(|mode| ("ATA mode", mode)));

@@ -241,7 +241,7 @@ impl Session<'_> {
             protocol,
             ..Taskfile::default()
         };
-        let reply = self.try_ata(AtaCommand { task, data, timeout_ms: None })?;
+        let reply = self.try_ata(AtaCommand { unit: 0, task, data, timeout_ms: None })?;
         let status = reply.status;
         let lba = status.lba.to_le_bytes();
         let [count, count2] = reply.count.to_le_bytes();

@@ -1,12 +1,14 @@
 //! What a scan of each kind of stack found, in the words of the table of devices.
 
+use flysch_ahci::{Multiplier, Quirk};
 use flysch_cam::xpt::Description;
 use flysch_cam::{Peripheral, Shape, nda};
 use flysch_emmc::CardKind;
 use flysch_nvme::Namespace;
-use flysch_rig::{Stack, size};
+use flysch_rig::{AhciControl, Stack, size};
 use flysch_wire::ata::Kind;
 use flysch_wire::ata::identify::Text;
+use flysch_wire::ata::multiplier::CONTROL_PORT;
 use flysch_wire::mmc::ext_csd::partition;
 use serde_json::{Value, json};
 
@@ -129,8 +131,7 @@ pub(crate) fn describe(stack: &mut Stack) -> Option<Found> {
         return Some(Found { sim: "nvme", units: device.namespaces.iter().map(unit).collect() });
     }
     if let Some(control) = stack.ahci() {
-        let units = control.device().map(|device| ata(device, shape)).into_iter().collect();
-        return Some(Found { sim: "ahcich", units });
+        return Some(Found { sim: "ahcich", units: at_port(control, shape) });
     }
     let control = stack.emmc()?;
     Some(Found { sim: "sdhci_slot", units: vec![card(control.device(), shape)] })
@@ -139,8 +140,11 @@ pub(crate) fn describe(stack: &mut Stack) -> Option<Found> {
 /// What a stack's unit, the first one if none is named, says of itself: its serial number of VPD
 /// page 80h, IDENTIFY or the CID.
 pub(crate) fn facts_of(stack: &mut Stack, number: Option<u64>) -> DiskFacts {
+    let target = stack.ahci().map_or(0, |control| u32::from(control.unit()));
     let units = describe(stack).map(|found| found.units).unwrap_or_default();
-    let is_it = |unit: &FoundUnit| number.is_none_or(|number| unit.known.lun == number);
+    let is_it = |unit: &FoundUnit| {
+        unit.known.target == target && number.is_none_or(|number| unit.known.lun == number)
+    };
     let facts = |unit: FoundUnit| DiskFacts {
         geometry: geometry_of(unit.known.driver, unit.known.bytes),
         serial: unit.known.serial,
@@ -275,8 +279,59 @@ fn namespace(device: &flysch_nvme::Device, space: &Namespace) -> FoundUnit {
     FoundUnit { known, identifier, rotation: 1, more: (parts.join(", "), value) }
 }
 
-/// A SATA device at a port.
-fn ata(device: &flysch_ahci::Device, shape: DiskShape) -> FoundUnit {
+/// What is at a SATA port: a device, or those behind a port multiplier and that itself, which is
+/// target 15 as FreeBSD has it.
+fn at_port(control: &dyn AhciControl, shape: DiskShape) -> Vec<FoundUnit> {
+    let Some(multiplier) = control.multiplier() else {
+        return control.device().map(|device| ata(device, 0, shape)).into_iter().collect();
+    };
+    let behind = (0..multiplier.ports).filter_map(|target| {
+        let device = control.device_behind(target)?;
+        let trims = device.identify.has_trim() && !device.quirks.has(Quirk::NoTrim);
+        let shape = DiskShape {
+            block_size: device.identify.sector_bytes(),
+            blocks: device.identify.sectors(),
+            can_delete: trims,
+            read_only: false,
+        };
+        Some(ata(device, target.into(), shape))
+    });
+    behind.chain([multiplied(multiplier)]).collect()
+}
+
+/// A port multiplier.
+fn multiplied(multiplier: &Multiplier) -> FoundUnit {
+    let switching = if multiplier.fis_switching { "FIS-based" } else { "command-based" };
+    let mut parts = vec![format!("{} ports", multiplier.ports), format!("{switching} switching")];
+    parts.extend(yes(multiplier.notifies, "notification"));
+    let failures = multiplier.failures.iter().enumerate();
+    let failures = failures.filter_map(|(port, error)| error.map(|error| (port, error)));
+    parts.extend(failures.clone().map(|(port, error)| format!("port {port}: {error}")));
+    let failures: Vec<Value> =
+        failures.map(|(port, error)| json!({ "port": port, "error": error.to_string() })).collect();
+    let value = json!({
+        "lun": 0,
+        "product": format!("{:08x}", multiplier.product),
+        "revision": format!("{:04x}", multiplier.revision),
+        "ports": multiplier.ports,
+        "fis_switching": multiplier.fis_switching,
+        "notification": multiplier.notifies,
+        "failures": failures,
+    });
+    let known = Description {
+        target: CONTROL_PORT.into(),
+        lun: 0,
+        text: multiplier.to_string(),
+        serial: String::new(),
+        driver: Some("pmp"),
+        bytes: 0,
+        physical_path: None,
+    };
+    FoundUnit { known, more: (parts.join(", "), value) }
+}
+
+/// A SATA device at a port, or at a port of a multiplier.
+fn ata(device: &flysch_ahci::Device, target: u32, shape: DiskShape) -> FoundUnit {
     let identify = &device.identify;
     let words = |bytes: &[u8]| Text(bytes).to_string();
     let (model, revision) = (words(&identify.model), words(&identify.firmware));
@@ -301,7 +356,7 @@ fn ata(device: &flysch_ahci::Device, shape: DiskShape) -> FoundUnit {
         "write_protected": read_only,
     });
     let known = Description {
-        target: 0,
+        target,
         lun: 0,
         text: format!("{model} {revision}"),
         serial,

@@ -167,7 +167,7 @@ impl Session<'_> {
             lba,
             ..Taskfile::default()
         };
-        self.ata_ok(AtaCommand { task, data: AtaData::None, timeout_ms: None })?;
+        self.ata_ok(AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None })?;
         let mut polls = 0;
         while self.sanitize_progress()?.0 {
             polls += 1;
@@ -195,7 +195,8 @@ impl Session<'_> {
             features: sanitize::STATUS,
             ..Taskfile::default()
         };
-        let reply = self.ata_ok(AtaCommand { task, data: AtaData::None, timeout_ms: None })?;
+        let reply =
+            self.ata_ok(AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None })?;
         let part = f64::from(reply.status.lba as u16) / 65536.0;
         Ok((reply.count & IN_PROGRESS != 0, part * 100.0))
     }
@@ -232,12 +233,12 @@ impl Session<'_> {
             protocol: AtaProtocol::Pio,
             ..Taskfile::default()
         };
-        self.ata_ok(AtaCommand { task, data: AtaData::Out(block), timeout_ms }).map(|_| ())
+        self.ata_ok(AtaCommand { unit: 0, task, data: AtaData::Out(block), timeout_ms }).map(|_| ())
     }
 
     fn plain(&mut self, opcode: Opcode) -> Result<(), Failure> {
         let task = Taskfile { command: opcode.into_bits(), ..Taskfile::default() };
-        self.ata_ok(AtaCommand { task, data: AtaData::None, timeout_ms: None }).map(|_| ())
+        self.ata_ok(AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None }).map(|_| ())
     }
 
     pub(super) fn security(&mut self, arguments: &SecurityArguments) -> Result<(), Failure> {

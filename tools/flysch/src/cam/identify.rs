@@ -223,7 +223,7 @@ impl Session<'_> {
             ..Taskfile::default()
         };
         let data = AtaData::In(SECTOR as u32);
-        let reply = self.try_ata(AtaCommand { task, data, timeout_ms: None })?;
+        let reply = self.try_ata(AtaCommand { unit: 0, task, data, timeout_ms: None })?;
         if reply.status.is_error() {
             let (status, error) = (reply.status.status, reply.status.error);
             let why = format!("IDENTIFY DEVICE: ATA status {status:#04x}, error {error:#04x}");

@@ -41,23 +41,30 @@ impl Machine {
 
 /// IDENTIFY DEVICE, or what an optical drive has instead.
 fn ata(control: &mut dyn AhciControl, tracer: Tracer) -> Result<(), Failure> {
-    let is_disk = control.device().is_none_or(|device| device.identify.kind == Kind::Disk);
+    let mut probing = Probing::new(tracer, "PROBE_");
+    let there = |target: &u8| control.device_behind(*target).is_some();
+    let targets: Vec<u8> = (0..CONTROL_PORT).filter(there).collect();
+    let status = targets.into_iter().try_for_each(|target| ask_ata(control, target, &mut probing));
+    end(probing, status)
+}
+
+fn ask_ata(control: &mut dyn AhciControl, target: u8, probing: &mut Probing) -> Result<(), String> {
+    let device = control.device_behind(target);
+    let is_disk = device.is_none_or(|device| device.identify.kind == Kind::Disk);
     let opcode = if is_disk { Opcode::Identify } else { Opcode::IdentifyPacket };
     let protocol = AtaProtocol::Pio;
     let task = Taskfile { command: opcode.into_bits(), protocol, ..Taskfile::default() };
     let data = AtaData::In(SECTOR as u32);
-    let mut probing = Probing::new(tracer, "PROBE_");
     probing.to(0, "IDENTIFY");
-    let reply = told::ata(control, probing.tracer(), AtaCommand { task, data, timeout_ms: None });
-    let status = match reply {
+    let command = AtaCommand { unit: target, task, data, timeout_ms: None };
+    match told::ata(control, (probing.tracer(), target), command) {
         Ok(reply) if reply.status.is_error() => {
             let (status, error) = (reply.status.status, reply.status.error);
             Err(format!("{opcode}: ATA status {status:#04x}, error {error:#04x}"))
         }
         Ok(_) => Ok(()),
         Err(error) => Err(error.to_string()),
-    };
-    end(probing, status)
+    }
 }
 
 /// The namespaces there are, and what controller and namespaces say about themselves.

@@ -148,7 +148,8 @@ impl Session<'_> {
             device: device::LBA,
             ..Default::default()
         };
-        let reply = self.try_ata(AtaCommand { task, data: AtaData::None, timeout_ms: None })?;
+        let reply =
+            self.try_ata(AtaCommand { unit: 0, task, data: AtaData::None, timeout_ms: None })?;
         Ok(!reply.status.is_error())
     }
 
@@ -261,6 +262,12 @@ impl Session<'_> {
     fn capacity(&mut self, long: bool) -> Result<(u64, u32), Failure> {
         if self.language() != Language::Scsi {
             let short = self.short_answer();
+            let target = self.unit.path.target as u8;
+            let control = self.stack().and_then(|stack| stack.ahci());
+            if let Some(control) = control.filter(|control| control.multiplier().is_some()) {
+                let identify = &control.device_behind(target).ok_or(short)?.identify;
+                return Ok((identify.sectors().saturating_sub(1), identify.sector_bytes()));
+            }
             let geometry = self.stack().map(|stack| stack.geometry()).ok_or(short)?;
             return Ok((geometry.blocks.saturating_sub(1), geometry.block_size));
         }

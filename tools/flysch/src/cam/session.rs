@@ -178,10 +178,10 @@ impl<'a> Session<'a> {
     pub(super) fn try_ata(&mut self, mut command: AtaCommand) -> Result<AtaReply, Failure> {
         command.timeout_ms = self.timeout_ms.or(command.timeout_ms);
         let (pass, missing) = (self.pass(), self.speaks_not("ATA", None));
-        let tracer = self.tracer();
+        let (tracer, target) = (self.tracer(), self.unit.path.target as u8);
         let stack = self.machine.bus(self.unit.path.bus).map(|opened| &mut opened.stack);
         let Some(control) = stack.and_then(|stack| stack.ahci()) else { return Err(missing) };
-        told::ata(control, &tracer, command).map_err(|error| Failure::of(pass, error))
+        told::ata(control, (&tracer, target), command).map_err(|error| Failure::of(pass, error))
     }
 
     /// An admin command to the controller; however it ended.

@@ -10,10 +10,10 @@ use flysch_rig::{AhciControl, EmmcControl, NvmeControl};
 use flysch_wire::mmc::CardStatus;
 use flysch_wire::mmc::command::{CommandIndex, rca};
 
-/// An ATA command to the device, which is unit 0.
+/// An ATA command to the device at a port of a multiplier, 0 without one; it has one unit.
 pub(super) fn ata(
     control: &mut dyn AhciControl,
-    tracer: &Tracer,
+    (tracer, target): (&Tracer, u8),
     command: AtaCommand,
 ) -> Result<AtaReply, AtaError> {
     let moved = match &command.data {
@@ -24,7 +24,7 @@ pub(super) fn ata(
     let device = command.task.device;
     let ccb = tracer.start(0, Request::Ata(command.task), moved);
     tracer.issue(0);
-    let reply = control.command(command);
+    let reply = control.command_to(target, command);
     tracer.end(
         ccb,
         &match &reply {

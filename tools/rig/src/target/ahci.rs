@@ -26,6 +26,9 @@ pub(super) const MODEL: Kind = Kind {
         key("block", "512|4096", "bytes per logical sector (512)"),
         keys::IMAGE,
         key("port", "0..31", "the port the disk is at (0)"),
+        key("pmp", "1..15", "a port multiplier at the port, and so many disks behind it (none)"),
+        key("device", "0..14", "the disk behind the multiplier that is the disk (0)"),
+        key("fbs", "on|off", "commands of all disks behind the multiplier go at once (on)"),
         key("ncq", "on|off", "commands are queued in the disk (on)"),
         key("speed", "1..3", "fastest link: 1.5, 3 or 6 Gb/s (3)"),
         LINK_POWER,
@@ -68,6 +71,17 @@ pub(super) fn drive(name: &str) -> Option<Drive> {
     }
 }
 
+/// A port multiplier between port and disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MultiplierTarget {
+    /// Disks behind it, 1 to 15.
+    pub disks: u8,
+    /// The one that is the disk.
+    pub device: u8,
+    /// Whether the HBA keeps them apart by their FISes, so that all have commands at once.
+    pub fis_switching: bool,
+}
+
 /// Settings of the AHCI model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AhciTarget {
@@ -83,6 +97,8 @@ pub struct AhciTarget {
     pub image: Option<PathBuf>,
     /// The port the disk is at.
     pub port: u8,
+    /// The multiplier there, if the disk is behind one.
+    pub multiplier: Option<MultiplierTarget>,
     /// Whether commands are queued in the disk.
     pub queued: bool,
     /// Fastest link, 1 to 3; 0 is what both sides can.
@@ -125,6 +141,7 @@ impl Default for AhciTarget {
             block_size: 512,
             image: None,
             port: 0,
+            multiplier: None,
             queued: true,
             speed: 0,
             link_power: LinkPower::Active,
@@ -146,13 +163,51 @@ pub(super) fn link_power(name: &str) -> Option<LinkPower> {
     }
 }
 
+impl MultiplierTarget {
+    fn parse(pairs: &Pairs<'_>) -> Result<Option<Self>, ParseError> {
+        let disks = pairs.within("pmp", 1, 15)?;
+        let device = pairs.within("device", 0, 14)?;
+        let fis_switching = pairs.get("fbs", on_off)?;
+        let Some(disks) = disks else {
+            let alone = [("device", device.map(u8::into)), ("fbs", fis_switching.map(u32::from))];
+            return match alone.into_iter().find_map(|(key, given)| Some((key, given?))) {
+                None => Ok(None),
+                Some((key, given)) => Err(ParseError::Value {
+                    key,
+                    given: given.to_string(),
+                    expected: "a port multiplier beside it: `pmp=5`".into(),
+                }),
+            };
+        };
+        let device = device.unwrap_or(0);
+        if device >= disks {
+            return Err(ParseError::Value {
+                key: "device",
+                given: device.to_string(),
+                expected: format!("0..{}, one of the disks of `pmp={disks}`", disks - 1),
+            });
+        }
+        Ok(Some(Self { disks, device, fis_switching: fis_switching.unwrap_or(true) }))
+    }
+}
+
 impl AhciTarget {
     pub(super) fn parse(rest: &str) -> Result<Self, ParseError> {
         let pairs = Pairs::parse(&MODEL, rest)?;
         let default = Self::default();
         let profile = |name: &str| Profile::by_name(name).copied();
+        let drive = pairs.get("kind", drive)?.unwrap_or_default();
+        let multiplier = MultiplierTarget::parse(&pairs)?;
+        if multiplier.is_some() && drive == Drive::Cd {
+            return Err(ParseError::Value {
+                key: "kind",
+                given: "cd".into(),
+                expected: "disk where `pmp=` makes a port multiplier".into(),
+            });
+        }
         Ok(Self {
-            drive: pairs.get("kind", drive)?.unwrap_or_default(),
+            drive,
+            multiplier,
             profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
             size: pairs.size()?,
             block_size: pairs.block_size(default.block_size)?,
@@ -205,6 +260,7 @@ mod tests {
             block_size: 4096,
             image: Some("a.img".into()),
             port: 7,
+            multiplier: None,
             queued: false,
             speed: 1,
             link_power: LinkPower::DevSleep,
@@ -224,6 +280,19 @@ mod tests {
             qemu: Some("/opt/qemu".into()),
         };
         assert_eq!(text.parse(), Ok(Target::AhciQemu(expected)));
+        let behind = |text: &str| match text.parse() {
+            Ok(Target::Ahci(AhciTarget { multiplier, .. })) => multiplier,
+            other => panic!("{other:?}"),
+        };
+        let multiplier = MultiplierTarget { disks: 5, device: 0, fis_switching: true };
+        assert_eq!(behind("ahci,pmp=5"), Some(multiplier));
+        let other = MultiplierTarget { device: 4, fis_switching: false, ..multiplier };
+        assert_eq!(behind("ahci,pmp=5,device=4,fbs=off"), Some(other));
+        assert!(refusal("ahci,pmp=16").contains("1..15"));
+        assert!(refusal("ahci,pmp=2,device=2").contains("0..1"));
+        assert!(refusal("ahci,device=2").contains("pmp=5"));
+        assert!(refusal("ahci,fbs=off").contains("pmp=5"));
+        assert!(refusal("ahci,pmp=2,kind=cd").contains("kind=cd"));
         assert!(refusal("ahci,port=32").contains("0..31"));
         assert!(refusal("ahci@qemu,port=6").contains("0..5"));
         assert!(refusal("ahci,clock=real").contains("virtual|hybrid"));

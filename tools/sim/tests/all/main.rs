@@ -6,6 +6,7 @@ mod emmc;
 mod front;
 mod full;
 mod late;
+mod multiplier;
 mod policy;
 mod sata;
 mod seeds;

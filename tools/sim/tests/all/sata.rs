@@ -19,24 +19,24 @@ use flysch_wire::ata::registers::{LedMessage, PX_SSTS, Ssts, icc, interrupt, por
 use flysch_wire::ata::smart::SmartData;
 use flysch_wire::ata::{Opcode, dsm};
 
-type M = Inline<Ahci>;
+pub(super) type M = Inline<Ahci>;
 
-const SECOND: u64 = 1_000_000_000;
-const BYTES: u32 = 4096;
+pub(super) const SECOND: u64 = 1_000_000_000;
+pub(super) const BYTES: u32 = 4096;
 
-struct Rig {
-    machine: M,
-    ports: Vec<Port<M>>,
-    memory: DmaRegion,
+pub(super) struct Rig {
+    pub(super) machine: M,
+    pub(super) ports: Vec<Port<M>>,
+    pub(super) memory: DmaRegion,
     /// What has ended and was not asked for yet, by port.
     ended: [Vec<End>; 2],
 }
 
 /// How a command ended, by its token.
-type End = (u32, Ended, AtaStatus);
+pub(super) type End = (u32, Ended, AtaStatus);
 
 impl Rig {
-    fn new(config: Config, options: Options) -> Self {
+    pub(super) fn new(config: Config, options: Options) -> Self {
         let memory = DmaRegion::zeroed(24 << 20, 0x4000_0000);
         let model = Ahci::new(config, memory.clone()).expect("an HBA");
         let machine = Inline::new(model, memory.clone(), Default::default(), Mode::Virtual);
@@ -54,7 +54,7 @@ impl Rig {
         rig
     }
 
-    fn transfer(&self, write: bool, lba: u64, token: u32) -> Command<Ata> {
+    pub(super) fn transfer(&self, write: bool, lba: u64, token: u32) -> Command<Ata> {
         Command {
             unit: 0,
             payload: Ata::transfer(write, lba, BYTES / 512, false),
@@ -67,7 +67,7 @@ impl Rig {
         }
     }
 
-    fn plain(&self, payload: Taskfile, token: u32) -> Command<Ata> {
+    pub(super) fn plain(&self, payload: Taskfile, token: u32) -> Command<Ata> {
         Command {
             payload,
             direction: Direction::None,
@@ -77,7 +77,7 @@ impl Rig {
     }
 
     /// Starts a command as soon as there is room.
-    fn start(&mut self, port: usize, command: Command<Ata>) {
+    pub(super) fn start(&mut self, port: usize, command: Command<Ata>) {
         for _ in 0..100_000 {
             let token = Token::new(command.token.number());
             let Command { unit, payload, direction, data, crypto, ordering, deadline, .. } =
@@ -95,7 +95,7 @@ impl Rig {
     }
 
     /// Takes what has ended; lets time pass if nothing has.
-    fn look(&mut self) {
+    pub(super) fn look(&mut self) {
         let now = self.machine.now();
         let mut found = false;
         // Every port that has something in flight is polled; the first does the host's work.
@@ -116,7 +116,7 @@ impl Rig {
     }
 
     /// Rings, and takes so many outcomes.
-    fn ends(&mut self, port: usize, count: usize) -> Vec<End> {
+    pub(super) fn ends(&mut self, port: usize, count: usize) -> Vec<End> {
         self.ports[port].ring(self.machine.now());
         let limit = self.machine.now().after_nanos(600 * SECOND);
         while self.ended[port].len() < count {
@@ -128,7 +128,7 @@ impl Rig {
         ends
     }
 
-    fn reads(&mut self, port: usize, count: u32) -> Vec<End> {
+    pub(super) fn reads(&mut self, port: usize, count: u32) -> Vec<End> {
         for token in 0..count {
             self.start(port, self.transfer(false, u64::from(token) * 8, token));
         }
@@ -136,7 +136,7 @@ impl Rig {
     }
 
     /// Waits until a port has recovered.
-    fn settle(&mut self, port: usize) {
+    pub(super) fn settle(&mut self, port: usize) {
         for _ in 0..100_000 {
             if self.ports[port].state() != State::Recovering {
                 return;
@@ -151,28 +151,28 @@ impl Rig {
         panic!("it does not recover");
     }
 
-    fn all_good(&mut self, port: usize) {
+    pub(super) fn all_good(&mut self, port: usize) {
         self.settle(port);
         let ends = self.reads(port, 8);
         assert!(ends.iter().all(|end| end.1 == Ended::Good), "{ends:?}");
     }
 
-    fn count(&self, kind: ErrorKind) -> u64 {
+    pub(super) fn count(&self, kind: ErrorKind) -> u64 {
         self.ports[0].errors().count(kind)
     }
 
-    fn run(&mut self, command: AtaCommand) -> Result<(AtaStatus, u16, Vec<u8>), Error> {
+    pub(super) fn run(&mut self, command: AtaCommand) -> Result<(AtaStatus, u16, Vec<u8>), Error> {
         let machine = self.machine.clone();
         let reply = self.ports[0].command(&machine, command)?;
         Ok((reply.status, reply.count, reply.data))
     }
 
-    fn operate(&mut self, operation: Operation) -> Result<Output, Error> {
+    pub(super) fn operate(&mut self, operation: Operation) -> Result<Output, Error> {
         let machine = self.machine.clone();
         self.ports[0].run(&machine, operation)
     }
 
-    fn rest(&self, nanos: u64) {
+    pub(super) fn rest(&self, nanos: u64) {
         let end = self.machine.now().after_nanos(nanos);
         while self.machine.now() < end {
             self.machine.wait(Some(end));
@@ -183,12 +183,12 @@ impl Rig {
     }
 }
 
-fn config(faults: &str) -> Config {
+pub(super) fn config(faults: &str) -> Config {
     let ports = vec![Attached::disk(DiskConfig::memory(64 << 20))];
     Config { ports, faults: faults.parse::<Plan>().expect("a plan"), ..Config::default() }
 }
 
-fn ended(ends: &[End]) -> Vec<Ended> {
+pub(super) fn ended(ends: &[End]) -> Vec<Ended> {
     ends.iter().map(|end| end.1).collect()
 }
 

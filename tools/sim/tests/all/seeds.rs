@@ -42,6 +42,12 @@ fn two_hundred_seeds_of_sata_lose_nothing_and_end_everything_once() {
     all_is_well(On::Ahci, 200);
 }
 
+/// Two thirds of them with FIS-based switching.
+#[test]
+fn a_hundred_seeds_of_multipliers_lose_nothing_and_end_everything_once() {
+    all_is_well(On::Pmp, 100);
+}
+
 #[test]
 fn a_hundred_seeds_of_emmc_lose_nothing_and_end_everything_once() {
     all_is_well(On::Emmc, 100);
@@ -64,6 +70,8 @@ fn a_lane_that_sleeps_through_a_reset_finds_its_queue_where_it_is_then() {
         // A list that does not stop takes a reset of the HBA.
         (On::Ahci, "transient:e100,stuck-list:e3"),
         (On::Ahci, "power:e300"),
+        (On::Pmp, "transient:e100,stuck-list:e3"),
+        (On::Pmp, "power:e300"),
         (On::Emmc, "stall:e300"),
         (On::Emmc, "power:e300"),
     ];
@@ -166,7 +174,7 @@ fn a_completion_delivered_twice_is_found() {
 }
 
 /// What is found in one of the first worlds of each stack with this mistake of a driver.
-fn found(mistake: Mistake, plan: &str) -> [Option<Violation>; 5] {
+fn found(mistake: Mistake, plan: &str) -> [Option<Violation>; 6] {
     let plan: Plan = plan.parse().unwrap();
     On::ALL.map(|on| {
         let wish =
