@@ -303,7 +303,7 @@ pub(crate) fn open_pci(
     target: &AhciPciTarget,
     needs: &Needs,
 ) -> Result<Ahci<flysch_vfio::Machine>, Error> {
-    let mut ahci = Ahci::assemble(begin_pci(target, needs)?)?;
+    let mut ahci = Ahci::assemble(begin_pci(target, needs)?, 0)?;
     let (how, link) = (pci::description(&ahci.machine), link(ahci.port().device()));
     ahci.lanes.iter_mut().for_each(|lane| lane.tell(ahci.machine.spin()));
     ahci.description = format!("{how}, {link}");
