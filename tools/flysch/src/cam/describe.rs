@@ -327,7 +327,8 @@ fn multiplied(multiplier: &Multiplier) -> FoundUnit {
         bytes: 0,
         physical_path: None,
     };
-    FoundUnit { known, more: (parts.join(", "), value) }
+    let identifier = Identifier::None;
+    FoundUnit { known, identifier, rotation: 0, more: (parts.join(", "), value) }
 }
 
 /// A SATA device at a port, or at a port of a multiplier.
