@@ -182,6 +182,13 @@ pub(crate) const SIGNED: Modules = Modules {
     script: include_str!("signed.sh"),
     more: Some(("trust.c", include_str!("trust.c"))),
 };
+/// The UFS drivers with queries of programs.
+pub(crate) const QUERIES: Modules = Modules {
+    name: "queries",
+    names: &["ufshcd-core", "ufshcd-pci"],
+    script: include_str!("bsg.sh"),
+    more: None,
+};
 
 /// Builds modules from the kernel's sources in a Debian tree that goes afterwards.
 pub(crate) fn build_modules(

@@ -84,6 +84,32 @@ const OUTPUT: &str = ".flysch-output";
 const STATUS: &str = ".flysch-status";
 const CONSOLE: &str = ".flysch-console";
 
+/// What a job puts into its share, which goes however the job ends.
+struct Traces<'a> {
+    share: &'a Path,
+}
+
+impl<'a> Traces<'a> {
+    /// Those of a job that is about to start: there are none of an earlier one.
+    fn new(share: &'a Path) -> Self {
+        let traces = Self { share };
+        traces.remove();
+        traces
+    }
+
+    fn remove(&self) {
+        for name in [SCRIPT, OUTPUT, STATUS, CONSOLE] {
+            let _ = fs::remove_file(self.share.join(name));
+        }
+    }
+}
+
+impl Drop for Traces<'_> {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
 /// Runs a job; `watch` is called some fifty times a second, until it says that it is enough.
 pub(crate) fn run(
     lab: &Path,
@@ -91,9 +117,7 @@ pub(crate) fn run(
     watch: &mut dyn FnMut() -> bool,
 ) -> Result<Done, Error> {
     let file = |name: &str| job.share.join(name);
-    for old in [OUTPUT, STATUS, CONSOLE] {
-        let _ = fs::remove_file(file(old));
-    }
+    let _traces = Traces::new(job.share);
     fs::write(file(SCRIPT), job.script).map_err(Error::file(job.share))?;
     let boot = boot(lab, job);
     let guest = Guest::start(&boot)?;
@@ -124,11 +148,7 @@ pub(crate) fn run(
     };
     let output = fs::read(file(OUTPUT)).map_err(Error::file(job.share))?;
     let output = String::from_utf8_lossy(&output).into_owned();
-    let done = Done { status, output, console: console() };
-    for name in [SCRIPT, OUTPUT, STATUS, CONSOLE] {
-        let _ = fs::remove_file(file(name));
-    }
-    Ok(done)
+    Ok(Done { status, output, console: console() })
 }
 
 fn boot<'a>(lab: &Path, job: &'a Job<'_>) -> Boot<'a> {

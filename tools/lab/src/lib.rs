@@ -164,7 +164,7 @@ impl Lab {
             };
             // Those of the newer kernel do not build from its sources alone.
             let modules: &[&build::Modules] = match kernel {
-                Kernel::Release => &[&build::FASTMAP, &build::SIGNED],
+                Kernel::Release => &[&build::FASTMAP, &build::SIGNED, &build::QUERIES],
                 Kernel::Backports => &[],
             };
             for modules in modules {
@@ -213,6 +213,15 @@ impl Lab {
     /// [`Error::NotBuilt`] if there is none, or for another kernel.
     pub fn signed_modules(&self) -> Result<PathBuf, Error> {
         self.modules(&build::SIGNED)
+    }
+
+    /// The folder of `ufshcd-core.ko` and `ufshcd-pci.ko` with BSG, by which programs send queries
+    /// to a UFS device, for the guest's kernel, whose own modules are built without.
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`] if there are none, or for another kernel.
+    pub fn query_modules(&self) -> Result<PathBuf, Error> {
+        self.modules(&build::QUERIES)
     }
 
     fn modules(&self, modules: &build::Modules) -> Result<PathBuf, Error> {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use flysch_lab::{Job, Lab};
 
-use crate::common::{command, keep, labs, put, put_command};
+use crate::common::{command, keep, labs, put_command, put_program};
 use crate::served::qemu_11;
 
 const FUNCTIONS: &str = include_str!("exports/functions.sh");
@@ -46,27 +46,6 @@ fn linux_has_our_disks_by_ublk() {
         let job = Job::new(include_str!("exports/ublk.sh"), share.path());
         run(&lab, &job, &parts, || ());
     }
-}
-
-/// A program of this machine with the libraries that it names, for the guest: its path, if there is
-/// such a program.
-fn put_program(name: &str, share: &Path) -> Option<PathBuf> {
-    let paths = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&paths).chain(["/sbin".into(), "/usr/sbin".into()]);
-    let program = folders.map(|folder| folder.join(name)).find(|path| path.exists())?;
-    put(&program, share, name);
-    let libraries = share.join("lib");
-    std::fs::create_dir_all(&libraries).unwrap();
-    let listed = Command::new("ldd").arg(&program).output().unwrap();
-    for line in String::from_utf8_lossy(&listed.stdout).lines() {
-        assert!(!line.contains("not found"), "{name} does not run here: {}", line.trim());
-        let path = line.split_once("=> ").and_then(|(_, path)| path.split_whitespace().next());
-        // The guest's own C library is the newer one.
-        if let Some(path) = path.filter(|path| path.starts_with('/') && !path.contains("/libc.")) {
-            put(Path::new(path), &libraries, path.rsplit('/').next().unwrap());
-        }
-    }
-    Some(program)
 }
 
 /// The server runs in the guest, too: over a socket and over TCP, with several connections.

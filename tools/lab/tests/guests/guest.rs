@@ -34,4 +34,5 @@ fn guest_that_hangs_is_ended_in_time() {
     let share = tempfile::tempdir().unwrap();
     let job = Job { timeout: Duration::from_secs(15), ..Job::new("sleep 1000", share.path()) };
     assert!(matches!(lab.run(&job), Err(Error::TimedOut { seconds: 15, .. })));
+    assert_eq!(std::fs::read_dir(share.path()).unwrap().count(), 0, "nothing is left in the share");
 }

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use flysch_lab::{Done, Error, Job, Lab};
 
-use flysch_models::faults::Kind as FaultKind;
+use crate::common::{call, command, keep, labs, put_helper, put_program};
 
-use crate::common::{call, command, keep, labs};
+mod faults;
 
 /// A device as the guest sees it.
 struct Device {
@@ -24,6 +24,8 @@ struct Device {
     disk: &'static str,
     /// How the driver begins its lines in the log.
     log: &'static str,
+    /// More words for QEMU.
+    qemu: &'static [&'static str],
 }
 
 const NVME_LOAD: &str = "modprobe nvme_core io_timeout=3 admin_timeout=5; modprobe nvme";
@@ -42,6 +44,7 @@ const NVME: Device = Device {
     driver: "nvme",
     disk: NVME_DISK,
     log: "nvme|Buffer I/O",
+    qemu: &[],
 };
 
 const DEVICES: [Device; 9] = [
@@ -62,6 +65,7 @@ const EMMC: Device = Device {
     driver: "sdhci-pci",
     disk: "echo /dev/mmcblk0",
     log: "mmc|sdhci|Buffer I/O",
+    qemu: &[],
 };
 
 /// Without an engine in the controller, whatever the card has.
@@ -76,6 +80,7 @@ const AHCI: Device = Device {
     driver: "ahci",
     disk: SCSI_DISK,
     log: "ata|ahci|scsi|sd ",
+    qemu: &[],
 };
 
 const UFS: Device = Device {
@@ -84,6 +89,7 @@ const UFS: Device = Device {
     driver: "ufshcd",
     disk: SCSI_DISK,
     log: "ufs|scsi|sd ",
+    qemu: &[],
 };
 
 /// What is served, until it is dropped.
@@ -109,26 +115,30 @@ impl Server {
         Self { process, socket, folder: folder.to_path_buf() }
     }
 
-    /// Runs `script` in a guest that has the device. Meanwhile a file `want.FAULTS` in the share
-    /// has the faults injected, and becomes `armed.FAULTS`.
-    fn run(&self, program: &Path, lab: &Lab, script: &str) -> Result<Done, Error> {
-        let socket = self.socket.display();
+    /// Runs `script` in a guest that has the device. Meanwhile a file `want.ORDER` in the share has
+    /// something done to it - an order of `flysch serve-ctl`, or faults to inject - and becomes
+    /// `armed.ORDER`, with the answer.
+    fn run(&self, program: &Path, lab: &Lab, job: &Job<'_>) -> Result<Done, Error> {
         let devices = [flysch_lab::Device::Served(self.socket.clone())];
-        let job = Job {
-            devices: &devices,
-            processors: 2,
-            program: Some(qemu_11()),
-            timeout: Duration::from_secs(900),
-            ..Job::new(script, &self.folder)
-        };
+        let job = Job { devices: &devices, ..job.clone() };
         lab.run_while(&job, &mut || {
-            for faults in self.wanted() {
-                call(program, &format!("serve-ctl {socket} inject {faults}"), &self.folder);
-                let name = |state: &str| self.folder.join(format!("{state}.{faults}"));
+            for wanted in self.wanted() {
+                let order = match wanted.contains(':') || wanted == "none" {
+                    true => format!("inject {wanted}"),
+                    false => wanted.clone(),
+                };
+                let answer = self.control(program, &order);
+                let name = |state: &str| self.folder.join(format!("{state}.{wanted}"));
+                std::fs::write(name("want"), answer).unwrap();
                 std::fs::rename(name("want"), name("armed")).unwrap();
             }
             true
         })
+    }
+
+    /// What `flysch serve-ctl` says.
+    fn control(&self, program: &Path, order: &str) -> String {
+        call(program, &format!("serve-ctl {} {order}", self.socket.display()), &self.folder)
     }
 
     fn wanted(&self) -> Vec<String> {
@@ -153,21 +163,44 @@ pub(crate) fn qemu_11() -> PathBuf {
 /// Where a script writes whose share does not survive it.
 const CONSOLE: &str = "/dev/ttyS0";
 
-/// Runs a script for each kernel on each of `devices`, and judges what it wrote.
+/// Runs a script for each kernel on each of `devices`, and judges what it wrote. With
+/// `FLYSCH_LAB_ON=ufs,` only on those whose target begins so.
 fn on_each(devices: &[Device], script: &str, judge: impl Fn(&str, &str)) {
     let program = command();
     for lab in labs() {
-        for device in devices {
+        let only = std::env::var("FLYSCH_LAB_ON").unwrap_or_default();
+        for device in devices.iter().filter(|device| device.target.starts_with(&only)) {
             let started = Instant::now();
             let share = tempfile::tempdir().unwrap();
+            put_helper(share.path());
+            put_program("fsstress", share.path());
+            for (name, text) in PROGRAMS {
+                std::fs::write(share.path().join(name), text).unwrap();
+            }
+            // Debian's UFS drivers have no queries of programs.
+            if device.driver == UFS.driver
+                && let Ok(modules) = lab.query_modules()
+            {
+                for name in ["ufshcd-core.ko", "ufshcd-pci.ko"] {
+                    std::fs::copy(modules.join(name), share.path().join(name)).unwrap();
+                }
+            }
             let server = Server::start(&program, share.path(), device.target);
-            let Device { load, driver, disk, log, .. } = device;
+            let Device { load, driver, disk, log, qemu, .. } = device;
             let script = format!(
                 "load() {{ {load}; }}; disk() {{ {disk}; }}; driver={driver}; log='{log}'\n\
                  {FUNCTIONS}\n{script}"
             );
             let title = format!("{:?} {}", lab.kernel(), device.target);
-            let done = server.run(&program, &lab, &script);
+            let arguments: Vec<String> = qemu.iter().map(|&word| word.into()).collect();
+            let job = Job {
+                processors: 2,
+                program: Some(qemu_11()),
+                timeout: Duration::from_secs(1800),
+                arguments: &arguments,
+                ..Job::new(&script, share.path())
+            };
+            let done = server.run(&program, &lab, &job);
             let output = match &done {
                 // A guest that cannot tell by the share says it on its console.
                 Err(Error::NoResult(console)) if script.contains(CONSOLE) => console,
@@ -180,84 +213,23 @@ fn on_each(devices: &[Device], script: &str, judge: impl Fn(&str, &str)) {
             };
             println!("{title}: {} s\n{output}", started.elapsed().as_secs());
             judge(&title, output);
+            // Whatever the guest did, the server is there.
+            server.control(&program, "status");
         }
     }
 }
 
-const FUNCTIONS: &str = r#"
-    # The disk, once it is there.
-    find_disk() {
-        for try in $(seq 100); do
-            d=$(disk); [ -b "$d" ] && return 0
-            sleep 0.1
-        done
-        echo "no disk"; dmesg | tail -20; exit 3
-    }
-    # pattern N: a megabyte that is another one for each N.
-    pattern() { yes "generation $1 of the flushed data" | head -c 1048576; }
-    put() {
-        pattern $1 > /tmp/put
-        dd if=/tmp/put of=$d bs=64k oflag=direct conv=fsync status=none
-    }
-    is_there() {
-        dd if=$d of=/tmp/got bs=64k count=16 iflag=direct status=none && pattern $1 | cmp - /tmp/got
-    }
-    errors() { sed -n 's/.*"total_err" : \([0-9]*\).*/\1/p'; }
-"#;
+const FUNCTIONS: &str = include_str!("served/functions.sh");
+/// What is laid into each share.
+const PROGRAMS: [(&str, &str); 2] =
+    [("rpmb.pl", include_str!("served/rpmb.pl")), ("bsg.pl", include_str!("served/bsg.pl"))];
 
 /// Probe, data, a file system, unbinding, reset.
 #[test]
 fn linux_drives_our_controllers() {
-    let script = r#"
-        set -e
-        dmesg -C
-        load; find_disk
-        fio --name=v --filename=$d --rw=randrw --bs=4k --iodepth=16 --ioengine=libaio --direct=1 \
-            --size=64m --verify=crc32c --verify_fatal=1 --number_ios=3000 \
-            --continue_on_error=all --output-format=json > /tmp/fio || { cat /tmp/fio; exit 4; }
-        echo "fio errors $(errors < /tmp/fio)"
-        mkfs.ext4 -q -F $d; mkdir -p /tmp/mnt; mount $d /tmp/mnt
-        cp /usr/lib/x86_64-linux-gnu/*.so /tmp/mnt/ 2> /dev/null || true
-        sums() { (cd /tmp/mnt; find . -type f | sort | xargs sha256sum | sha256sum); }
-        before=$(sums)
-        umount /tmp/mnt; mount -o discard $d /tmp/mnt
-        [ "$before" = "$(sums)" ]; echo "files same"
-        rm -rf /tmp/mnt/*.so; fstrim /tmp/mnt; umount /tmp/mnt
-        e2fsck -fn $d > /tmp/fsck 2>&1 || { cat /tmp/fsck; exit 5; }
-        put 1
-        for i in $(seq 20); do
-            pci=$(basename /sys/bus/pci/drivers/$driver/0000:*)
-            echo $pci > /sys/bus/pci/drivers/$driver/unbind
-            echo $pci > /sys/bus/pci/drivers/$driver/bind
-            find_disk
-        done
-        is_there 1; echo "bound again 20 times"
-        ios=/sys/kernel/debug/mmc0/ios
-        mount -t debugfs none /sys/kernel/debug 2> /dev/null || true
-        [ ! -e $ios ] || echo "timing $(sed -n 's/timing spec:.*(\(.*\))/\1/p' $ios)"
-        if [ $driver = ahci ]; then
-            [ $(cat /sys/block/${d#/dev/}/device/queue_depth) = 32 ]
-            for policy in min_power med_power_with_dipm medium_power max_performance; do
-                for host in /sys/class/scsi_host/host*/link_power_management_policy; do
-                    # 7.3 refuses ports that are capable of hot plug.
-                    echo $policy > $host 2> /dev/null || true
-                done
-                for try in 1 2 3 4; do is_there 1; sleep 0.1; done
-            done
-            blkdiscard -o 64k -l 128k $d
-            head -c 128k /dev/zero > /tmp/zeros
-            dd if=$d bs=64k skip=1 count=2 iflag=direct status=none | cmp - /tmp/zeros
-            echo "slept and trimmed"
-        fi
-        if [ -e /sys/class/nvme/nvme0 ]; then
-            echo 1 > /sys/class/nvme/nvme0/reset_controller; is_there 1
-            echo "reset"
-        fi
-        echo "log:"
-        dmesg | grep -iE "$log" | grep -iE "warn|error|fail|timeout|abort|BUG|trace" || true
-    "#;
+    let script = include_str!("served/drives.sh");
     on_each(&DEVICES, script, |title, output| {
-        for wanted in ["fio errors 0", "files same", "bound again 20 times"] {
+        for wanted in ["fio errors 0", "files same", "bound again 100 times"] {
             assert!(output.contains(wanted), "{title}: {wanted}");
         }
         let timings = [
@@ -273,136 +245,72 @@ fn linux_drives_our_controllers() {
     });
 }
 
-/// Both kinds of suspend that can be tried without waking from outside. The guest's own disk and
-/// share do not come back from one, so everything lies in memory and is told on the console.
+/// Both kinds of suspend that can be tried without waking from outside.
 #[test]
 fn linux_suspends_our_controllers() {
-    let script = r#"
-        load; find_disk
-        put 1; pattern 1 > /tmp/wanted
-        cp /bin/busybox /tmp/busybox
-        cat > /tmp/job <<"END"
-        b=/tmp/busybox
-        echo devices > /sys/power/pm_test
-        for mode in s2idle deep; do
-            $b grep -q $mode /sys/power/mem_sleep || continue
-            echo $mode > /sys/power/mem_sleep
-            echo mem > /sys/power/state
-            $b timeout 60 $b dd if=$1 of=/tmp/got bs=64k count=16 iflag=direct 2> /dev/null
-            $b cmp /tmp/wanted /tmp/got && echo "suspended: $mode"
-            $b rm -f /tmp/got
-        done
-        echo o > /proc/sysrq-trigger
-        $b sleep 60
-END
-        exec $BASH /tmp/job $d > /dev/ttyS0 2>&1
-    "#;
-    on_each(&DEVICES, script, |title, output| {
+    on_each(&DEVICES, include_str!("served/suspends.sh"), |title, output| {
         for mode in ["s2idle", "deep"] {
             assert!(output.contains(&format!("suspended: {mode}")), "{title}: {output}");
         }
     });
 }
 
-/// What a kernel did at a fault: the first lines of its log about it.
-const FAULT: &str = r#"
-    want() {
-        touch /share/want.$1
-        while [ ! -e /share/armed.$1 ]; do sleep 0.05; done
-    }
-    log() {
-        dmesg | grep -E "$log" | sed 's/^\[[^]]*\] //' | cut -c1-110 | sort | uniq -c | sort -rn |
-            head -5
-    }
-    generation=1
-    # fault NAME WHEN: injects, works, and looks what is left.
-    fault() {
-        generation=$((generation + 1))
-        put $generation
-        dmesg -C
-        want $1:$2
-        fio --name=f --filename=$d --offset=64m --size=64m --rw=randrw --bs=4k --iodepth=8 \
-            --ioengine=libaio --direct=1 --number_ios=200 --continue_on_error=all $more \
-            --output-format=json > /tmp/fio 2> /dev/null
-        want none
-        rm /share/armed.none
-        for try in $(seq 200); do is_there $generation 2> /dev/null && break; sleep 0.1; done
-        if is_there $generation; then kept=kept; else kept=LOST; fi
-        echo "== $1: $kept, $(errors < /tmp/fio) errors"
-        log
-    }
-"#;
-
-/// Faults into a real kernel: its error handler runs, the disk works afterwards, and what a flush
-/// covered is there. A controller that does not follow CC.EN any more is one Linux gives up.
+/// A gigabyte with CRCs; a file system under work of every kind, by fsstress too if this machine
+/// has one.
 #[test]
-fn linux_recovers_from_faults_of_our_controllers() {
-    let beyond_help = [FaultKind::ReadyStuck, FaultKind::Unplugged];
-    let others = FaultKind::NVME.into_iter().filter(|kind| !beyond_help.contains(kind));
-    let line = |kind: FaultKind| format!("fault {} n20\n", kind.name());
-    let faults: Vec<String> = others.map(line).collect();
-    let script = format!(
-        "{FAULT}\nload; find_disk\n{}\n{}",
-        faults.concat(),
-        r#"
-        dmesg -C; want stuck-ready:n1
-        (echo 1 > /sys/class/nvme/nvme0/reset_controller) 2> /dev/null
-        for try in $(seq 300); do dmesg | grep -q "Disabling device" && break; sleep 0.1; done
-        dmesg | grep -q "Disabling device" && echo "given up"
-        log
-        "#
-    );
-    on_each(&[NVME], &script, |title, output| {
-        assert!(!output.contains("LOST") && output.contains("given up"), "{title}");
-        let told = output.lines().filter(|line| line.starts_with("== ")).count();
-        assert_eq!(told, faults.len(), "{title}");
+fn linux_fills_and_stresses_our_disks() {
+    let of_size = |target, device| Device { target, ..device };
+    let devices = [
+        of_size("nvme,size=1280M,queues=4", NVME),
+        of_size("ufs,size=1280M", UFS),
+        of_size("ufs,size=1280M,mcq=3", UFS),
+        of_size("emmc,size=1280M", EMMC),
+        SD,
+        of_size("ahci,size=1280M", AHCI),
+    ];
+    on_each(&devices, include_str!("served/stress.sh"), |title, output| {
+        for wanted in ["verified \"io_kbytes\" : 1048576", " files same"] {
+            assert!(output.contains(wanted), "{title}: {wanted}");
+        }
+        let (_, log) = output.split_once("log:\n").expect("a log");
+        assert_eq!(log, "", "{title}");
     });
 }
 
-/// The same of eMMC with a queue and without. A card that is gone is not among the faults; without
-/// a queue `stuck`, `late` and `task` never come.
+/// Its descriptors, link power, power modes and RPMB, with the ids of QEMU's controller, and with
+/// those of Intel's Alder Lake-N, of which alone ufshcd-pci believes that WriteBooster works. With
+/// 6.12 also the queries of programs, by drivers built for it.
 #[test]
-fn linux_recovers_from_faults_of_our_card() {
-    recovers_from_faults_of_a_card(&[EMMC, EMMC_PLAIN], &FaultKind::EMMC);
-}
-
-#[test]
-fn linux_recovers_from_faults_of_our_sd_card() {
-    recovers_from_faults_of_a_card(&[SD], &FaultKind::SD);
-}
-
-fn recovers_from_faults_of_a_card(devices: &[Device], kinds: &[FaultKind]) {
-    let beyond_help = [FaultKind::PowerGone, FaultKind::Unplugged];
-    let others = kinds.iter().copied().filter(|kind| !beyond_help.contains(kind));
-    let line = |kind: FaultKind| match kind {
-        // Commands that flush are few.
-        FaultKind::SwitchError | FaultKind::BusyStuck => format!("fault {} n1\n", kind.name()),
-        kind => format!("fault {} n20\n", kind.name()),
+fn linux_manages_our_ufs() {
+    let wanted = ["ok descriptors", "ok runtime", "ok rpmb"];
+    let judge = |title: &str, output: &str, own: &str| {
+        for wanted in wanted.iter().chain([&own]) {
+            assert!(output.contains(wanted), "{title}: {wanted}");
+        }
+        // Each level there and back: the link hibernates, the device sleeps, both are off.
+        for states in [
+            "level 1: ufshcd_wl_runtime_suspend UFS_ACTIVE_PWR_MODE UIC_LINK_HIBERN8_STATE 0",
+            "level 3: ufshcd_wl_runtime_suspend UFS_SLEEP_PWR_MODE UIC_LINK_HIBERN8_STATE 0",
+            "level 5: ufshcd_wl_runtime_suspend UFS_POWERDOWN_PWR_MODE UIC_LINK_OFF_STATE 0",
+            "level 5: ufshcd_wl_runtime_resume UFS_ACTIVE_PWR_MODE UIC_LINK_ACTIVE_STATE 0",
+        ] {
+            assert!(output.contains(states), "{title}: {states}");
+        }
+        let (_, log) = output.split_once("log:\n").expect("a log");
+        let queries =
+            ["", "specification 0310\nqueries work\n"][usize::from(title.contains("Release"))];
+        assert_eq!(log, queries, "{title}");
     };
-    let faults: Vec<String> = others.map(line).collect();
-    let script = format!("{FAULT}\nmore=--fsync=20\nload; find_disk\n{}", faults.concat());
-    on_each(devices, &script, |title, output| {
-        assert!(!output.contains("LOST"), "{title}");
-        let told = output.lines().filter(|line| line.starts_with("== ")).count();
-        assert_eq!(told, faults.len(), "{title}");
-    });
-}
-
-/// As above; faults that come in the middle of recovery come with one that takes it. An HBA whose
-/// list does not stop is reset by nobody: Linux goes on with the link.
-#[test]
-fn linux_recovers_from_faults_of_our_sata_controller() {
-    let alone = [FaultKind::Unplugged, FaultKind::NoLog, FaultKind::ListStuck, FaultKind::Deaf];
-    let others = FaultKind::AHCI.into_iter().filter(|kind| !alone.contains(kind));
-    let mut faults: Vec<String> =
-        others.map(|kind| format!("fault {} n20\n", kind.name())).collect();
-    faults.push("fault no-log:n1+medium n20\n".into());
-    faults.push("fault deaf:n1+interface n20\n".into());
-    faults.push("fault stuck-list:n1+interface n20\n".into());
-    let script = format!("{FAULT}\nload; find_disk\n{}", faults.concat());
-    on_each(&[AHCI], &script, |title, output| {
-        assert!(!output.contains("LOST"), "{title}");
-        let told = output.lines().filter(|line| line.starts_with("== ")).count();
-        assert_eq!(told, faults.len(), "{title}");
-    });
+    let script = include_str!("served/ufs.sh");
+    let devices = [UFS, Device { target: "ufs,size=256M,mcq=3", ..UFS }];
+    on_each(&devices, script, |title, output| judge(title, output, "ok hibern8"));
+    const ALDER_LAKE: [&str; 4] = [
+        "-global",
+        "vfio-user-pci.x-pci-vendor-id=0x8086",
+        "-global",
+        "vfio-user-pci.x-pci-device-id=0x54ff",
+    ];
+    let intel = Device { qemu: &ALDER_LAKE, ..UFS };
+    let script = format!("booster=yes\n{script}");
+    on_each(&[intel], &script, |title, output| judge(title, output, "ok booster"));
 }

@@ -111,9 +111,16 @@ pub(crate) fn lab() -> Option<Lab> {
     }
 }
 
-/// The labs with each kernel, as [`lab`]; none, or all.
+/// The labs with each kernel, or with the one that `FLYSCH_LAB_KERNEL` names (`release`,
+/// `backports`), as [`lab`]; none, or all.
 pub(crate) fn labs() -> Vec<Lab> {
-    let labs: Result<Vec<_>, _> = Kernel::ALL.into_iter().map(Lab::open_with).collect();
+    let wanted = std::env::var("FLYSCH_LAB_KERNEL").ok();
+    let is_wanted = |kernel: &Kernel| match wanted.as_deref() {
+        None => true,
+        Some(name) => (name == "backports") == (*kernel == Kernel::Backports),
+    };
+    let kernels = Kernel::ALL.into_iter().filter(is_wanted);
+    let labs: Result<Vec<_>, _> = kernels.map(Lab::open_with).collect();
     labs.unwrap_or_else(|error| {
         assert!(std::env::var("CI").as_deref() != Ok("true"), "{error}");
         println!("skipped: {error}");
@@ -172,6 +179,27 @@ pub(crate) fn put(program: &Path, share: &Path, name: &str) {
 /// Puts the command into the share as `flysch`.
 pub(crate) fn put_command(share: &Path) {
     put(&command(), share, "flysch");
+}
+
+/// A program of this machine with the libraries that it names, for the guest, which finds them in
+/// `/share/lib`: its path, if there is such a program.
+pub(crate) fn put_program(name: &str, share: &Path) -> Option<PathBuf> {
+    let paths = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&paths).chain(["/sbin".into(), "/usr/sbin".into()]);
+    let program = folders.map(|folder| folder.join(name)).find(|path| path.exists())?;
+    put(&program, share, name);
+    let libraries = share.join("lib");
+    std::fs::create_dir_all(&libraries).unwrap();
+    let listed = Command::new("ldd").arg(&program).output().unwrap();
+    for line in String::from_utf8_lossy(&listed.stdout).lines() {
+        assert!(!line.contains("not found"), "{name} does not run here: {}", line.trim());
+        let path = line.split_once("=> ").and_then(|(_, path)| path.split_whitespace().next());
+        // The guest's own C library is the newer one.
+        if let Some(path) = path.filter(|path| path.starts_with('/') && !path.contains("/libc.")) {
+            put(Path::new(path), &libraries, path.rsplit('/').next().unwrap());
+        }
+    }
+    Some(program)
 }
 
 /// The command: built, unless `FLYSCH_COMMAND` names one.

@@ -1,0 +1,28 @@
+# Live orders: power goes and comes back under writes, and the device is pulled out.
+load; find_disk
+put 1
+dmesg -C
+fio --name=w --filename=$d --offset=64m --size=64m --rw=randwrite --bs=4k --iodepth=8 \
+    --ioengine=libaio --direct=1 --time_based --runtime=4 --continue_on_error=all \
+    --output-format=json > /tmp/fio 2> /dev/null &
+writer=$!
+sleep 1
+want power-cut
+sleep 0.5
+want power-on
+wait $writer
+for try in $(seq 300); do is_there 1 2> /dev/null && break; sleep 0.1; done
+if is_there 1; then kept=kept; else kept=LOST; fi
+echo "== power-cut, power-on: $kept, $(errors < /tmp/fio) errors; $(cat /share/armed.power-cut)"
+said
+put 2 && is_there 2 && echo "works"
+
+dmesg -C
+want remove
+# A read that comes to an end, whatever that is.
+before=$(date +%s)
+timeout -s KILL 400 dd if=$d of=/dev/null bs=4k count=1 skip=16384 iflag=direct 2> /tmp/said
+status=$?
+[ $status != 0 ] && [ $status != 137 ] && echo "== remove: an error after $(($(date +%s) - before)) s"
+tail -1 /tmp/said
+said

@@ -1,0 +1,130 @@
+//! Faults into a real kernel: what its error handlers make of them. After each the disk works, and
+//! what a flush covered is there.
+
+use flysch_models::faults::Kind as FaultKind;
+
+use super::{AHCI, Device, EMMC, EMMC_PLAIN, NVME, SD, UFS, on_each};
+
+const FAULT: &str = include_str!("faults.sh");
+
+/// Faults into a real kernel: its error handler runs, the disk works afterwards, and what a flush
+/// covered is there. A controller that does not follow CC.EN any more is one Linux gives up.
+#[test]
+fn linux_recovers_from_faults_of_our_controllers() {
+    let beyond_help = [FaultKind::ReadyStuck, FaultKind::Unplugged];
+    let others = FaultKind::NVME.into_iter().filter(|kind| !beyond_help.contains(kind));
+    let line = |kind: FaultKind| format!("fault {} n20\n", kind.name());
+    let faults: Vec<String> = others.map(line).collect();
+    let script = format!(
+        "{FAULT}\nload; find_disk\n{}\n{}",
+        faults.concat(),
+        r#"
+        dmesg -C; want stuck-ready:n1
+        (echo 1 > /sys/class/nvme/nvme0/reset_controller) 2> /dev/null
+        for try in $(seq 300); do dmesg | grep -q "Disabling device" && break; sleep 0.1; done
+        dmesg | grep -q "Disabling device" && echo "given up"
+        said
+        "#
+    );
+    on_each(&[NVME], &script, |title, output| {
+        assert!(!output.contains("LOST") && output.contains("given up"), "{title}");
+        let told = output.lines().filter(|line| line.starts_with("== ")).count();
+        assert_eq!(told, faults.len(), "{title}");
+    });
+}
+
+/// UFS by its single doorbell and by queues. A device whose power stays away is one Linux gives
+/// up; each other fault happens.
+#[test]
+fn linux_recovers_from_faults_of_our_ufs() {
+    let others = FaultKind::UFS.into_iter().filter(|&kind| kind != FaultKind::PowerGone);
+    let line = |kind: FaultKind| match kind {
+        // A bring-up and a link that wakes are few; the first comes with what leads to one.
+        FaultKind::EnableGlitch => "fault hce-glitch:n1+fatal n20\n".into(),
+        FaultKind::AutoHibern8 => "fault hibern8 n1\n".into(),
+        kind => format!("fault {} n20\n", kind.name()),
+    };
+    let faults: Vec<String> = others.clone().map(line).collect();
+    let script = format!(
+        "{FAULT}\nload; find_disk\n{}\n{}",
+        faults.concat(),
+        r#"
+        dmesg -C; want power-gone:n20
+        work
+        for try in $(seq 600); do is_there $generation 2> /dev/null || break; sleep 0.1; done
+        is_there $generation 2> /dev/null || echo "given up, $(errors < /tmp/fio) errors"
+        echo "$(cat /sys/block/${d#/dev/}/device/state), $(cat /sys/class/scsi_host/host0/state)"
+        said
+        "#
+    );
+    on_each(&[UFS, Device { target: "ufs,size=256M,mcq=3", ..UFS }], &script, |title, output| {
+        assert!(!output.contains("LOST") && output.contains("given up"), "{title}");
+        for kind in others.clone().map(FaultKind::name) {
+            let told = output.lines().find(|line| line.starts_with(&format!("== {kind}")));
+            let told = told.unwrap_or_else(|| panic!("{title}: {kind} is not there"));
+            assert!(told.contains(&format!("injected {kind} ")), "{title}: {kind} did not happen");
+        }
+    });
+}
+
+/// What `flysch serve-ctl` does to a device in use: its power goes and comes back, and what a flush
+/// covered is there; it is pulled out, and whoever reads it is told.
+#[test]
+fn linux_outlives_power_cuts_and_removal() {
+    let devices =
+        [NVME, UFS, Device { target: "ufs,size=256M,mcq=3", ..UFS }, EMMC, EMMC_PLAIN, SD, AHCI];
+    let script = format!("{FAULT}\n{}", include_str!("cuts.sh"));
+    on_each(&devices, &script, |title, output| {
+        for wanted in ["== power-cut, power-on: kept", "\nworks\n", "== remove: an error after "] {
+            assert!(output.contains(wanted), "{title}: {wanted}");
+        }
+    });
+}
+
+/// The same of eMMC with a queue and without. A card that is gone is not among the faults; without
+/// a queue `stuck`, `late` and `task` never come.
+#[test]
+fn linux_recovers_from_faults_of_our_card() {
+    recovers_from_faults_of_a_card(&[EMMC, EMMC_PLAIN], &FaultKind::EMMC);
+}
+
+#[test]
+fn linux_recovers_from_faults_of_our_sd_card() {
+    recovers_from_faults_of_a_card(&[SD], &FaultKind::SD);
+}
+
+fn recovers_from_faults_of_a_card(devices: &[Device], kinds: &[FaultKind]) {
+    let beyond_help = [FaultKind::PowerGone, FaultKind::Unplugged];
+    let others = kinds.iter().copied().filter(|kind| !beyond_help.contains(kind));
+    let line = |kind: FaultKind| match kind {
+        // Commands that flush are few.
+        FaultKind::SwitchError | FaultKind::BusyStuck => format!("fault {} n1\n", kind.name()),
+        kind => format!("fault {} n20\n", kind.name()),
+    };
+    let faults: Vec<String> = others.map(line).collect();
+    let script = format!("{FAULT}\nmore=--fsync=20\nload; find_disk\n{}", faults.concat());
+    on_each(devices, &script, |title, output| {
+        assert!(!output.contains("LOST"), "{title}");
+        let told = output.lines().filter(|line| line.starts_with("== ")).count();
+        assert_eq!(told, faults.len(), "{title}");
+    });
+}
+
+/// As above; faults that come in the middle of recovery come with one that takes it. An HBA whose
+/// list does not stop is reset by nobody: Linux goes on with the link.
+#[test]
+fn linux_recovers_from_faults_of_our_sata_controller() {
+    let alone = [FaultKind::Unplugged, FaultKind::NoLog, FaultKind::ListStuck, FaultKind::Deaf];
+    let others = FaultKind::AHCI.into_iter().filter(|kind| !alone.contains(kind));
+    let mut faults: Vec<String> =
+        others.map(|kind| format!("fault {} n20\n", kind.name())).collect();
+    faults.push("fault no-log:n1+medium n20\n".into());
+    faults.push("fault deaf:n1+interface n20\n".into());
+    faults.push("fault stuck-list:n1+interface n20\n".into());
+    let script = format!("{FAULT}\nload; find_disk\n{}", faults.concat());
+    on_each(&[AHCI], &script, |title, output| {
+        assert!(!output.contains("LOST"), "{title}");
+        let told = output.lines().filter(|line| line.starts_with("== ")).count();
+        assert_eq!(told, faults.len(), "{title}");
+    });
+}
