@@ -1,4 +1,4 @@
-//! Random partition tables through sgdisk, sfdisk, parted, blkid and us: `cargo xtask tables`.
+//! Random partition tables through sgdisk, sfdisk, parted, fdisk, blkid, us: `cargo xtask tables`.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ fn main() -> ExitCode {
         (first..first + count).filter_map(|seed| try_one(seed, folder.path()).err()).collect();
     differences.iter().for_each(|difference| eprintln!("{difference}"));
     println!(
-        "{count} tables, {} written by us, {} by sfdisk: {} differences",
+        "{count} tables, {} written by us, {} by others: {} differences",
         (first..first + count).filter(|seed| seed % 2 == 0).count(),
         (first..first + count).filter(|seed| seed % 2 == 1).count(),
         differences.len()

@@ -98,7 +98,8 @@ fn sfdisk(is_gpt: bool, wanted: &[Wanted]) -> String {
 }
 
 fn sgdisk(wanted: &[Wanted]) -> Vec<String> {
-    let mut words = vec!["-a".into(), "1".into(), "-o".into()];
+    // An empty table has the usual alignment again.
+    let mut words = vec!["-o".into(), "-a".into(), "1".into()];
     for (number, it) in (1..).zip(wanted) {
         let (start, last) = (it.start, it.last());
         words.extend(["-n".into(), format!("{number}:{start}:{last}")]);

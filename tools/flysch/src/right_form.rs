@@ -1,4 +1,4 @@
-//! Words that `clap` refuses, in one line: what is wrong with them, and what they had to be instead.
+//! Words that `clap` refuses, in one line: what is wrong with them, and what they had to be.
 
 use std::ffi::OsString;
 

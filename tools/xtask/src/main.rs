@@ -49,7 +49,7 @@ tasks
              --out FILE    a line of JSON for each seed; those in it are left out
              --prepared DIR  also the images of mtd-utils' fsck.ubifs tests there
              --keep DIR    put those there that go wrong
-  tables   random partition tables, written by us and by sfdisk, read by both and others
+  tables   random partition tables, written by us and by four others, read by all of them
              --count N     so many (1000)
              --first SEED  from this one on
   bench    measure every figure of docs/bench.md and print its tables
