@@ -9,7 +9,7 @@ use crate::calendar::ctime;
 use crate::published::Published;
 use crate::results::{
     Areas, DirectionResults, Energy, Incident, JobResults, LATENCY_LIMITS, Latency, Results,
-    TargetResults, VerifyResults,
+    SteadyResults, TargetResults, VerifyResults,
 };
 
 /// The document fio would write, ready to be serialised.
@@ -81,6 +81,8 @@ struct Job<'a> {
     latency_target: u64,
     latency_percentile: f64,
     latency_window: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    steadystate: Option<Steady>,
     flysch: Ours<'a>,
 }
 
@@ -153,6 +155,51 @@ struct Direction {
 struct Sync {
     total_ios: u64,
     lat_ns: Times,
+}
+
+#[derive(Debug, Serialize)]
+struct Steady {
+    ss: String,
+    duration: u64,
+    attained: u8,
+    criterion: String,
+    max_deviation: f64,
+    slope: f64,
+    data: SteadyData,
+}
+
+#[derive(Debug, Serialize)]
+struct SteadyData {
+    bw_mean: u64,
+    iops_mean: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lat_mean: Option<u64>,
+    iops: Vec<u64>,
+    bw: Vec<u64>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    lat: Vec<u64>,
+}
+
+impl Steady {
+    fn new(steady: &SteadyResults) -> Self {
+        let sign = if steady.percent { "%" } else { "" };
+        Self {
+            ss: format!("{}:{:.6}{sign}", steady.criterion, steady.limit),
+            duration: steady.window_seconds,
+            attained: steady.attained.into(),
+            criterion: format!("{:.6}{sign}", steady.value),
+            max_deviation: steady.deviation,
+            slope: steady.slope,
+            data: SteadyData {
+                bw_mean: steady.bandwidth_mean,
+                iops_mean: steady.iops_mean,
+                lat_mean: steady.latency_mean,
+                iops: steady.iops.clone(),
+                bw: steady.bandwidth.clone(),
+                lat: steady.latency.clone(),
+            },
+        }
+    }
 }
 
 #[derive(Debug, Default, Serialize)]
@@ -269,10 +316,11 @@ impl<'a> Job<'a> {
             latency_ms,
             total_err: job.tolerates.then_some(job.failures),
             first_error: job.tolerates.then_some(job.first_error),
-            latency_depth: job.iodepth,
-            latency_target: 0,
-            latency_percentile: 100.0,
-            latency_window: 0,
+            latency_depth: job.latency.map_or(job.iodepth, |latency| latency.depth),
+            latency_target: job.latency.map_or(0, |latency| latency.target_nanos),
+            latency_percentile: job.latency.map_or(100.0, |latency| latency.percentile),
+            latency_window: job.latency.map_or(0, |latency| latency.window_nanos / 1000),
+            steadystate: job.steady.as_ref().map(Steady::new),
             flysch: Ours::new(job, target),
         }
     }

@@ -101,7 +101,7 @@ impl Trace {
     /// [`ImportError`]: it cannot be read, or is more than fits.
     pub fn read(&mut self, file: &mut dyn BufRead) -> Result<(), ImportError> {
         let start = file.fill_buf()?;
-        if binary::is_blktrace(start) {
+        if crate::blktrace::is_blktrace(start) {
             return binary::read(self, file);
         }
         text::read(self, file)

@@ -7,6 +7,7 @@
 mod ini;
 pub mod known;
 mod settings;
+mod values;
 
 use core::fmt;
 use std::collections::BTreeMap;
@@ -16,9 +17,10 @@ use std::rc::Rc;
 use known::Fate;
 pub use settings::Settings;
 
+use crate::iolog::ReadError;
 use crate::random::mix;
 use crate::units::{Amount, Size};
-use crate::workload::Workload;
+use crate::workload::{LogTo, Workload};
 
 /// Where an option was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -109,7 +111,7 @@ impl JobFile {
         if let Some(message) = job.settings.contradiction() {
             return Err(JobError { place: Place::CommandLine, message });
         }
-        file.finish(job, false);
+        file.finish(job, false, Place::CommandLine)?;
         Ok(file)
     }
 
@@ -147,7 +149,7 @@ impl JobFile {
                 if let Some(message) = absent.or_else(|| job.settings.contradiction()) {
                     return Err(JobError { place: section.place, message });
                 }
-                file.finish(job, true);
+                file.finish(job, true, section.place)?;
             }
         }
         if file.jobs.is_empty() {
@@ -159,8 +161,16 @@ impl JobFile {
 
     /// Takes a finished job. An engine that is synchronous to fio keeps one request in flight; a
     /// job file that names none means fio's default, which is.
-    fn finish(&mut self, mut job: Job, default_is_synchronous: bool) {
+    fn finish(
+        &mut self,
+        mut job: Job,
+        default_is_synchronous: bool,
+        place: Place,
+    ) -> Result<(), JobError> {
         let settings = &mut job.settings;
+        let failed = |error: ReadError| format!("option `read_iolog`: {error}");
+        let notes = settings.read_logs().map_err(failed);
+        self.notes.extend(notes.map_err(|message| JobError { place, message })?);
         let depth = settings.workload.depth;
         let synchronous = settings.synchronous.unwrap_or(default_is_synchronous);
         if synchronous && depth > 1 && !settings.depth_is_meant {
@@ -173,6 +183,7 @@ impl JobFile {
             ));
         }
         self.jobs.push(job);
+        Ok(())
     }
 
     fn override_with(&mut self, job: &mut Job, options: &Overrides) -> Result<(), JobError> {
@@ -201,6 +212,10 @@ impl JobFile {
             }
             Fate::Ignored(reason) => {
                 self.ignored.insert(name, reason);
+                if name == "filename" {
+                    let first = value.and_then(|value| values::parts(value).into_iter().next());
+                    job.settings.filename = first;
+                }
                 if name == "ioengine" {
                     let engine = value.unwrap_or_default();
                     if known::OTHER_ENGINES.contains(&engine) {
@@ -228,6 +243,11 @@ impl JobFile {
         Ok(())
     }
 
+    /// Whether any job writes its requests to a log.
+    pub fn writes_logs(&self) -> bool {
+        self.jobs.iter().any(|job| job.settings.log.is_some())
+    }
+
     /// The jobs by the stages they run in: those of one stage run at the same time.
     pub fn stages(&self) -> Vec<&[Job]> {
         let mut stages = Vec::new();
@@ -247,7 +267,6 @@ impl JobFile {
 fn is_neutral(name: &str, value: Option<&str>) -> bool {
     match (name, value) {
         ("percentage_random", value) => value == Some("100"),
-        ("rate_process", value) => value == Some("linear"),
         (_, value) => matches!(value, Some("0" | "none")),
     }
 }
@@ -266,6 +285,8 @@ impl Job {
         let resolve = |amount: Amount| amount.resolve(device, block_size);
         let first = resolve(settings.offset);
         let increment = resolve(settings.offset_increment);
+        let root = settings.seed();
+        let seed = |index: u32| if index == 0 { root } else { mix(root ^ u64::from(index)) };
         let worker = |index: u32| {
             let offset = first.saturating_add(increment.saturating_mul(u64::from(index)));
             if offset >= device {
@@ -284,15 +305,22 @@ impl Job {
                 size: Some(size),
                 // In fio the number of requests is a limit beside the size, not instead of it.
                 io_size: io_size.or(settings.workload.requests_max.map(|_| size)),
-                seed: if index == 0 {
-                    settings.seed()
-                } else {
-                    mix(settings.seed() ^ u64::from(index))
-                },
+                start_delay: settings.start_delay_of(seed(index)),
+                replay: settings.replay_of(index),
+                seed: seed(index),
+                log: settings.log.clone().map(|path| LogTo { path, disk: self.disk_name(index) }),
                 ..settings.workload.clone()
             })
         };
         (0..settings.numjobs).map(worker).collect()
+    }
+
+    /// What the log of worker number `index` calls the disk: the file that the job names, or the
+    /// one that fio would make. Names in logs have no blanks.
+    fn disk_name(&self, index: u32) -> String {
+        let name = self.settings.filename.clone();
+        let name = name.unwrap_or_else(|| format!("{}.{index}.0", self.name));
+        name.replace(|c: char| c.is_whitespace() || c.is_control(), "_")
     }
 }
 

@@ -12,12 +12,14 @@
 //! | [`report`] | the HTML page |
 //! | [`trace`] | every request of a run, for blktrace's and Perfetto's tools |
 //! | [`import`] | traces of Linux's own stack, with the four areas |
+//! | [`iolog`] | logs of requests, which are replayed |
 //! | [`flash`] | raw flash and its file systems |
 //! | [`dispatch`] | requests by calls, against queues and threads |
 //! | [`null`], [`clock`] | a device that does nothing, and the real clock |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod blktrace;
 pub mod calendar;
 pub mod clock;
 pub mod csv;
@@ -27,6 +29,7 @@ pub mod fio_json;
 pub mod flash;
 pub mod histogram;
 pub mod import;
+pub mod iolog;
 pub mod jobfile;
 pub mod null;
 pub mod pattern;

@@ -1,5 +1,8 @@
 //! Plays job files on a device: stage by stage, groups reported together.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
 use flysch_api::block::Device;
 use flysch_api::machine::Clock;
 
@@ -75,6 +78,7 @@ impl Demand {
                 sum.depth = sum.depth.saturating_add(depth);
                 let stride = runner::buffers::stride(work);
                 sum.writes |= work.writes();
+                sum.writes |= job.settings.replays.iter().any(|log| log.writes());
                 sum.memory = sum.memory.saturating_add(stride.saturating_mul(u64::from(depth)));
             }
             Self {
@@ -109,11 +113,14 @@ pub fn play<D: Device, C: Clock>(
     let stages = file.stages();
     let count = stages.len() as f64;
     let mut group = 0;
+    let mut logs = BTreeMap::new();
     for (index, stage) in stages.into_iter().enumerate() {
         if index > 0 {
             group += 1;
         }
-        let (assignments, members) = assign(lanes, stage, &mut group)?;
+        let (mut assignments, members) = assign(lanes, stage, &mut group)?;
+        name_logs(&mut assignments, &mut logs);
+        check_steady(&assignments)?;
         let usage = Usage::now();
         let mut on_progress = |progress: &Progress| {
             if let Some(show) = &mut options.progress {
@@ -162,6 +169,36 @@ fn assign<'a, D: Device>(
         members.push(Member { job, group: *group, workers: start..assignments.len() });
     }
     Ok((assignments, members))
+}
+
+/// Gives each worker that writes a log a file of its own: those behind the first of one name get
+/// their number behind it.
+fn name_logs(assignments: &mut [Assignment], used: &mut BTreeMap<PathBuf, u32>) {
+    for log in assignments.iter_mut().filter_map(|it| it.workload.log.as_mut()) {
+        let count = used.entry(log.path.clone()).or_default();
+        if *count > 0 {
+            let mut name = log.path.clone().into_os_string();
+            name.push(format!(".{count}"));
+            log.path = name.into();
+        }
+        *count += 1;
+    }
+}
+
+/// Workers that are judged together must look for the same steady state.
+fn check_steady(assignments: &[Assignment]) -> Result<(), PlayError> {
+    for (index, one) in assignments.iter().enumerate() {
+        let same = assignments[..index].iter().filter(|other| other.group == one.group);
+        let other = same.clone().find(|other| other.workload.steady != one.workload.steady);
+        if let Some(other) = other {
+            let (job, other) = (&one.workload.name, &other.workload.name);
+            return Err(PlayError::Job(format!(
+                "jobs {other} and {job}: steadystate and what belongs to it must be the same in a \
+                 reporting group; new_group or stonewall in {job} begins another"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// One result per worker and one for all of a job, or one for all workers of a group that report

@@ -126,6 +126,10 @@ pub struct JobResults {
     pub block_bytes: u32,
     /// Requests in flight per worker.
     pub iodepth: u32,
+    /// The queue depth that was looked for, if one was.
+    pub latency: Option<LatencyResults>,
+    /// What came of looking for a steady state, if it was looked for.
+    pub steady: Option<SteadyResults>,
     /// Number of `errno`, as fio tells it: of the failure that ended it (5 for most), 84 for data
     /// that is not what was written, even if that was tolerated, else 0.
     pub error: i32,
@@ -276,6 +280,52 @@ pub struct SampleSummary {
     pub stddev: f64,
 }
 
+/// The queue depth that was found for a latency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct LatencyResults {
+    /// How long a request may take, nanoseconds.
+    pub target_nanos: u64,
+    /// How long each depth was tried, nanoseconds.
+    pub window_nanos: u64,
+    /// How many of the requests must be fast enough, percent.
+    pub percentile: f64,
+    /// The depth at the end.
+    pub depth: u32,
+}
+
+/// What came of looking for a steady state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SteadyResults {
+    /// What was looked at, by fio's name: `iops`, `bw_slope`.
+    pub criterion: String,
+    /// What it had to be below.
+    pub limit: f64,
+    /// Limit and value are percentages of the mean.
+    pub percent: bool,
+    /// Length of the window, seconds.
+    pub window_seconds: u64,
+    /// Whether it was below its limit.
+    pub attained: bool,
+    /// What was held against the limit at last.
+    pub value: f64,
+    /// The greatest distance from the mean; 0 where slopes are judged.
+    pub deviation: f64,
+    /// Slope of the regression line, per measurement; 0 where distances are judged.
+    pub slope: f64,
+    /// Mean of the window: requests per second.
+    pub iops_mean: u64,
+    /// Mean of the window: bytes per second.
+    pub bandwidth_mean: u64,
+    /// Mean of the window: completion latency, nanoseconds; where that is what was looked at.
+    pub latency_mean: Option<u64>,
+    /// The measurements of the window, the oldest first; 0 for those it has not.
+    pub iops: Vec<u64>,
+    /// The same of the bandwidth.
+    pub bandwidth: Vec<u64>,
+    /// The same of the latency, where that is what was looked at.
+    pub latency: Vec<u64>,
+}
+
 /// What was verified.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerifyResults {
@@ -289,6 +339,8 @@ pub struct VerifyResults {
     pub mismatches: u64,
     /// The first of those, in words.
     pub first: Vec<String>,
+    /// Files that those were written to, or why not.
+    pub dumped: Vec<String>,
     /// Length of the read-back phase, nanoseconds.
     pub nanos: u64,
 }

@@ -10,8 +10,14 @@
 pub(crate) mod buffers;
 mod checking;
 mod company;
+mod dump;
 mod failure;
+mod iolog;
+mod latency;
 mod pace;
+mod prepare;
+mod replaying;
+mod steady;
 mod worker;
 
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -25,6 +31,9 @@ use crate::verify::versions::Versions;
 use crate::workload::{Direction, Workload};
 use company::Company;
 pub use failure::BAD_DATA;
+pub use iolog::LogError;
+use steady::Watch;
+pub use steady::{Measured, SteadyState};
 use worker::Worker;
 
 /// One worker: what it does, and the lane it does it on.
@@ -100,6 +109,11 @@ pub struct WorkerOutcome {
     pub first: Option<Failure>,
     /// Failures in all, tolerated ones included.
     pub failures: u64,
+    /// Requests it kept in flight at last: the job's depth, or the one that was found for its
+    /// latency target.
+    pub depth: u32,
+    /// What came of looking for a steady state, if it was to look.
+    pub steady: Option<SteadyState>,
 }
 
 /// What a worker checked.
@@ -113,6 +127,8 @@ pub struct Verified {
     pub mismatches: u64,
     /// The first of those, told in words.
     pub first: Vec<String>,
+    /// Files that those were written to (`verify_dump`), or why not.
+    pub dumped: Vec<String>,
     /// Time the read-back phase took, nanoseconds.
     pub nanos: u64,
 }
@@ -147,6 +163,23 @@ pub enum Failure {
         /// What is counted: bytes or requests.
         unit: &'static str,
     },
+    /// It took longer than it may.
+    #[error(
+        "{operation} of {length} bytes at offset {offset} took {nanos} ns; max_latency or \
+         latency_target allows {limit} ns"
+    )]
+    TooLong {
+        /// What was asked.
+        operation: block::Operation,
+        /// Where, bytes.
+        offset: u64,
+        /// How much, bytes.
+        length: u32,
+        /// How long it took, from acceptance to delivery.
+        nanos: u64,
+        /// How long it may take.
+        limit: u64,
+    },
     /// It did not bring back what was written.
     #[error("verify of the block at offset {offset}: {mismatch}{}", at_device(*offset, mismatch))]
     Verify {
@@ -168,7 +201,10 @@ fn at_device(offset: u64, mismatch: &crate::verify::Mismatch) -> String {
 #[non_exhaustive]
 pub enum Error {
     /// A request length or offset does not fit the device's blocks.
-    #[error("job {job}: {what} {value} is not a multiple of the device's block size {block_size}")]
+    #[error(
+        "job {job}: {what} {value} is not a multiple of the device's block size {block_size}; take \
+         one that is, or a device with smaller blocks: no block is read, changed and written back"
+    )]
     Misaligned {
         /// The job.
         job: String,
@@ -237,6 +273,29 @@ pub enum Error {
         /// What is wrong.
         what: &'static str,
     },
+    /// A request of a log that is replayed does not fit the device.
+    #[error("job {job}: request {number} of its log, {length} bytes at offset {offset}, {what}")]
+    Replay {
+        /// The job.
+        job: String,
+        /// Which of the log's requests, from 1.
+        number: usize,
+        /// Its offset, bytes.
+        offset: u64,
+        /// Its length, bytes.
+        length: u32,
+        /// What is wrong with it, and what to do.
+        what: &'static str,
+    },
+    /// A log of requests cannot be written.
+    #[error("job {job}: write_iolog: {cause}")]
+    Log {
+        /// The job.
+        job: String,
+        /// What is wrong.
+        #[source]
+        cause: LogError,
+    },
     /// Requests are in flight, but the device went quiet for good.
     #[error("the device went idle with {in_flight} requests unanswered: a completion was lost")]
     Stalled {
@@ -276,7 +335,7 @@ pub fn run<D: Device, C: Clock>(
     assignments: &[Assignment],
     mut options: Options<'_>,
 ) -> Result<Outcome, Error> {
-    let mut workers = worker::prepare(lanes, assignments)?;
+    let mut workers = prepare::prepare(lanes, assignments)?;
     let mut shared = checking::shared(&mut workers)?;
     let mut traces: Vec<Option<Ring>> = lanes
         .iter()
@@ -284,6 +343,7 @@ pub fn run<D: Device, C: Clock>(
         .collect();
     let start = clock.now();
     let mut company = Company::new(assignments);
+    let mut watch = Watch::new(assignments);
     company.start(&mut workers, start);
     let (mut rounds, mut over): (u32, usize) = (0, 0);
     loop {
@@ -303,8 +363,14 @@ pub fn run<D: Device, C: Clock>(
         if done == workers.len() {
             break;
         }
+        if let Some(watch) = &mut watch
+            && clock.now() >= watch.due
+        {
+            watch.look(&mut workers, clock.now());
+        }
         if !round.busy {
-            wait(lanes, clock, &workers, round)?;
+            let steady = watch.as_ref().and_then(Watch::wake_at);
+            wait(lanes, clock, &workers, (round, steady))?;
         }
         rounds = rounds.wrapping_add(1);
         shared.turn = if shared.turn + 1 < workers.len() { shared.turn + 1 } else { 0 };
@@ -313,7 +379,10 @@ pub fn run<D: Device, C: Clock>(
         }
     }
     let traces = traces.into_iter().flatten().collect();
-    let workers = workers.into_iter().map(Worker::finish).collect();
+    let state = |worker| watch.as_ref().and_then(|watch| watch.state(worker));
+    let finished = workers.into_iter().enumerate();
+    let workers = finished.map(|(at, worker)| worker.finish(state(at)));
+    let workers = workers.collect::<Result<_, Error>>()?;
     Ok(Outcome { workers, traces, halts: company.halts })
 }
 
@@ -388,11 +457,14 @@ fn wait<D: Device, C: Clock>(
     lanes: &[D],
     clock: &C,
     workers: &[Worker<'_>],
-    round: Round,
+    (round, steady): (Round, Option<Instant>),
 ) -> Result<(), Error> {
+    if workers.iter().any(Worker::moves_on) {
+        return Ok(());
+    }
     let device = lanes.iter().filter_map(Device::poll_at).min();
     let ours = workers.iter().filter_map(Worker::wake_at).min();
-    let until = [device, ours].into_iter().flatten().min();
+    let until = [device, ours, steady].into_iter().flatten().min();
     match clock.wait(until) {
         Wake::Idle if until.is_none() && !round.refused => {
             let in_flight = workers.iter().map(Worker::in_flight).sum();

@@ -6,7 +6,7 @@ pub(crate) mod format;
 use std::fmt::Write as _;
 
 use crate::results::{
-    Areas, DirectionResults, Incident, JobResults, Latency, Results, TargetResults,
+    Areas, DirectionResults, Incident, JobResults, Latency, Results, SteadyResults, TargetResults,
 };
 use format::{binary_size, rate, share, time};
 
@@ -145,7 +145,11 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
         for told in &verified.first {
             writeln!(out, "         {told}")?;
         }
+        if !verified.dumped.is_empty() {
+            writeln!(out, "         left in files: {}", verified.dumped.join(", "))?;
+        }
     }
+    write_ends(out, job)?;
     if job.failures > 0 {
         let first = job.first_failure.as_deref().unwrap_or_default();
         let cause = match &job.failure {
@@ -156,6 +160,38 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
         writeln!(out, "  failed {} {requests}; {cause}", job.failures)?;
     }
     Ok(())
+}
+
+/// What a search for a depth or for a steady state came to.
+fn write_ends(out: &mut String, job: &JobResults) -> std::fmt::Result {
+    if let Some(latency) = &job.latency {
+        let [target, window] =
+            [latency.target_nanos, latency.window_nanos].map(|nanos| time(nanos as f64));
+        writeln!(
+            out,
+            "  latency target {target} for {} of the requests, tried for {window} each: queue \
+             depth {}",
+            share(latency.percentile),
+            latency.depth
+        )?;
+    }
+    let Some(steady) = &job.steady else { return Ok(()) };
+    let SteadyResults { criterion, percent, window_seconds, .. } = steady;
+    let sign = if *percent { " %" } else { "" };
+    let attained = if steady.attained { "attained" } else { "NOT attained" };
+    write!(
+        out,
+        "  steady state {attained}: {criterion} {:.3}{sign} in {window_seconds} s, limit {}{sign}; \
+         mean {} IOPS, {}/s",
+        steady.value,
+        steady.limit,
+        rate(steady.iops_mean as f64),
+        binary_size(steady.bandwidth_mean),
+    )?;
+    match steady.latency_mean {
+        Some(nanos) => writeln!(out, ", {}", time(nanos as f64)),
+        None => writeln!(out),
+    }
 }
 
 /// The rows under a direction: its areas, all of them together, the software's share.

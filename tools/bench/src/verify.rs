@@ -53,6 +53,10 @@ pub enum Method {
     Md5,
     /// SHA-1, its five words little-endian.
     Sha1,
+    /// SHA-256.
+    Sha256,
+    /// SHA-512.
+    Sha512,
     /// SHA3-224.
     Sha3_224,
     /// SHA3-256.
@@ -89,9 +93,9 @@ static CRC7: crc::Crc<u8> = crc::Crc::<u8>::new(&crc::CRC_7_MMC);
 const SUM_MAX: usize = 64;
 
 impl Method {
-    /// All of them, by fio's name. fio's `sha256` and `sha512` are not among them: what fio 3.33
+    /// All of them, by fio's name. `sha256` and `sha512` are for our own data alone: what fio 3.33
     /// stores for these is the end of the data and no checksum of it.
-    pub const NAMES: [(&'static str, Self); 16] = [
+    pub const NAMES: [(&'static str, Self); 18] = [
         ("crc32c", Self::Crc32c),
         ("crc32c-intel", Self::Crc32c),
         ("crc32", Self::Crc32),
@@ -101,6 +105,8 @@ impl Method {
         ("xxhash", Self::XxHash),
         ("md5", Self::Md5),
         ("sha1", Self::Sha1),
+        ("sha256", Self::Sha256),
+        ("sha512", Self::Sha512),
         ("sha3-224", Self::Sha3_224),
         ("sha3-256", Self::Sha3_256),
         ("sha3-384", Self::Sha3_384),
@@ -124,6 +130,8 @@ impl Method {
             Self::Crc32c => 5,
             Self::Crc16 => 7,
             Self::Crc7 => 8,
+            Self::Sha256 => 9,
+            Self::Sha512 => 10,
             Self::Sha3_224 => 11,
             Self::Sha3_256 => 12,
             Self::Sha3_384 => 13,
@@ -152,9 +160,9 @@ impl Method {
             Self::Md5 => 16,
             Self::Sha1 => 20,
             Self::Sha3_224 => 28,
-            Self::Sha3_256 => 32,
+            Self::Sha3_256 | Self::Sha256 => 32,
             Self::Sha3_384 => 48,
-            Self::Sha3_512 => 64,
+            Self::Sha3_512 | Self::Sha512 => 64,
         }
     }
 
@@ -190,6 +198,8 @@ impl Method {
                 put(&sha1::Sha1::digest(payload));
                 sum[..20].chunks_exact_mut(4).for_each(<[u8]>::reverse);
             }
+            Self::Sha256 => put(&sha2::Sha256::digest(payload)),
+            Self::Sha512 => put(&sha2::Sha512::digest(payload)),
             Self::Sha3_224 => put(&sha3::Sha3_224::digest(payload)),
             Self::Sha3_256 => put(&sha3::Sha3_256::digest(payload)),
             Self::Sha3_384 => put(&sha3::Sha3_384::digest(payload)),
@@ -211,6 +221,8 @@ impl fmt::Display for Method {
 pub struct Pattern {
     bytes: [u8; Self::MAX],
     len: u8,
+    /// A bit for each byte at which the unit's offset on the device stands, 8 bytes little-endian.
+    offsets: u64,
 }
 
 impl Pattern {
@@ -219,14 +231,28 @@ impl Pattern {
 
     /// A pattern of these bytes; `None` for none, and for too many.
     pub fn new(text: &[u8]) -> Option<Self> {
-        let mut bytes = [0; Self::MAX];
-        bytes.get_mut(..text.len()).filter(|to| !to.is_empty())?.copy_from_slice(text);
-        Some(Self { bytes, len: text.len() as u8 })
+        Self::with_offsets(text, &[])
     }
 
-    /// Fills what begins at byte `at` of a unit.
-    fn fill(&self, bytes: &mut [u8], at: usize) {
-        let pattern = &self.bytes[..self.len.into()];
+    /// The same, with the unit's offset on the device (8 bytes, little-endian) at each of `places`
+    /// in place of what is there; `None` also if one does not lie within the pattern.
+    pub fn with_offsets(text: &[u8], places: &[usize]) -> Option<Self> {
+        let mut bytes = [0; Self::MAX];
+        bytes.get_mut(..text.len()).filter(|to| !to.is_empty())?.copy_from_slice(text);
+        if places.iter().any(|&place| place + 8 > text.len()) {
+            return None;
+        }
+        let offsets = places.iter().fold(0, |bits, place| bits | 1 << place);
+        Some(Self { bytes, len: text.len() as u8, offsets })
+    }
+
+    /// Fills what begins at byte `at` of the unit at `offset`.
+    fn fill(&self, bytes: &mut [u8], at: usize, offset: u64) {
+        let mut pattern = self.bytes;
+        for place in (0..Self::MAX - 7).filter(|place| self.offsets & 1 << place != 0) {
+            pattern[place..place + 8].copy_from_slice(&offset.to_le_bytes());
+        }
+        let pattern = &pattern[..self.len.into()];
         let pattern = pattern.iter().cycle().skip(at % pattern.len());
         bytes.iter_mut().zip(pattern).for_each(|(to, from)| *to = *from);
     }
@@ -239,20 +265,39 @@ pub struct Form {
     pub method: Method,
     /// What the payload is made of; random bytes without one.
     pub pattern: Option<Pattern>,
+    /// Bytes from the begin of a unit to where its header and checksum stand, in place of the bytes
+    /// that stand at the begin instead; 0: they stand there.
+    pub header_at: u32,
 }
 
 impl From<Method> for Form {
     fn from(method: Method) -> Self {
-        Self { method, pattern: None }
+        Self { method, pattern: None, header_at: 0 }
     }
 }
 
 impl Form {
-    /// Fills `payload`, which begins at byte `at` of its unit.
-    fn fill(&self, payload: &mut [u8], at: usize, seed: u64) {
+    /// Fills `payload`, which begins at byte `at` of the unit at `offset`.
+    fn fill(&self, payload: &mut [u8], (at, offset): (usize, u64), seed: u64) {
         match &self.pattern {
-            Some(pattern) => pattern.fill(payload, at),
+            Some(pattern) => pattern.fill(payload, at, offset),
             None => fill(payload, seed),
+        }
+    }
+
+    /// Whether the header has its place in units of `unit` bytes.
+    pub(crate) fn fits(&self, unit: u64) -> bool {
+        let (head, at) = (self.method.head() as u64, u64::from(self.header_at));
+        at == 0 || head == 0 || (at >= head && at + head <= unit)
+    }
+
+    /// Changes header and checksum, which stand at the begin of `unit`, with what stands at
+    /// `header_at`: as it is on the device; and back again, as [`check`] wants it.
+    pub(crate) fn move_header(&self, unit: &mut [u8]) {
+        let (head, at) = (self.method.head(), self.header_at as usize);
+        if at > 0 && head > 0 {
+            let (first, rest) = unit.split_at_mut(at);
+            first[..head].swap_with_slice(&mut rest[..head]);
         }
     }
 }
@@ -284,7 +329,7 @@ pub fn stamp(unit: &mut [u8], form: &Form, offset: u64, version: &Version, now: 
     let method = form.method;
     let payload_at = method.head();
     let seed = version.payload_seed();
-    form.fill(&mut unit[payload_at..], payload_at, seed);
+    form.fill(&mut unit[payload_at..], (payload_at, offset), seed);
     if method == Method::Pattern {
         return;
     }
@@ -303,6 +348,34 @@ pub fn stamp(unit: &mut [u8], form: &Form, offset: u64, version: &Version, now: 
     put(34, &(version.sequence as u16).to_le_bytes());
     let crc = crc32c_raw(&unit[..36]);
     unit[36..HEADER_LEN].copy_from_slice(&crc.to_le_bytes());
+    form.move_header(unit);
+}
+
+/// What should be in `unit` at `offset`, whose header stands at its begin, in the form it has on
+/// the device: the content of that version, or else of the seed in its own header; `None` if that
+/// is none.
+pub(crate) fn expected(
+    unit: &[u8],
+    form: &Form,
+    offset: u64,
+    version: Option<&Version>,
+) -> Option<Vec<u8>> {
+    let head = form.method.head();
+    let has_header = head > 0 && unit.starts_with(&MAGIC.to_le_bytes());
+    let of_header = || {
+        let seed = unit.get(8..16).filter(|_| has_header)?;
+        Some(u64::from_le_bytes(seed.try_into().ok()?))
+    };
+    let seed = version.map(Version::payload_seed).or_else(of_header);
+    let seed = seed.or((head == 0).then_some(0))?;
+    let mut right = unit.to_vec();
+    form.fill(&mut right[head..], (head, offset), seed);
+    let checksum = form.method.checksum(&right[head..]);
+    if head > 0 {
+        right[HEADER_LEN..head].copy_from_slice(&checksum[..form.method.len()]);
+        form.move_header(&mut right);
+    }
+    Some(right)
 }
 
 /// Fills `bytes` with the random bytes that belong to `seed`.
@@ -408,8 +481,8 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Checks that `unit` is the content of `offset`. With `expected` it must be that version;
-/// without, any version whose checksum fits.
+/// Checks that `unit`, with its header at its begin, is the content of `offset`. With `expected` it
+/// must be that version; without, any version whose checksum fits.
 ///
 /// # Errors
 /// How it differs.
@@ -421,7 +494,7 @@ pub fn check(
 ) -> Result<(), Mismatch> {
     let method = form.method;
     if method == Method::Pattern {
-        return same(unit, form, 0, 0);
+        return same(unit, form, (0, offset), 0);
     }
     let u16_at = |at: usize| u16::from_le_bytes([unit[at], unit[at + 1]]);
     let u32_at = |at: usize| u32::from(u16_at(at)) | u32::from(u16_at(at + 2)) << 16;
@@ -461,24 +534,30 @@ pub fn check(
     }
     let payload_at = method.head();
     if method == Method::PatternHeader {
-        return same(&unit[payload_at..], form, payload_at, seed);
+        return same(&unit[payload_at..], form, (payload_at, offset), seed);
     }
     let checksum = method.checksum(&unit[payload_at..]);
     if unit[HEADER_LEN..payload_at] == checksum[..method.len()] {
         return Ok(());
     }
     let mut written = vec![0; unit.len() - HEADER_LEN];
-    form.fill(&mut written[method.len()..], payload_at, seed);
+    form.fill(&mut written[method.len()..], (payload_at, offset), seed);
     // The checksum of what was written, not of what is there.
     let right = method.checksum(&written[method.len()..]);
     written[..method.len()].copy_from_slice(&right[..method.len()]);
     Err(difference(&unit[HEADER_LEN..], &written, HEADER_LEN))
 }
 
-/// Checks that `payload`, which begins at byte `at` of its unit, is what is filled in there.
-fn same(payload: &[u8], form: &Form, at: usize, seed: u64) -> Result<(), Mismatch> {
+/// Checks that `payload`, which begins at byte `at` of the unit at `offset`, is what is filled in
+/// there.
+fn same(
+    payload: &[u8],
+    form: &Form,
+    (at, offset): (usize, u64),
+    seed: u64,
+) -> Result<(), Mismatch> {
     let mut written = vec![0; payload.len()];
-    form.fill(&mut written, at, seed);
+    form.fill(&mut written, (at, offset), seed);
     if payload == written { Ok(()) } else { Err(difference(payload, &written, at)) }
 }
 

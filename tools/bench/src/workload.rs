@@ -1,8 +1,13 @@
 //! What a workload is: plain values, made by the command line or a job file, read by the runner.
 
 use core::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use flysch_api::block::Operation;
+
+use crate::iolog::Replay;
 use crate::verify::{Form, Method, Pattern};
 
 /// Which way data moves. The order is fio's: read, write, trim.
@@ -19,6 +24,15 @@ pub enum Direction {
 impl Direction {
     /// All directions, in order.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
+
+    /// What is asked of a device for it.
+    pub const fn operation(self) -> Operation {
+        match self {
+            Self::Read => Operation::Read,
+            Self::Write => Operation::Write,
+            Self::Trim => Operation::Delete,
+        }
+    }
 
     /// Place in arrays by direction.
     pub const fn index(self) -> usize {
@@ -218,12 +232,118 @@ pub struct Verify {
     pub read_back: bool,
     /// Do not write: read what an earlier run with the same options wrote.
     pub only: bool,
+    /// Bytes from the begin of each unit to where its header stands; 0: at its begin.
+    pub header_at: u32,
+    /// Writes before some of them are read back, in the midst of the run; 0: only at its end.
+    pub backlog: u32,
+    /// How many are read back then; 0: as many as `backlog`.
+    pub backlog_batch: u32,
+    /// Leave what was found, and what should be there, in files.
+    pub dump: bool,
+}
+
+impl Default for Verify {
+    /// CRC-32C, everything read back at the end.
+    fn default() -> Self {
+        Self {
+            method: Method::Crc32c,
+            pattern: None,
+            interval: None,
+            fatal: false,
+            read_back: true,
+            only: false,
+            header_at: 0,
+            backlog: 0,
+            backlog_batch: 0,
+            dump: false,
+        }
+    }
 }
 
 impl Verify {
     /// How the content is made.
     pub fn form(&self) -> Form {
-        Form { method: self.method, pattern: self.pattern }
+        Form { method: self.method, pattern: self.pattern, header_at: self.header_at }
+    }
+}
+
+/// How long requests may take, from acceptance to delivery.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LatencyLimits {
+    /// The longest a request of each direction may take, nanoseconds; 0 is no limit. One that takes
+    /// longer ends the worker.
+    pub max_nanos: [u64; 3],
+    /// Look for the queue depth at which requests are fast enough.
+    pub target: Option<LatencyTarget>,
+}
+
+impl LatencyLimits {
+    /// Whether there is none.
+    pub fn is_free(&self) -> bool {
+        self.max_nanos == [0; 3] && self.target.is_none()
+    }
+}
+
+/// The latency that a queue depth is looked for.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LatencyTarget {
+    /// How long a request may take, nanoseconds.
+    pub nanos: u64,
+    /// How long each depth is tried, nanoseconds.
+    pub window_nanos: u64,
+    /// How many of the requests must be fast enough, percent, above 0 up to 100.
+    pub percentile: f64,
+    /// Go on looking until the job ends by itself.
+    pub goes_on: bool,
+}
+
+/// What is looked at for a steady state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SteadyMeasure {
+    /// Requests per second.
+    Iops,
+    /// Bytes per second.
+    Bandwidth,
+    /// The mean completion latency, nanoseconds.
+    Latency,
+}
+
+/// The steady state that ends a worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Steady {
+    /// What is looked at.
+    pub measure: SteadyMeasure,
+    /// Judge the slope of the regression line, per measurement, instead of the greatest distance
+    /// from the mean.
+    pub slope: bool,
+    /// It must be below this.
+    pub limit: f64,
+    /// The limit is a percentage of the mean.
+    pub percent: bool,
+    /// The window that is judged, seconds, at least one interval.
+    pub window_seconds: u64,
+    /// Time before the first measurement, seconds.
+    pub ramp_seconds: u64,
+    /// Time of one measurement, seconds, at least 1.
+    pub interval_seconds: u64,
+}
+
+impl Steady {
+    /// Measurements in the window, at least 1.
+    pub fn measurements(&self) -> usize {
+        (self.window_seconds / self.interval_seconds.max(1)).max(1) as usize
+    }
+
+    /// fio's name of the criterion.
+    pub fn criterion_name(&self) -> &'static str {
+        match (self.measure, self.slope) {
+            (SteadyMeasure::Iops, false) => "iops",
+            (SteadyMeasure::Iops, true) => "iops_slope",
+            (SteadyMeasure::Bandwidth, false) => "bw",
+            (SteadyMeasure::Bandwidth, true) => "bw_slope",
+            (SteadyMeasure::Latency, false) => "lat",
+            (SteadyMeasure::Latency, true) => "lat_slope",
+        }
     }
 }
 
@@ -360,6 +480,25 @@ pub struct Workload {
     pub ends: Ends,
     /// Who ends when it has failed.
     pub ends_failed: Ends,
+    /// How long requests may take.
+    pub latency: LatencyLimits,
+    /// The steady state that ends it.
+    pub steady: Option<Steady>,
+    /// Its steady state is that of all workers of its group which say so too.
+    pub steady_together: bool,
+    /// The log that is replayed, in place of `mix`, `order`, sizes and numbers of requests.
+    pub replay: Option<Arc<Replay>>,
+    /// Where its requests are written to, as fio's `write_iolog` does.
+    pub log: Option<LogTo>,
+}
+
+/// A log to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogTo {
+    /// The file.
+    pub path: PathBuf,
+    /// What the log calls the disk.
+    pub disk: String,
 }
 
 impl Default for Workload {
@@ -395,14 +534,27 @@ impl Default for Workload {
             flow: None,
             ends: Ends::default(),
             ends_failed: Ends::default(),
+            latency: LatencyLimits::default(),
+            steady: None,
+            steady_together: false,
+            replay: None,
+            log: None,
         }
     }
 }
 
 impl Workload {
+    /// Whether it uses `direction`.
+    pub fn uses(&self, direction: Direction) -> bool {
+        match &self.replay {
+            Some(log) => log.lengths(direction.operation()).is_some(),
+            None => self.mix.uses(direction),
+        }
+    }
+
     /// The block sizes of the directions it uses.
     pub fn sizes_used(&self) -> impl Iterator<Item = &BlockSize> {
-        let used = Direction::ALL.into_iter().filter(|&d| self.mix.uses(d));
+        let used = Direction::ALL.into_iter().filter(|&d| self.uses(d));
         used.map(|d| &self.block_size[d.index()])
     }
 
@@ -416,14 +568,27 @@ impl Workload {
         self.sizes_used().map(BlockSize::max).max().unwrap_or(0)
     }
 
+    /// Its longest request that moves data, bytes; 0 if none does.
+    pub fn data_max(&self) -> u32 {
+        // What was trimmed is written as long as it was trimmed.
+        if self.replay.is_none() && self.mix == Mix::TrimWrite {
+            return self.block_max();
+        }
+        let moves = [Direction::Read, Direction::Write].into_iter().filter(|&d| self.uses(d));
+        moves.map(|d| self.block_size[d.index()].max()).max().unwrap_or(0)
+    }
+
     /// Whether it changes what is on the device.
     pub fn writes(&self) -> bool {
         let only = self.verify.is_some_and(|v| v.only);
-        !only && (self.mix.uses(Direction::Write) || self.mix.uses(Direction::Trim))
+        !only && (self.uses(Direction::Write) || self.uses(Direction::Trim))
     }
 
     /// fio's name of the access pattern.
     pub fn pattern_name(&self) -> &'static str {
+        if self.replay.is_some() {
+            return "replay";
+        }
         let random = matches!(self.order, Order::Random { .. });
         match (self.mix, random) {
             (Mix::Only(Direction::Read), false) => "read",

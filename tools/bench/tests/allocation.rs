@@ -54,14 +54,8 @@ fn a_hundred_times_the_requests_make_not_one_allocation_more() {
     let block_size = [RANGE; 3];
     let plain = Workload { order: random, depth: 16, ..Workload::default() };
     let mixed = Workload { mix, block_size, fill: Fill::Refill, flush_every: 7, ..plain.clone() };
-    let verify = Verify {
-        pattern: None,
-        method: Method::Crc32c,
-        interval: None,
-        fatal: true,
-        read_back: false,
-        only: false,
-    };
+    let verify =
+        Verify { method: Method::Crc32c, fatal: true, read_back: false, ..Verify::default() };
     let verify = Some(verify);
     let writes = Workload { mix: Mix::Only(Direction::Write), verify, ..plain.clone() };
     for workload in [plain, mixed, writes] {

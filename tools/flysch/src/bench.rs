@@ -117,6 +117,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
     let jobs = Jobs::of(arguments)?;
     let targets = targets(arguments)?;
+    if targets.len() > 1 && jobs.file.as_ref().is_some_and(JobFile::writes_logs) {
+        let why = "write_iolog writes the requests of one target: give --on once";
+        return Err(Failure::usage(why));
+    }
     let mut files = Files::open(arguments, output)?;
     let watched = watched(arguments, &targets)?;
     for (name, reason) in jobs.file.iter().flat_map(|file| &file.ignored) {

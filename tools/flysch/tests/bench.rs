@@ -369,3 +369,66 @@ fn failures_are_one_clear_line_and_status_1() {
     assert_eq!(status, 1, "{errors}");
     assert!(errors.contains("/nonexistent"), "{errors}");
 }
+
+#[test]
+fn searches_and_logs_are_refused_with_one_line() {
+    for (arguments, words) in [
+        (&["--steadystate=iops"][..], "option `steadystate`: it needs a limit, as in iops:5%"),
+        (&["--ss=bw:5%"], "steadystate needs a steadystate_duration"),
+        (&["--latency_percentile=101"], "above 0 up to 100"),
+        (&["--read_iolog=/nonexistent/log"], "/nonexistent/log: No such file"),
+        (&["--read_iolog=/etc/passwd"], "neither a log"),
+        (&["--verify_state_load=1"], "verify_only=1"),
+        (&["--write_iolog=/nonexistent/log"], "/nonexistent/log: No such file"),
+        (&["--write_iolog=log", "--on", "null"], "give --on once"),
+        (&["--bs=512", "--on", "ufs,block=4096"], "take one that is, or a device with smaller"),
+    ] {
+        let mut all = vec!["--on", "null", "--rw=write", "--number_ios=4"];
+        if arguments.contains(&"--bs=512") {
+            all.drain(..2);
+        }
+        all.extend_from_slice(arguments);
+        let (status, line) = bad(&all);
+        assert_eq!((status, line.lines().count()), (2, 1), "{arguments:?}: {line}");
+        assert!(line.contains(words), "{arguments:?}: {line}");
+    }
+}
+
+#[test]
+fn a_log_is_written_and_replayed_and_a_search_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log").display().to_string();
+    let write = format!("--write_iolog={log}");
+    good(&["--on", "null", "--rw=randrw", "--bs=4k", "--number_ios=50", "--size=1m", &write]);
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.starts_with("fio version 3 iolog\n0 job.0.0 add\n"), "{text:.60}");
+    let read = format!("--read_iolog={log}");
+    let results = json(&["--on", "null", &read]);
+    let job = &results["jobs"][0];
+    let done = ["read", "write"].map(|direction| job[direction]["total_ios"].as_u64().unwrap());
+    assert_eq!((done[0] + done[1], &job["flysch"]["rw"]), (50, &Value::from("replay")));
+    let text = good(&[
+        "--on=ufs",
+        "--clock=virtual",
+        "--rw=randread",
+        "--bs=4k",
+        "--iodepth=16",
+        "--time_based",
+        "--latency_target=1s",
+        "--latency_window=2ms",
+    ]);
+    assert!(text.contains("latency target 1.00 s for 100.0 % of the requests"), "{text}");
+    assert!(text.contains("queue depth 16\n"), "{text}");
+    let text = good(&[
+        "--on=ufs",
+        "--clock=virtual",
+        "--rw=randread",
+        "--bs=4k",
+        "--time_based",
+        "--runtime=60",
+        "--rate_iops=100",
+        "--ss=iops:20%",
+        "--ss_dur=3",
+    ]);
+    assert!(text.contains("steady state attained: iops "), "{text}");
+}

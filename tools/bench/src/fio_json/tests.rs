@@ -26,7 +26,11 @@ fsync=32
 ";
 
 fn ours() -> Value {
-    let file = JobFile::parse(JOBS, std::path::Path::new("test.fio"), &[]).unwrap();
+    of_jobs(JOBS)
+}
+
+fn of_jobs(jobs: &str) -> Value {
+    let file = JobFile::parse(jobs, std::path::Path::new("test.fio"), &[]).unwrap();
     let mut target = TargetResults { target: "null".into(), ..TargetResults::default() };
     for (group, job) in file.jobs.iter().enumerate() {
         let mut lanes = [Null::new(1 << 30, 64, 1 << 20)];
@@ -101,6 +105,41 @@ fn the_keys_are_fios_own() {
         assert_eq!(mine["job options"], their["job options"]);
     }
     assert_eq!(ours["global options"], theirs["global options"]);
+}
+
+/// What a steady state and a latency target came to has fio's keys, too.
+#[test]
+fn ends_are_told_as_fio_tells_them() {
+    const JOB: &str = "[a]\nioengine=null\nrw=randread\nsize=64m\nbs=4k\ntime_based\nruntime=10\n";
+    let folder = tempfile::tempdir().unwrap();
+    for (options, key) in [
+        ("ss=iops:90%\nss_dur=2\nrate_iops=1000\n", "steadystate"),
+        ("ss=bw_slope:90%\nss_dur=2\nrate_iops=1000\n", "steadystate"),
+        ("latency_target=1s\nlatency_window=50ms\niodepth=8\n", "latency_target"),
+    ] {
+        let text = format!("{JOB}{options}");
+        let path = folder.path().join("jobs.fio");
+        std::fs::write(&path, &text).unwrap();
+        let Ok(fio) = Command::new("fio").arg("--output-format=json").arg(&path).output() else {
+            eprintln!("skipped: fio is not installed");
+            return;
+        };
+        let theirs: Value = serde_json::from_slice(&fio.stdout).unwrap();
+        let (ours, theirs) = (of_jobs(&text)["jobs"][0].clone(), theirs["jobs"][0].clone());
+        let shape = |value: &Value| {
+            let mut all = BTreeSet::new();
+            paths(&value[key], "", &mut all);
+            all
+        };
+        assert_eq!(shape(&ours), shape(&theirs), "{options}");
+        for key in ["latency_target", "latency_window", "latency_percentile", "latency_depth"] {
+            assert_eq!(ours[key].as_f64(), theirs[key].as_f64(), "{options}: {key}");
+        }
+        for key in ["ss", "duration", "attained"] {
+            let (ours, theirs) = (&ours["steadystate"][key], &theirs["steadystate"][key]);
+            assert_eq!(ours, theirs, "{options}: {key}");
+        }
+    }
 }
 
 #[test]

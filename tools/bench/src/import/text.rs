@@ -5,8 +5,6 @@
 
 use std::io::BufRead;
 
-use flysch_api::block::Operation;
-
 use super::event::{Event, Names, Run, What, operation};
 use super::{ImportError, Trace, bounded};
 
@@ -408,14 +406,4 @@ fn nvme(words: &str, make: fn(u32, u32, u32) -> What) -> Option<What> {
         behind.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
     };
     Some(make(controller.parse().ok()?, number("qid=")?, number("cmdid=")?))
-}
-
-/// Of a blktrace record.
-pub(super) fn operation_of_bits(bits: u32) -> Option<Operation> {
-    match bits {
-        bits if bits & 1 << 13 != 0 => Some(Operation::Delete),
-        bits if bits & 1 != 0 => Some(Operation::Read),
-        bits if bits & 2 != 0 => Some(Operation::Write),
-        _ => None,
-    }
 }

@@ -27,7 +27,7 @@ pub const SYNCHRONOUS_ENGINES: [&str; 7] =
     ["psync", "sync", "vsync", "pvsync", "pvsync2", "mmap", "splice"];
 
 /// fio's engines that do no block I/O: nothing of their jobs can run on a disk.
-pub const OTHER_ENGINES: [&str; 16] = [
+pub const OTHER_ENGINES: [&str; 20] = [
     "cpuio",
     "dircreate",
     "dirdelete",
@@ -39,6 +39,10 @@ pub const OTHER_ENGINES: [&str; 16] = [
     "filedelete",
     "filestat",
     "ftruncate",
+    "librpma_apm_client",
+    "librpma_apm_server",
+    "librpma_gpspm_client",
+    "librpma_gpspm_server",
     "net",
     "netsplice",
     "page_fault",
@@ -74,7 +78,7 @@ const ALIASES: [(&str, &str); 24] = [
     ("wait_for_previous", "stonewall"),
 ];
 
-const FAMILIES: [Family; 27] = [
+const FAMILIES: &[Family] = &[
     Family {
         fate: Applies,
         names: &[
@@ -146,6 +150,26 @@ const FAMILIES: [Family; 27] = [
             "zonerange",
             "zoneskip",
             "kb_base",
+            "max_latency",
+            "latency_target",
+            "latency_window",
+            "latency_percentile",
+            "latency_run",
+            "steadystate",
+            "steadystate_check_interval",
+            "steadystate_duration",
+            "steadystate_ramp_time",
+            "verify_offset",
+            "verify_dump",
+            "verify_backlog",
+            "verify_backlog_batch",
+            "write_iolog",
+            "read_iolog",
+            "replay_no_stall",
+            "replay_scale",
+            "replay_align",
+            "replay_time_scale",
+            "replay_skip",
         ],
     },
     Family {
@@ -162,7 +186,6 @@ const FAMILIES: [Family; 27] = [
             "offset_align",
             "percentage_random",
             "write_barrier",
-            "verify_offset",
             "trim_percentage",
             "trim_verify_zero",
             "trim_backlog",
@@ -200,20 +223,6 @@ const FAMILIES: [Family; 27] = [
             "iodepth_batch_complete_min",
             "iodepth_batch_complete_max",
             "iodepth_low",
-        ],
-    },
-    Family {
-        fate: Refused("the run has no such stop condition"),
-        names: &[
-            "max_latency",
-            "latency_target",
-            "latency_window",
-            "latency_percentile",
-            "latency_run",
-            "steadystate",
-            "steadystate_check_interval",
-            "steadystate_duration",
-            "steadystate_ramp_time",
         ],
     },
     Family {
@@ -274,39 +283,38 @@ const FAMILIES: [Family; 27] = [
         names: &["mem", "mem_align", "lockmem", "hugepage-size"],
     },
     Family {
-        fate: Ignored("everything is verified at the end, in this thread"),
+        fate: Ignored("the runner checks what comes back, in its one thread"),
+        names: &["verify_async", "verify_async_cpus", "verifysort", "verifysort_nr"],
+    },
+    Family {
+        fate: Ignored("headers say all that is known of a write, and every write is remembered"),
         names: &[
-            "verify_dump",
-            "verify_async_cpus",
             "verify_header_seed",
             "verify_policy",
             "verify_write_sequence",
-            "verifysort",
-            "verifysort_nr",
-            "verify_async",
-            "verify_backlog",
-            "verify_backlog_batch",
             "experimental_verify",
-            "verify_state_load",
-            "verify_state_save",
         ],
     },
     Family {
-        fate: Refused("traces are written with --trace, and not replayed"),
-        names: &[
-            "write_iolog",
-            "read_iolog",
-            "read_iolog_chunked",
-            "replay_no_stall",
-            "replay_redirect",
-            "replay_scale",
-            "replay_align",
-            "replay_time_scale",
-            "replay_skip",
-            "merge_blktrace_file",
-            "merge_blktrace_scalars",
-            "merge_blktrace_iters",
-        ],
+        fate: Ignored("no state of a verifying job is left behind"),
+        names: &["verify_state_save"],
+    },
+    Family {
+        fate: Refused(
+            "no state of a job that was cut off is kept; verify_only=1 checks all that an earlier \
+             run wrote",
+        ),
+        names: &["verify_state_load"],
+    },
+    Family {
+        fate: Ignored("a log is read as a whole, and replayed on --on"),
+        names: &["read_iolog_chunked", "replay_redirect"],
+    },
+    Family {
+        fate: Refused(
+            "logs are replayed as they are; read_iolog takes several, one for each worker",
+        ),
+        names: &["merge_blktrace_file", "merge_blktrace_scalars", "merge_blktrace_iters"],
     },
     Family {
         fate: Refused("jobs start no programs"),
@@ -411,13 +419,16 @@ const FAMILIES: [Family; 27] = [
             "bindname",
             "brick",
             "busy_poll",
+            "busy_wait_polling",
             "cdb_len",
             "chunk_size",
             "clientname",
             "clustername",
             "conf",
+            "cont",
             "cuda_io",
             "deac",
+            "direct_write_to_pmem",
             "gpu_dev_id",
             "gpu_dev_ids",
             "hdfs_use_direct",
@@ -461,6 +472,7 @@ const FAMILIES: [Family; 27] = [
             "rbdname",
             "read_mode",
             "rocm_io",
+            "serverip",
             "single_instance",
             "skip_bad",
             "touch_objects",
@@ -554,6 +566,12 @@ pub fn find(name: &str) -> Option<(&'static str, Fate)> {
 pub fn names() -> impl Iterator<Item = &'static str> {
     let names = FAMILIES.iter().flat_map(|family| family.names.iter().copied());
     names.chain(ALIASES.iter().map(|(alias, _)| *alias))
+}
+
+/// All options with their fates, each once.
+pub fn options() -> impl Iterator<Item = (&'static str, Fate)> {
+    let of_family = |family: &'static Family| family.names.iter().map(|name| (*name, family.fate));
+    FAMILIES.iter().flat_map(of_family)
 }
 
 /// The known name that `name` was most likely meant to be.

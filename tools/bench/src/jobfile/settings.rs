@@ -1,21 +1,27 @@
 //! What the options of one job amount to.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use crate::random::mix;
-use crate::units::{Amount, KiloBase, parse_amount, parse_size, parse_time};
-use crate::verify::{Method, Pattern};
+use super::values::{
+    amount, block, bounded, bytes, distribution, each, error_lists, fixed, flag, kilo_base, limits,
+    method, nanos, parts, pattern, percentiles, range, span, spans, split, steady, times,
+    tolerance, verify_pattern, whole_seconds,
+};
+use crate::iolog::{ReadError, ReadOptions, Replay};
+use crate::random::{Random, mix};
+use crate::units::{Amount, KiloBase, parse_size, parse_time};
+use crate::verify::Method;
 use crate::workload::{
-    BlockSize, Direction, Distribution, Ends, Fill, Flow, Mix, Order, Stretch, StretchSize,
-    Strides, Tolerance, Verify, Workload,
+    BlockSize, Direction, Distribution, Ends, Fill, Flow, LatencyTarget, Mix, Order, Steady,
+    SteadyMeasure, Strides, Verify, Workload,
 };
 
 /// Workers per job, at most.
 const NUMJOBS_MAX: u64 = 4096;
 /// Most segments of one request.
 const SEGMENTS_MAX: u64 = 4096;
-/// Longest request, bytes.
-const BLOCK_MAX: u64 = 1 << 30;
 
 /// The options of one job, read.
 #[derive(Clone, Debug)]
@@ -44,6 +50,14 @@ pub struct Settings {
     pub percentiles: Vec<f64>,
     /// The job whose workers must have ended before this one's begin.
     pub wait_for: Option<String>,
+    /// When each worker begins: somewhere between these two.
+    pub start_delay: (Duration, Duration),
+    /// Logs that are replayed, one worker after the other; empty: none.
+    pub replays: Vec<Arc<Replay>>,
+    /// Where the requests are written to, if they are.
+    pub log: Option<PathBuf>,
+    /// The first of the files that the job names: what a log calls the disk.
+    pub(super) filename: Option<String>,
     /// Whether fio's engine of that name is synchronous; `None` if no engine is named.
     pub(super) synchronous: Option<bool>,
     /// The queue depth was given on the command line.
@@ -59,11 +73,16 @@ pub struct Settings {
     repeatable: bool,
     method: Option<Method>,
     verify: Verify,
+    /// The names of logs to replay, and how they are read.
+    read_logs: (Vec<String>, ReadOptions),
+    /// The target is sought as long as it is above 0.
+    target: LatencyTarget,
+    /// A steady state is looked for as long as its window is above 0.
+    steady: (bool, Steady),
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        let method = Method::Crc32c;
         Self {
             workload: Workload::default(),
             description: None,
@@ -89,14 +108,25 @@ impl Default for Settings {
             seed: None,
             repeatable: true,
             method: None,
-            verify: Verify {
-                method,
-                pattern: None,
-                interval: None,
-                fatal: false,
-                read_back: true,
-                only: false,
-            },
+            verify: Verify::default(),
+            start_delay: (Duration::ZERO, Duration::ZERO),
+            replays: Vec::new(),
+            log: None,
+            filename: None,
+            read_logs: (Vec::new(), ReadOptions::default()),
+            target: LatencyTarget { nanos: 0, window_nanos: 0, percentile: 100.0, goes_on: false },
+            steady: (
+                false,
+                Steady {
+                    measure: SteadyMeasure::Iops,
+                    slope: true,
+                    limit: 0.01,
+                    percent: true,
+                    window_seconds: 0,
+                    ramp_seconds: 0,
+                    interval_seconds: 1,
+                },
+            ),
         }
     }
 }
@@ -156,7 +186,7 @@ impl Settings {
             "runtime" => work.runtime = Some(seconds()?).filter(|time| !time.is_zero()),
             "time_based" => work.time_based = flag(value)?,
             "ramp_time" => work.ramp_time = seconds()?,
-            "startdelay" => work.start_delay = seconds()?,
+            "startdelay" => self.start_delay = spans(text()?)?,
             "thinktime" => work.pace.think_time_us = micros()?.as_micros() as u64,
             "thinktime_blocks" => work.pace.think_requests = bounded(number()?, 1, u64::MAX)?,
             "rate" => limits(&mut work.pace.bytes_per_second, text()?, base)?,
@@ -211,12 +241,8 @@ impl Settings {
             "zero_buffers" | "refill_buffers" => {}
             "buffer_pattern" => self.workload.fill = Fill::Pattern(bytes(text()?)?),
             "verify" => self.method = method(text()?)?,
-            "verify_pattern" => {
-                let pattern = bytes(text()?)?;
-                let too_long =
-                    || format!("{} bytes; at most {} are taken", pattern.len(), Pattern::MAX);
-                self.verify.pattern = Some(Pattern::new(&pattern).ok_or_else(too_long)?);
-            }
+            "verify_pattern" => self.verify.pattern = Some(verify_pattern(text()?)?),
+            "verify_dump" => self.verify.dump = flag(value)?,
             // A device has an end: until there is no more room is all of it.
             "fill_device" if flag(value)? => self.size = None,
             "fill_device" => {}
@@ -224,8 +250,13 @@ impl Settings {
             "verify_fatal" => self.verify.fatal = flag(value)?,
             "verify_only" => self.verify.only = flag(value)?,
             "verify_interval" => {
-                let interval = block(text()?, self.base)?;
+                let interval = self.number(text()?, 0, u64::from(u32::MAX))? as u32;
                 self.verify.interval = Some(interval).filter(|&interval| interval > 0);
+            }
+            "verify_offset" => self.verify.header_at = self.number(text()?, 0, 1 << 30)? as u32,
+            "verify_backlog" => self.verify.backlog = self.number(text()?, 0, 1 << 30)? as u32,
+            "verify_backlog_batch" => {
+                self.verify.backlog_batch = self.number(text()?, 0, 1 << 30)? as u32;
             }
             "ignore_error" => self.workload.ignored = error_lists(text()?)?,
             "wait_for" => self.wait_for = Some(text()?.to_string()),
@@ -246,10 +277,117 @@ impl Settings {
             "stonewall" => self.stonewall = flag(value)?,
             "new_group" => self.new_group = flag(value)?,
             "group_reporting" => self.group_reporting = flag(value)?,
-            other => return Err(format!("`{other}` is known but not read: this is a defect")),
+            _ => return self.apply_ends(name, text()),
         }
         self.settle();
         Ok(())
+    }
+
+    /// Options of latencies, steady states and logs.
+    fn apply_ends(&mut self, name: &str, text: Result<&str, &str>) -> Result<(), String> {
+        let micros = |text: &str| span(text, Duration::from_micros(1)).map(nanos);
+        let target = &mut self.target;
+        match name {
+            "max_latency" => times(&mut self.workload.latency.max_nanos, text?)?,
+            "latency_target" => target.nanos = micros(text?)?,
+            "latency_window" => target.window_nanos = micros(text?)?,
+            "latency_percentile" => {
+                let percentile = text?.parse().ok().filter(|it| *it > 0.0 && *it <= 100.0);
+                let bad = || "it is a percentage above 0 up to 100".to_string();
+                target.percentile = percentile.ok_or_else(bad)?;
+            }
+            "latency_run" => target.goes_on = flag(text.ok())?,
+            "steadystate" => {
+                steady(text?, self.base, &mut self.steady.1)?;
+                self.steady.0 = true;
+            }
+            "steadystate_duration" => self.steady.1.window_seconds = whole_seconds(text?)?,
+            "steadystate_ramp_time" => self.steady.1.ramp_seconds = whole_seconds(text?)?,
+            "steadystate_check_interval" => {
+                self.steady.1.interval_seconds = bounded(whole_seconds(text?)?, 1, 86_400)?;
+            }
+            _ => self.apply_log(name, text)?,
+        }
+        self.settle();
+        Ok(())
+    }
+
+    /// Options of logs.
+    fn apply_log(&mut self, name: &str, text: Result<&str, &str>) -> Result<(), String> {
+        let base = self.base;
+        let number = |text: &str, min, max| {
+            bounded(parse_size(text, base).map_err(|error| error.to_string())?, min, max)
+        };
+        let (names, options) = &mut self.read_logs;
+        match name {
+            "write_iolog" => self.log = Some(PathBuf::from(text?)),
+            "read_iolog" => {
+                *names = parts(text?);
+                if names.iter().any(|name| name == "-") {
+                    return Err("standard input is not read: write the log to a file".to_string());
+                }
+            }
+            "replay_no_stall" => options.no_stall = flag(text.ok())?,
+            "replay_time_scale" => options.time_scale_percent = number(text?, 1, 1_000_000)?,
+            "replay_scale" => options.scale = number(text?, 0, u64::MAX)?,
+            "replay_align" => {
+                options.align = number(text?, 0, 1 << 30)? as u32;
+                if options.align > 0 && !options.align.is_power_of_two() {
+                    return Err(format!("{} is no power of two", options.align));
+                }
+            }
+            "replay_skip" => {
+                for kind in text?.split(',').map(str::trim) {
+                    let kinds = ["read", "write", "trim", "sync"];
+                    let at = kinds.iter().position(|known| *known == kind);
+                    let bad = || format!("`{kind}` is none of read, write, trim, sync");
+                    options.skip[at.ok_or_else(bad)?] = true;
+                }
+            }
+            other => return Err(format!("`{other}` is known but not read: this is a defect")),
+        }
+        Ok(())
+    }
+
+    /// A number within bounds.
+    fn number(&self, text: &str, min: u64, max: u64) -> Result<u64, String> {
+        bounded(parse_size(text, self.base).map_err(|error| error.to_string())?, min, max)
+    }
+
+    /// Reads the logs that are to be replayed. What there is to say about them.
+    pub(super) fn read_logs(&mut self) -> Result<Vec<String>, ReadError> {
+        let (names, options) = &self.read_logs;
+        let mut notes = Vec::new();
+        let used = names.iter().take(self.numjobs as usize);
+        for name in used {
+            let replay = crate::iolog::read(name.as_ref(), options)?;
+            if replay.disks > 1 {
+                notes.push(format!("{name}: its {} disks are replayed on one", replay.disks));
+            }
+            for (count, what) in [
+                (replay.skipped, "requests left out"),
+                (replay.odd, "lines or records make no sense"),
+            ] {
+                if count > 0 {
+                    notes.push(format!("{name}: {count} {what}"));
+                }
+            }
+            self.replays.push(Arc::new(replay));
+        }
+        let Some(first) = self.replays.first() else { return Ok(notes) };
+        self.workload.replay = Some(first.clone());
+        self.workload.order = Order::Sequential { gap: 0 };
+        for direction in Direction::ALL {
+            let lengths =
+                self.replays.iter().filter_map(|replay| replay.lengths(direction.operation()));
+            let hull = lengths.reduce(|(a, b), (min, max)| (a.min(min), b.max(max)));
+            if let Some((min, max)) = hull {
+                let size =
+                    if min == max { BlockSize::Fixed(min) } else { BlockSize::Range { min, max } };
+                self.workload.block_size[direction.index()] = size;
+            }
+        }
+        Ok(notes)
     }
 
     /// Whether rounds of a sequence of blocks move on.
@@ -313,6 +451,11 @@ impl Settings {
         let range = if strides.range == 0 { strides.size } else { strides.range };
         let is_strided = is_strided && strides.size > 0;
         self.workload.strides = is_strided.then_some(Strides { range, ..strides });
+        let target = Some(self.target).filter(|target| target.nanos > 0);
+        self.workload.latency.target = target;
+        let (wanted, steady) = self.steady;
+        self.workload.steady = (wanted && steady.window_seconds > 0).then_some(steady);
+        self.workload.steady_together = self.group_reporting;
         let (always, failed, who) = self.exits;
         let ends = |ends: bool| if ends { who } else { Ends::Alone };
         (self.workload.ends, self.workload.ends_failed) = (ends(always), ends(always || failed));
@@ -330,9 +473,28 @@ impl Settings {
             {
                 needs("verify=pattern needs a verify_pattern")
             }
+            _ if self.method.is_some() && !self.read_logs.0.is_empty() => {
+                needs("read_iolog replays what a log has, and verify writes what it can check")
+            }
+            _ if self.steady.0 && self.steady.1.window_seconds < self.steady.1.interval_seconds => {
+                needs("steadystate needs a steadystate_duration of at least one check interval")
+            }
             (_, (true, strides)) if strides.size == 0 => needs("zonemode=strided needs a zonesize"),
             _ => None,
         }
+    }
+
+    /// When the worker of this seed begins.
+    pub(super) fn start_delay_of(&self, seed: u64) -> Duration {
+        let (first, last) = self.start_delay;
+        let span = nanos(last.saturating_sub(first));
+        first + Duration::from_nanos(Random::new(mix(seed)).below(span.saturating_add(1)))
+    }
+
+    /// The log that worker number `index` replays.
+    pub(super) fn replay_of(&self, index: u32) -> Option<Arc<Replay>> {
+        let count = self.replays.len().max(1);
+        self.replays.get(index as usize % count).cloned()
     }
 
     /// The root of everything random in the job.
@@ -346,329 +508,4 @@ impl Settings {
             }
         }
     }
-}
-
-fn flag(value: Option<&str>) -> Result<bool, String> {
-    match value {
-        None | Some("" | "1" | "true" | "on") => Ok(true),
-        Some("0" | "false" | "off") => Ok(false),
-        Some(other) => Err(format!("`{other}` is neither 0 nor 1")),
-    }
-}
-
-fn bounded(number: u64, min: u64, max: u64) -> Result<u64, String> {
-    if (min..=max).contains(&number) {
-        return Ok(number);
-    }
-    Err(format!("{number} is not in the range {min} to {max}"))
-}
-
-fn kilo_base(text: &str) -> Result<KiloBase, String> {
-    match text {
-        "1024" => Ok(KiloBase::Binary),
-        "1000" => Ok(KiloBase::Decimal),
-        other => Err(format!("`{other}` is neither 1000 nor 1024")),
-    }
-}
-
-/// An access pattern: directions, whether it is random, and the number behind the colon.
-fn pattern(text: &str) -> Result<(Mix, bool, i64), String> {
-    let (name, modifier) = text.split_once(':').unwrap_or((text, "0"));
-    let random = name.starts_with("rand");
-    let mix = match name.strip_prefix("rand").unwrap_or(name) {
-        "read" => Mix::Only(Direction::Read),
-        "write" => Mix::Only(Direction::Write),
-        "trim" => Mix::Only(Direction::Trim),
-        "rw" | "readwrite" => Mix::ReadWrite { read_percent: 50 },
-        "trimwrite" => Mix::TrimWrite,
-        _ => {
-            return Err(format!(
-                "`{name}` is none of read, write, trim, randread, randwrite, randtrim, rw, \
-                 randrw, trimwrite, randtrimwrite"
-            ));
-        }
-    };
-    let (sign, digits) = match modifier.strip_prefix('-') {
-        Some(digits) => (-1, digits),
-        None => (1, modifier),
-    };
-    let number = parse_size(digits, KiloBase::Binary).map_err(|error| error.to_string())?;
-    let number = i64::try_from(number).map_err(|_| format!("`{modifier}` is too large"))?;
-    Ok((mix, random, sign * number))
-}
-
-fn amount(text: &str, base: KiloBase) -> Result<Amount, String> {
-    parse_amount(text, base).map_err(|error| error.to_string())
-}
-
-fn block(text: &str, base: KiloBase) -> Result<u32, String> {
-    let bytes = parse_size(text, base).map_err(|error| error.to_string())?;
-    Ok(bounded(bytes, 1, BLOCK_MAX)? as u32)
-}
-
-/// Sets one value per direction from `read,write,trim`: a missing part at the end repeats the
-/// last, an empty part leaves its direction alone.
-fn each(
-    sizes: &mut [BlockSize; 3],
-    text: &str,
-    parse: impl Fn(&str) -> Result<BlockSize, String>,
-) -> Result<(), String> {
-    for (index, part) in by_direction(text)? {
-        sizes[index] = parse(part)?;
-    }
-    Ok(())
-}
-
-fn by_direction(text: &str) -> Result<Vec<(usize, &str)>, String> {
-    let parts: Vec<&str> = text.split(',').collect();
-    if parts.len() > 3 {
-        return Err(format!("`{text}` has more than three parts (read, write, trim)"));
-    }
-    let last = parts.len() - 1;
-    let all = (0..3).map(|index| (index, parts[index.min(last)].trim()));
-    Ok(all.filter(|(_, part)| !part.is_empty()).collect())
-}
-
-fn fixed(text: &str, base: KiloBase) -> Result<BlockSize, String> {
-    block(text, base).map(BlockSize::Fixed)
-}
-
-fn range(text: &str, base: KiloBase) -> Result<BlockSize, String> {
-    let parts = text.split_once('-');
-    let (min, max) = parts.ok_or_else(|| format!("`{text}` is not a range like 4k-64k"))?;
-    let (min, max) = (block(min.trim(), base)?, block(max.trim(), base)?);
-    match min.cmp(&max) {
-        core::cmp::Ordering::Greater => Err(format!("`{text}` ends below its start")),
-        core::cmp::Ordering::Equal => Ok(BlockSize::Fixed(min)),
-        core::cmp::Ordering::Less => Ok(BlockSize::Range { min, max }),
-    }
-}
-
-/// `4k/60:64k/40`; sizes without a share divide what is left among them.
-fn split(text: &str, base: KiloBase) -> Result<BlockSize, String> {
-    let mut parts = Vec::new();
-    for part in text.split(':') {
-        let (size, share) = part.split_once('/').unwrap_or((part, ""));
-        let share = match share.trim() {
-            "" => None,
-            share => {
-                Some(share.parse::<u32>().map_err(|_| format!("`{share}` is not a percentage"))?)
-            }
-        };
-        parts.push((block(size.trim(), base)?, share));
-    }
-    let given: u32 = parts.iter().filter_map(|(_, share)| *share).fold(0, u32::saturating_add);
-    let open = parts.iter().filter(|(_, share)| share.is_none()).count() as u32;
-    let left = 100u32.checked_sub(given);
-    let left = left.ok_or_else(|| format!("the shares add up to {given} %, more than 100"))?;
-    if open == 0 && left > 0 {
-        return Err(format!("the shares add up to {given} %, not to 100"));
-    }
-    // What does not divide evenly goes to the first of them.
-    let mut extra = left.checked_rem(open).unwrap_or(0);
-    let shared = parts.into_iter().map(|(size, share)| {
-        let share = share.unwrap_or_else(|| {
-            let share = left / open.max(1) + extra;
-            extra = 0;
-            share
-        });
-        (size, share)
-    });
-    let shared: Vec<(u32, u32)> = shared.filter(|&(_, share)| share > 0).collect();
-    Ok(BlockSize::Split(shared))
-}
-
-fn limits(limits: &mut [u64; 3], text: &str, base: KiloBase) -> Result<(), String> {
-    for (index, part) in by_direction(text)? {
-        limits[index] = parse_size(part, base).map_err(|error| error.to_string())?;
-    }
-    Ok(())
-}
-
-/// How likely blocks are: `zipf:1.2`, `zoned:60/10:30/20:10/70`.
-fn distribution(text: &str, base: KiloBase) -> Result<Distribution, String> {
-    let (name, value) = text.split_once(':').unwrap_or((text, ""));
-    let number = || {
-        let number = if value.is_empty() { None } else { value.parse::<f64>().ok() };
-        number.filter(|number| number.is_finite() && *number > 0.0)
-    };
-    match name {
-        "random" => Ok(Distribution::Uniform),
-        "zipf" if value.is_empty() => Ok(Distribution::Zipf(1.1)),
-        "pareto" if value.is_empty() => Ok(Distribution::Pareto(0.2)),
-        "normal" if value.is_empty() => Ok(Distribution::Normal(0.0)),
-        "zipf" => {
-            number().map(Distribution::Zipf).ok_or_else(|| format!("`{value}` is not above 0"))
-        }
-        "pareto" => {
-            let power = number().filter(|&power| power < 1.0 && power != 0.5);
-            power.map(Distribution::Pareto).ok_or_else(|| format!("`{value}` is not in 0..1"))
-        }
-        "normal" => {
-            let wider = value.parse::<f64>().ok().filter(|wider| (0.0..=100.0).contains(wider));
-            wider.map(Distribution::Normal).ok_or_else(|| format!("`{value}` is not in 0..100"))
-        }
-        "zoned" => stretches(value, |text| percent(text).map(StretchSize::Percent)),
-        "zoned_abs" => stretches(value, |text| {
-            parse_size(text, base).map(StretchSize::Bytes).map_err(|error| error.to_string())
-        }),
-        "sequence" => {
-            let block = |text: &str| {
-                text.trim().parse().map_err(|_| format!("`{text}` is not the number of a block"))
-            };
-            let blocks = value.split(',').map(block).collect::<Result<Vec<u64>, String>>()?;
-            Ok(Distribution::Sequence { blocks, stride: false })
-        }
-        _ => Err(format!(
-            "`{name}` is none of random, zipf, pareto, normal, zoned, zoned_abs, sequence"
-        )),
-    }
-}
-
-fn percent(text: &str) -> Result<u32, String> {
-    let percent = text.trim().parse().ok().filter(|percent| *percent <= 100);
-    percent.ok_or_else(|| format!("`{text}` is not a percentage"))
-}
-
-/// Stretches as `share/size:share/size`, one list for each direction. Sizes of percentages that are
-/// left out divide what is left of the region.
-fn stretches(
-    text: &str,
-    size: impl Fn(&str) -> Result<StretchSize, String>,
-) -> Result<Distribution, String> {
-    let mut lists: [Vec<Stretch>; 3] = Default::default();
-    for (direction, list) in by_direction(text)? {
-        let mut open = Vec::new();
-        let (mut shares, mut used) = (0, 0);
-        for part in list.split(':') {
-            let (share, length) = part.split_once('/').unwrap_or((part, ""));
-            let share = percent(share)?;
-            let length = match length.trim() {
-                "" => None,
-                length => Some(size(length)?),
-            };
-            shares += share;
-            match length {
-                Some(StretchSize::Percent(percent)) => used += percent,
-                Some(StretchSize::Bytes(_)) => {}
-                None => open.push(lists[direction].len()),
-            }
-            let size = length.unwrap_or(StretchSize::Percent(0));
-            lists[direction].push(Stretch { share, size });
-        }
-        if shares != 100 {
-            return Err(format!("the shares in `{list}` add up to {shares}, not 100"));
-        }
-        let left = 100_u32.checked_sub(used);
-        let left = left.ok_or_else(|| format!("the sizes in `{list}` add up to more than 100"))?;
-        for (index, &at) in open.iter().enumerate() {
-            let (count, index) = (open.len() as u32, index as u32);
-            let part = left * (index + 1) / count - left * index / count;
-            lists[direction][at].size = StretchSize::Percent(part);
-        }
-    }
-    Ok(Distribution::Zoned(lists))
-}
-
-/// `ENOSPC` and the like: numbers of `errno` (`errno-base.h`, `errno.h`).
-const ERRORS: [(&str, i32); 12] = [
-    ("EPERM", 1),
-    ("ENOENT", 2),
-    ("EIO", 5),
-    ("EAGAIN", 11),
-    ("ENOMEM", 12),
-    ("EINVAL", 22),
-    ("ENOSPC", 28),
-    ("EROFS", 30),
-    ("EILSEQ", 84),
-    ("EOPNOTSUPP", 95),
-    ("ETIMEDOUT", 110),
-    ("EDQUOT", 122),
-];
-
-/// Errors to be passed over, for reads, writes and verification.
-fn error_lists(text: &str) -> Result<[Vec<i32>; 3], String> {
-    let mut lists: [Vec<i32>; 3] = Default::default();
-    let parts: Vec<&str> = text.split(',').collect();
-    if parts.len() > 3 {
-        return Err(format!("`{text}` has more than three parts (read, write, verify)"));
-    }
-    for (list, part) in lists.iter_mut().zip(parts) {
-        for name in part.split(':').map(str::trim).filter(|name| !name.is_empty()) {
-            let known = ERRORS.iter().find(|(known, _)| *known == name).map(|&(_, number)| number);
-            let number = known.or_else(|| name.parse().ok());
-            list.push(number.ok_or_else(|| format!("`{name}` is no error that is known"))?);
-        }
-    }
-    Ok(lists)
-}
-
-/// A fill pattern: `0xdeadbeef`, `"text"`, or a decimal number.
-fn bytes(text: &str) -> Result<Vec<u8>, String> {
-    let bad = || format!("`{text}` is not a pattern like 0xff, \"text\" or 255");
-    if let Some(quoted) = text.strip_prefix('"') {
-        let inner = quoted.strip_suffix('"').filter(|inner| !inner.is_empty()).ok_or_else(bad)?;
-        return Ok(inner.as_bytes().to_vec());
-    }
-    if let Some(hex) = text.strip_prefix("0x") {
-        let digits: Option<Vec<u8>> =
-            hex.chars().map(|c| c.to_digit(16).map(|digit| digit as u8)).collect();
-        let mut digits = digits.filter(|digits| !digits.is_empty()).ok_or_else(bad)?;
-        if digits.len() % 2 == 1 {
-            digits.insert(0, 0);
-        }
-        return Ok(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect());
-    }
-    let number: u64 = text.parse().map_err(|_| bad())?;
-    let all = number.to_le_bytes();
-    let used = (8 - number.leading_zeros() as usize / 8).max(1);
-    Ok(all[..used].to_vec())
-}
-
-fn method(text: &str) -> Result<Option<Method>, String> {
-    if text == "0" {
-        return Ok(None);
-    }
-    if matches!(text, "sha256" | "sha512") {
-        return Err(format!(
-            "what fio stores for `{text}` is the end of the data and no checksum of it; use \
-             sha3-256"
-        ));
-    }
-    let names = Method::NAMES.map(|(name, _)| name).join(", ");
-    let method = Method::from_name(text);
-    method.map(Some).ok_or_else(|| format!("`{text}` is not supported; use {names} or 0"))
-}
-
-fn tolerance(text: &str) -> Result<Tolerance, String> {
-    let mut tolerance = Tolerance::default();
-    for part in text.split(',') {
-        let add = match part.trim() {
-            "none" | "0" => Tolerance::default(),
-            "read" => Tolerance { read: true, ..Tolerance::default() },
-            "write" => Tolerance { write: true, ..Tolerance::default() },
-            "io" => Tolerance { read: true, write: true, verify: false },
-            "verify" => Tolerance { verify: true, ..Tolerance::default() },
-            "all" | "1" => Tolerance { read: true, write: true, verify: true },
-            other => {
-                return Err(format!("`{other}` is none of none, read, write, io, verify, all"));
-            }
-        };
-        tolerance.read |= add.read;
-        tolerance.write |= add.write;
-        tolerance.verify |= add.verify;
-    }
-    Ok(tolerance)
-}
-
-fn percentiles(text: &str) -> Result<Vec<f64>, String> {
-    let mut list = Vec::new();
-    for part in text.split(':') {
-        let number = part.trim().parse::<f64>().ok();
-        let number = number.filter(|number| *number > 0.0 && *number <= 100.0);
-        list.push(number.ok_or_else(|| format!("`{part}` is not a percentile above 0 up to 100"))?);
-    }
-    list.sort_by(f64::total_cmp);
-    list.dedup();
-    Ok(list)
 }

@@ -1,3 +1,5 @@
+mod examples;
+
 use std::process::Command;
 
 use super::*;
@@ -108,7 +110,32 @@ fn bad_values_are_named_with_line_and_choice() {
         ("size=120%", "not a number"),
         ("runtime=5parsec", "unknown unit"),
         ("verify=sha3-521", "use crc32c, "),
-        ("verify=sha256", "no checksum of it; use sha3-256"),
+        ("verify=null", "checks nothing"),
+        ("verify_state_load=1", "verify_only=1 checks all"),
+        ("verify=pattern\nverify_pattern=foo", "not a pattern like"),
+        ("verify=pattern\nverify_pattern=0xff\"ab", "not a pattern like"),
+        ("buffer_pattern=%o", "only verify_pattern takes"),
+        ("latency_percentile=101", "above 0 up to 100"),
+        ("latency_percentile=0", "above 0 up to 100"),
+        ("latency_target=5parsec", "unknown unit"),
+        ("latency_target", "it needs a value"),
+        ("latency_run=2", "neither 0 nor 1"),
+        ("max_latency=1,2,3,4", "three parts"),
+        ("steadystate=iops", "it needs a limit, as in iops:5%"),
+        ("ss=foo:1", "none of iops, iops_slope"),
+        ("ss=iops:0\nss_dur=5", "no number above 0"),
+        ("ss=iops:nan%\nss_dur=5", "no number above 0"),
+        ("ss=bw:5%", "needs a steadystate_duration"),
+        ("ss=bw:1m\nss_dur=5\nss_interval=10", "at least one check interval"),
+        ("ss=bw:1m\nss_dur=1500ms", "whole seconds"),
+        ("ss_interval=0", "0 is not in the range 1"),
+        ("replay_align=3", "3 is no power of two"),
+        ("replay_time_scale=0", "0 is not in the range 1"),
+        ("replay_skip=reads", "none of read, write, trim, sync"),
+        ("read_iolog=/nonexistent/log", "/nonexistent/log: No such file"),
+        ("read_iolog=-", "standard input is not read"),
+        ("merge_blktrace_file=x", "read_iolog takes several"),
+        ("startdelay=5-1", "ends before it begins"),
         ("verify=pattern", "needs a verify_pattern"),
         ("ioengine=cpuio", "does no block I/O"),
         ("wait_for=nobody", "no job `nobody` before it"),
@@ -196,6 +223,89 @@ fn includes_are_relative_to_the_file_that_includes() {
     std::fs::write(path("loop.fio"), "[a]\ninclude loop.fio\n").unwrap();
     let error = JobFile::read(&path("loop.fio"), &[]).unwrap_err().to_string();
     assert!(error.contains("more than 16 includes"), "{error}");
+}
+
+#[test]
+fn latencies_and_steady_states() {
+    let work = settings("latency_target=500\nlatency_window=2s\nlatency_percentile=99.9").workload;
+    let target = work.latency.target.unwrap();
+    assert_eq!((target.nanos, target.window_nanos), (500_000, 2_000_000_000));
+    assert_eq!((target.percentile, target.goes_on), (99.9, false));
+    assert_eq!(settings("latency_window=2s\nlatency_target=0").workload.latency.target, None);
+    let work = settings("max_latency=5ms,10").workload;
+    assert_eq!(work.latency.max_nanos, [5_000_000, 10_000, 10_000]);
+    let of =
+        |text: &str| settings(&format!("{text}\nss_dur=30\nss_ramp=1m")).workload.steady.unwrap();
+    let steady = of("ss=iops_slope:0.3%");
+    assert_eq!((steady.criterion_name(), steady.limit, steady.percent), ("iops_slope", 0.3, true));
+    assert_eq!((steady.window_seconds, steady.ramp_seconds, steady.measurements()), (30, 60, 30));
+    let steady = of("ss=bw:1m\nss_interval=10");
+    assert_eq!((steady.criterion_name(), steady.limit, steady.percent), ("bw", 1048576.0, false));
+    assert_eq!(steady.measurements(), 3);
+    assert_eq!(of("steadystate=lat:5%").criterion_name(), "lat");
+}
+
+#[test]
+fn workers_begin_somewhere_in_a_range() {
+    let job = one("startdelay=5-10\nnumjobs=20").unwrap();
+    let delays: Vec<u64> = job
+        .workers(1 << 30, 512)
+        .unwrap()
+        .iter()
+        .map(|worker| worker.start_delay.as_millis() as u64)
+        .collect();
+    assert!(delays.iter().all(|delay| (5_000..=10_000).contains(delay)), "{delays:?}");
+    assert!(delays.iter().max().unwrap() - delays.iter().min().unwrap() > 1000, "{delays:?}");
+    let job = one("startdelay=3").unwrap();
+    assert_eq!(job.workers(1 << 30, 512).unwrap()[0].start_delay.as_secs(), 3);
+}
+
+/// The bytes are those that fio 3.33 wrote.
+#[test]
+fn patterns_are_fios() {
+    let content = |pattern: &str| {
+        let options = format!("verify=pattern\nverify_pattern={pattern}");
+        let form = settings(&options).workload.verify.unwrap().form();
+        let version = crate::verify::Version { run_seed: 0, sequence: 1, worker: 0 };
+        let mut unit = [0; 512];
+        let now = flysch_api::machine::Instant::START;
+        crate::verify::stamp(&mut unit, &form, 8192, &version, now);
+        unit.iter().take(20).map(|byte| format!("{byte:02x}")).collect::<String>()
+    };
+    for (pattern, bytes) in [
+        ("0xff%o\"abcd\"-12", "ff002000000000000061626364f4ffffffff0020"),
+        ("-12", "f4fffffff4fffffff4fffffff4fffffff4ffffff"),
+        ("%o", "0020000000000000002000000000000000200000"),
+        ("1000", "e803e803e803e803e803e803e803e803e803e803"),
+        ("0xaa555aa5", "aa555aa5aa555aa5aa555aa5aa555aa5aa555aa5"),
+        ("\"ab\"0x0102", "6162010261620102616201026162010261620102"),
+        ("70000", "7011017011017011017011017011017011017011"),
+    ] {
+        assert_eq!(content(pattern), bytes, "{pattern}");
+    }
+}
+
+#[test]
+fn a_log_stands_in_place_of_a_pattern() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("a", "fio version 3 iolog\n0 x add\n5 x read 0 4096\n9 x read 4096 8192\n");
+    write("b", "fio version 3 iolog\n5 x write 0 512\n9 y trim 0 65536\n");
+    let options = format!("rw=randwrite\nread_iolog={}:{}\nnumjobs=3", path("a"), path("b"));
+    let file = parse(&format!("[job]\n{options}\n")).unwrap();
+    assert_eq!(file.notes.len(), 1, "{:?}", file.notes);
+    assert!(file.notes[0].ends_with("its 2 disks are replayed on one"));
+    let job = &file.jobs[0];
+    let workers = job.workers(1 << 20, 512).unwrap();
+    let lengths: Vec<usize> =
+        workers.iter().map(|w| w.replay.as_ref().unwrap().entries[0].length as usize).collect();
+    assert_eq!(lengths, [4096, 512, 4096]);
+    let demand = crate::play::Demand::of(&file);
+    assert!(demand.writes && workers[1].writes() && !workers[0].writes());
+    assert_eq!((workers[0].block_max(), workers[0].pattern_name()), (8192, "replay"));
+    let error = one(&format!("{options}\nverify=md5")).unwrap_err();
+    assert!(error.contains("read_iolog replays what a log has"), "{error}");
 }
 
 /// Every name fio lists is known; nothing else is.

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 
 use super::{
-    Areas, Cpu, DirectionResults, JobResults, LATENCY_LIMITS, Latency, Percentile, SampleSummary,
-    VerifyResults,
+    Areas, Cpu, DirectionResults, JobResults, LATENCY_LIMITS, Latency, LatencyResults, Percentile,
+    SampleSummary, SteadyResults, VerifyResults,
 };
 
 use crate::histogram::{DEFAULT_PERCENTILES, Histogram};
-use crate::runner::{BAD_DATA, Failure, WorkerOutcome};
+use crate::runner::{BAD_DATA, Failure, Measured, SteadyState, WorkerOutcome};
 use crate::statistics::{DirectionStatistics, Samples, Statistics};
-use crate::workload::{Direction, Tolerance, Workload};
+use crate::workload::{Direction, SteadyMeasure, Tolerance, Workload};
 
 impl Latency {
     /// The summary of `histogram` with these percentiles.
@@ -115,6 +115,13 @@ impl JobResults {
             bs: sizes(workload),
             block_bytes: workload.block_max(),
             iodepth: workload.depth,
+            latency: workload.latency.target.map(|target| LatencyResults {
+                target_nanos: target.nanos,
+                window_nanos: target.window_nanos,
+                percentile: target.percentile,
+                depth: outcomes.first().map_or(0, |outcome| outcome.depth),
+            }),
+            steady: outcomes.iter().find_map(|outcome| outcome.steady.as_ref()).map(steady),
             error: match failure {
                 None if verify_failed => BAD_DATA,
                 other => other.as_ref().map_or(0, Failure::errno),
@@ -142,6 +149,33 @@ impl JobResults {
     }
 }
 
+fn steady(state: &SteadyState) -> SteadyResults {
+    let wanted = state.wanted;
+    let looks_at_latency = wanted.measure == SteadyMeasure::Latency;
+    let all = |of: fn(&Measured) -> u64| {
+        let mut all: Vec<u64> = state.measured.iter().map(of).collect();
+        all.resize(wanted.measurements(), 0);
+        all
+    };
+    SteadyResults {
+        criterion: wanted.criterion_name().to_string(),
+        limit: wanted.limit,
+        percent: wanted.percent,
+        window_seconds: wanted.window_seconds,
+        attained: state.attained,
+        // What could not be reckoned, because nothing was done, is no number of JSON.
+        value: if state.criterion.is_finite() { state.criterion } else { 0.0 },
+        deviation: state.deviation,
+        slope: state.slope,
+        iops_mean: state.mean(|measured| measured.iops),
+        bandwidth_mean: state.mean(|measured| measured.bandwidth),
+        latency_mean: looks_at_latency.then(|| state.mean(|measured| measured.latency)),
+        iops: all(|measured| measured.iops),
+        bandwidth: all(|measured| measured.bandwidth),
+        latency: if looks_at_latency { all(|measured| measured.latency) } else { Vec::new() },
+    }
+}
+
 fn verified(workload: &Workload, outcomes: &[&WorkerOutcome]) -> Option<VerifyResults> {
     let method = workload.verify?.method.to_string();
     let mut sum = VerifyResults { method, ..VerifyResults::default() };
@@ -150,6 +184,7 @@ fn verified(workload: &Workload, outcomes: &[&WorkerOutcome]) -> Option<VerifyRe
         sum.bytes += verified.bytes;
         sum.mismatches += verified.mismatches;
         sum.first.extend_from_slice(&verified.first);
+        sum.dumped.extend_from_slice(&verified.dumped);
         sum.nanos = sum.nanos.max(verified.nanos);
     }
     Some(sum)

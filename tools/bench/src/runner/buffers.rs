@@ -14,9 +14,14 @@ const GAP_MAX: u64 = 64;
 /// What lengths and places of segments are multiples of, bytes: less than any controller wants.
 const ODD: u32 = 4;
 
+/// Bytes of a request's data; that of trims moves none.
+fn length(job: &Workload) -> u32 {
+    job.data_max().max(ODD)
+}
+
 /// Memory of one request of `job`, its list of segments included, bytes.
 pub(crate) fn stride(job: &Workload) -> u64 {
-    let (length, segments) = (u64::from(job.block_max()), u64::from(job.segments));
+    let (length, segments) = (u64::from(length(job)), u64::from(job.segments));
     if segments <= 1 {
         return length.next_multiple_of(PAGE);
     }
@@ -33,7 +38,7 @@ pub(super) fn deal(job: &Workload, memory: &DmaRegion, used: &mut u64) -> Result
         let (needed, memory) = (*used, memory.len() as u64);
         return Err(Error::Memory { job: job.name.clone(), needed, memory });
     }
-    let length = job.block_max();
+    let length = length(job);
     let mut content = vec![0; length as usize];
     let place = |index: u64| {
         let at = (start + index * stride) as usize;

@@ -1,13 +1,15 @@
 //! Verification inside a run: stamps on the way down, checks on the way up and at the end.
 
+use std::collections::VecDeque;
+
 use flysch_api::machine::Instant;
 
 use super::worker::Worker;
-use super::{Error, Failure, Shared, Verified};
+use super::{Error, Failure, Shared, Verified, dump};
 use crate::random::mix;
-use crate::verify::versions::Versions;
+use crate::verify::versions::{Versions, joined};
 use crate::verify::{self, Form};
-use crate::workload::{BlockSize, Direction, Fill, Mix};
+use crate::workload::{BlockSize, Direction, Fill, Mix, Verify};
 
 /// Mismatches told in words per worker; the rest is counted.
 const TOLD_MAX: usize = 8;
@@ -29,12 +31,45 @@ pub(super) struct Checker {
     next: u64,
     at_end: bool,
     began: Instant,
+    behind: Option<Behind>,
+    dump: Option<String>,
     result: Verified,
+}
+
+/// What was written lately and is read back before more is written.
+#[derive(Debug)]
+struct Behind {
+    /// Writes before that happens.
+    every: u32,
+    /// How many are read back then.
+    batch: u32,
+    /// Writes since it happened.
+    writes: u32,
+    /// How many are still to be read back now.
+    left: u32,
+    /// The ranges, the oldest first.
+    ranges: VecDeque<(u64, u32)>,
+}
+
+/// Ranges that are kept in the order of their writes; what comes beyond is read back at the end.
+const RANGES_MAX: usize = 1 << 20;
+
+impl Behind {
+    fn new(verify: &Verify, worker: &Worker<'_>, unit: u32) -> Option<Self> {
+        let (every, batch) = (verify.backlog, verify.backlog_batch);
+        if every == 0 || !verify.read_back || !worker.job.writes() {
+            return None;
+        }
+        let units = usize::try_from(worker.region.size / u64::from(unit)).unwrap_or(RANGES_MAX);
+        let ranges = VecDeque::with_capacity(RANGES_MAX.min(units));
+        let batch = if batch == 0 { every } else { batch };
+        Some(Self { every, batch, writes: 0, left: 0, ranges })
+    }
 }
 
 /// What the workers share; gives each worker that needs one its checker.
 pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
-    let length = workers.iter().map(|worker| worker.job.block_max()).max().unwrap_or(0);
+    let length = workers.iter().map(|worker| worker.job.data_max()).max().unwrap_or(0);
     let unit = unit_of(workers)?;
     let versions = versions(workers, unit)?;
     let tracked = versions.is_some();
@@ -46,6 +81,8 @@ pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
         let only_reads = worker.job.mix == Mix::Only(Direction::Read);
         let reads = verify.is_some_and(|verify| verify.only || only_reads);
         let read_back = worker.job.writes() && verify.is_some_and(|verify| verify.read_back);
+        let behind = verify.and_then(|verify| Behind::new(&verify, worker, unit));
+        let checked = reads || read_back;
         worker.set_checker(Checker {
             worker: worker.id,
             form: verify.map(|verify| verify.form()),
@@ -55,7 +92,9 @@ pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
             next: 0,
             at_end: false,
             began: Instant::START,
-            result: Verified { checked: reads || read_back, ..Verified::default() },
+            behind,
+            dump: verify.filter(|verify| verify.dump).map(|_| worker.job.name.clone()),
+            result: Verified { checked, ..Verified::default() },
         });
     }
     Ok(Shared { versions, scratch: vec![0; length as usize], writing: false, turn: 0 })
@@ -73,6 +112,11 @@ fn unit_of(workers: &[Worker<'_>]) -> Result<u32, Error> {
         unit = intervals.chain(lengths).chain(align).fold(unit, gcd);
         if unit < u64::from(verify.method.unit_min()) {
             let what = "verify needs offsets and block sizes with a larger common divisor";
+            return Err(Error::Invalid { job: worker.job.name.clone(), what });
+        }
+        if !verify.form().fits(unit) {
+            let what = "verify_offset lets the header and its checksum overlap their old place, or \
+                        end behind the verify_interval";
             return Err(Error::Invalid { job: worker.job.name.clone(), what });
         }
     }
@@ -96,17 +140,17 @@ fn gcd(a: u64, b: u64) -> u64 {
 fn versions(workers: &[Worker<'_>], unit: u32) -> Result<Option<Versions>, Error> {
     let is_writer = |w: &&Worker<'_>| w.job.writes() && w.job.verify.is_some();
     let Some(first) = workers.iter().find(is_writer) else { return Ok(None) };
-    let writers = || workers.iter().filter(is_writer).map(|w| w.region);
-    let start = writers().map(|region| region.offset).min().unwrap_or(0);
-    let end = writers().map(|region| region.offset + region.size).max().unwrap_or(0);
-    if (end - start) / u64::from(unit) > UNITS_MAX {
+    let regions = workers.iter().filter(is_writer).map(|w| w.region);
+    let ranges = joined(regions.map(|region| (region.offset, region.size)));
+    let bytes: u64 = ranges.iter().map(|(_, bytes)| bytes).sum();
+    if bytes / u64::from(unit) > UNITS_MAX {
         let what = "verify keeps 8 bytes per unit and would need over 1 GiB; use a smaller size \
                     or a larger verify_interval";
         return Err(Error::Invalid { job: first.job.name.clone(), what });
     }
     let name = first.job.name.bytes();
     let seed = name.fold(mix(first.job.seed), |seed, byte| mix(seed ^ u64::from(byte)));
-    Ok(Some(Versions::new(start, end - start, unit, seed)))
+    Ok(Some(Versions::new(&ranges, unit, seed)))
 }
 
 /// Fills a write buffer with what `fill` says, random bytes from `seed`.
@@ -164,6 +208,42 @@ impl Checker {
         }
     }
 
+    /// A range is written. Whether so much was written since that it is time to read some back.
+    pub(super) fn is_far_behind(&mut self, range: (u64, u32)) -> bool {
+        let Some(behind) = &mut self.behind else { return false };
+        if behind.ranges.len() < behind.ranges.capacity() {
+            behind.ranges.push_back(range);
+        }
+        behind.writes += 1;
+        if behind.writes < behind.every {
+            return false;
+        }
+        (behind.writes, behind.left) = (0, behind.batch);
+        true
+    }
+
+    /// The next of the ranges to read back before more is written.
+    pub(super) fn next_behind(&mut self, shared: &Shared) -> Option<(u64, u32)> {
+        let (behind, versions) = (self.behind.as_mut()?, shared.versions.as_ref()?);
+        while behind.left > 0 {
+            let &(offset, length) = behind.ranges.front()?;
+            if versions.is_busy(offset, length.into()) {
+                return None;
+            }
+            behind.ranges.pop_front();
+            if versions.owes(self.worker, offset, length.into()) {
+                behind.left -= 1;
+                return Some((offset, length));
+            }
+        }
+        None
+    }
+
+    /// Whether all of them were read.
+    pub(super) fn has_caught_up(&self) -> bool {
+        self.behind.as_ref().is_none_or(|behind| behind.left == 0 || behind.ranges.is_empty())
+    }
+
     /// Whether what the workload reads is checked.
     pub(super) fn checks_reads(&self) -> bool {
         self.reads
@@ -202,23 +282,32 @@ impl Checker {
     /// Checks what was read into the scratch buffer. The first mismatch, if there is one.
     pub(super) fn check(
         &mut self,
-        shared: &Shared,
+        shared: &mut Shared,
         (offset, length): (u64, u32),
         read_back: bool,
     ) -> Option<Failure> {
         let form = self.form?;
         let mut first = None;
-        let content = shared.scratch[..length as usize].chunks_exact(self.unit as usize);
+        let Shared { versions, scratch, .. } = shared;
+        let content = scratch[..length as usize].chunks_exact_mut(self.unit as usize);
         for (index, unit) in content.enumerate() {
             let offset = offset + index as u64 * u64::from(self.unit);
-            let expected = shared.versions.as_ref().and_then(|v| v.expected(offset));
+            let expected = versions.as_ref().and_then(|v| v.expected(offset));
             // Another worker wrote it since, or is about to: that worker checks it.
             if read_back && expected.is_none_or(|version| version.worker != self.worker) {
                 continue;
             }
-            match verify::check(unit, &form, offset, expected.filter(|_| read_back).as_ref()) {
+            form.move_header(unit);
+            let expected = expected.filter(|_| read_back);
+            match verify::check(unit, &form, offset, expected.as_ref()) {
                 Ok(()) => self.result.bytes += u64::from(self.unit),
                 Err(mismatch) => {
+                    if self.result.first.len() < TOLD_MAX
+                        && let Some(job) = &self.dump
+                    {
+                        let told = dump::write((job, offset), unit, &form, expected.as_ref());
+                        self.result.dumped.extend(told);
+                    }
                     self.result.mismatches += 1;
                     let failure = Failure::Verify { offset, mismatch };
                     if self.result.first.len() < TOLD_MAX {
@@ -227,6 +316,9 @@ impl Checker {
                     first = first.or(Some(failure));
                 }
             }
+        }
+        if let (true, Some(_), Some(versions)) = (read_back, &self.behind, versions) {
+            versions.checked(offset, length.into());
         }
         first
     }

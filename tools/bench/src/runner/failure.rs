@@ -27,6 +27,7 @@ impl Failure {
         match self {
             Self::Request { error, .. } => errno_of(error),
             Self::TooSlow { .. } => TOO_SLOW,
+            Self::TooLong { .. } => TIMED_OUT,
             Self::Verify { .. } => BAD_DATA,
         }
     }

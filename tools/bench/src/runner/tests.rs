@@ -1,3 +1,5 @@
+mod ends;
+
 use core::cell::Cell;
 use core::ops::Range;
 use std::collections::VecDeque;
@@ -215,14 +217,7 @@ fn job(mix: Mix, order: Order, depth: u32) -> Workload {
 }
 
 fn verifying() -> Workload {
-    let verify = Verify {
-        pattern: None,
-        method: Method::Crc32c,
-        interval: None,
-        fatal: false,
-        read_back: true,
-        only: false,
-    };
+    let verify = Verify { method: Method::Crc32c, ..Verify::default() };
     let write = job(Mix::Only(Direction::Write), RANDOM, 4);
     Workload { verify: Some(verify), size: Some(MIB as u64), ..write }
 }

@@ -1,19 +1,24 @@
 //! One worker: keeps its queue full, counts what comes back.
 
-use flysch_api::block::{Completion, Device, Operation, Refused, Request};
-use flysch_api::data::Data;
-use flysch_api::machine::{Clock, DmaRegion, Instant};
-use flysch_api::trace::{Record, Stamps};
+mod issue;
+mod take;
 
-use super::buffers;
-use super::checking::{self, Checker};
-use super::company::Flows;
+use flysch_api::block::{Operation, Request};
+use flysch_api::data::Data;
+use flysch_api::machine::Instant;
+
+use super::checking::Checker;
+use super::company::Part;
+use super::iolog::Log;
+use super::latency::Limits;
 use super::pace::Pacer;
-use super::{Assignment, DEPTH_MAX, Error, Failure, Shared, WORKERS_MAX, WorkerOutcome};
-use crate::pattern::{Pattern, Step};
-use crate::random::mix;
-use crate::statistics::{Statistics, batch_level};
-use crate::workload::{Direction, Fill, Mix, Workload};
+use super::prepare::Region;
+use super::replaying::Replaying;
+use super::steady::SteadyState;
+use super::{Assignment, Error, Failure, Shared, WorkerOutcome};
+use crate::pattern::Pattern;
+use crate::statistics::Statistics;
+use crate::workload::{BlockSize, Direction, Fill, Mix, Order, Workload};
 
 /// A token is the worker's number above the slot's.
 const SLOT_BITS: u32 = 16;
@@ -39,7 +44,7 @@ enum Purpose {
 
 /// One place in the worker's queue.
 #[derive(Clone, Copy, Debug)]
-struct Slot {
+pub(super) struct Slot {
     /// Room for the longest request's data.
     data: Data,
     offset: u64,
@@ -48,7 +53,7 @@ struct Slot {
 }
 
 impl Slot {
-    fn new(data: Data) -> Self {
+    pub(super) fn new(data: Data) -> Self {
         Self { data, offset: 0, length: 0, purpose: Purpose::Flush }
     }
 }
@@ -61,12 +66,50 @@ struct Held {
     accepted: Option<Instant>,
 }
 
+/// What a worker has to do in all.
+#[derive(Clone, Copy, Debug)]
+struct Goal {
+    /// Bytes; without limit the greatest number.
+    bytes: u64,
+    /// Requests; without limit the greatest number.
+    requests: u64,
+}
+
+impl Goal {
+    /// That of `job` in `region`, as fio reckons it: each of the loops is one pass over the region,
+    /// or over as much of it as `io_size` says, and each has the requests of `number_ios`; a trim
+    /// with its write are two passes; `io_size` is reached whatever the loops, and time goes before
+    /// all of it.
+    fn of(job: &Workload, region: Region) -> Self {
+        if job.replay.is_some() {
+            return Self { bytes: 0, requests: 0 };
+        }
+        let passes = u64::from(job.loops.max(1)) * if job.mix == Mix::TrimWrite { 2 } else { 1 };
+        let whole = job.io_size.unwrap_or(region.size);
+        let bytes = match with_gaps(job, region) {
+            Some(pass) if whole <= region.size => whole.min(pass).saturating_mul(passes),
+            Some(pass) => pass.saturating_mul(passes).max(whole),
+            None => whole.min(region.size).saturating_mul(passes).max(whole),
+        };
+        let requests = job.requests_max.map(|count| count.saturating_mul(passes));
+        let unlimited = job.time_based || (requests.is_some() && job.io_size.is_none());
+        Self {
+            bytes: if unlimited { u64::MAX } else { bytes },
+            requests: requests.filter(|_| !job.time_based).unwrap_or(u64::MAX),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Waits for its start delay.
     Delayed,
     /// Issues requests.
     Running,
+    /// Waits for those in flight, to go on with another depth of its queue.
+    Settling,
+    /// Reads back some of what it wrote, to go on behind it.
+    Catching,
     /// Waits for the last ones.
     Draining,
     /// The flush after the last write.
@@ -77,6 +120,26 @@ enum Phase {
     Done,
 }
 
+/// Bytes that a pass with gaps transfers, if there are gaps: the region is gone over once.
+fn with_gaps(job: &Workload, region: Region) -> Option<u64> {
+    let (Order::Sequential { gap }, Mix::Only(direction)) = (&job.order, job.mix) else {
+        return None;
+    };
+    let gap = u64::try_from(*gap).ok().filter(|&gap| gap > 0)?;
+    let BlockSize::Fixed(length) = job.block_size[direction.index()] else { return None };
+    let length = u64::from(length);
+    let count = region.size / (length + gap);
+    let rest = (region.size - count * (length + gap)).min(length);
+    Some(count * length + rest)
+}
+
+impl Phase {
+    /// Whether the workload itself is still to come or under way.
+    fn is_before_the_end(self) -> bool {
+        matches!(self, Self::Delayed | Self::Running | Self::Settling | Self::Catching)
+    }
+}
+
 /// Flushes between writes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Flushing {
@@ -85,15 +148,6 @@ struct Flushing {
     /// The next request is a flush, once everything before it came back.
     wanted: bool,
     in_flight: bool,
-}
-
-/// What a worker did with its free slots.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Refilled {
-    /// Requests the device took.
-    pub(super) submitted: u32,
-    /// Requests it will never take.
-    pub(super) refused: u32,
 }
 
 /// The state of one worker.
@@ -107,16 +161,28 @@ pub(super) struct Worker<'a> {
     pattern: Pattern,
     slots: Box<[Slot]>,
     free: Vec<u16>,
+    /// Places that are not used now: the queue is shorter than the job's `iodepth`.
+    parked: Vec<u16>,
+    /// Places that are used: all but those.
+    depth: usize,
     held: Option<Held>,
+    /// Whether a request needs more than its place: pace, checksums, fresh content, a log.
+    is_special: bool,
+    /// Whether a request that came back needs no more than to be counted.
+    is_plain: bool,
     phase: Phase,
     bytes_left: u64,
     requests_left: u64,
     flushing: Flushing,
     pacer: Option<Box<Pacer>>,
     checker: Option<Box<Checker>>,
+    limits: Option<Box<Limits>>,
+    replaying: Option<Box<Replaying>>,
+    log: Option<Box<Log>>,
     statistics: Statistics,
     completed: u32,
     ramp_end: Option<Instant>,
+    began: Option<Instant>,
     measured_from: Instant,
     ends_at: Instant,
     sample_at: Instant,
@@ -125,101 +191,8 @@ pub(super) struct Worker<'a> {
     first: Option<Failure>,
     failures: u64,
 }
-
-/// The part of the device a worker uses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Region {
-    pub(super) offset: u64,
-    pub(super) size: u64,
-}
-
-/// Checks every assignment against its lane and gives each worker its buffers.
-pub(super) fn prepare<'a, D: Device>(
-    lanes: &[D],
-    assignments: &'a [Assignment],
-) -> Result<Vec<Worker<'a>>, Error> {
-    let mut workers: Vec<Worker<'a>> = Vec::with_capacity(assignments.len());
-    // Lanes of one device may share their memory: buffers are dealt out per memory, not per lane.
-    let mut used: Vec<(u64, u64)> = Vec::new();
-    let mut flows = Flows::default();
-    for (id, assignment) in assignments.iter().enumerate() {
-        let job = &assignment.workload;
-        let invalid = |what| Err(Error::Invalid { job: job.name.clone(), what });
-        let Some(lane) = lanes.get(assignment.lane) else {
-            return invalid("its lane does not exist");
-        };
-        if id >= WORKERS_MAX {
-            return invalid("too many workers in one run");
-        }
-        if !(1..=DEPTH_MAX).contains(&job.depth) {
-            return invalid("iodepth must be 1 to 32768");
-        }
-        let region = Region::of(job, lane)?;
-        let address = lane.memory().address();
-        let at = match used.iter().position(|&(known, _)| known == address) {
-            Some(at) => at,
-            None => {
-                used.push((address, 0));
-                used.len() - 1
-            }
-        };
-        let slots = buffers::deal(job, lane.memory(), &mut used[at].1)?;
-        let slots = slots.into_iter().map(Slot::new).collect::<Box<[_]>>();
-        let before = workers.iter().filter(|w| w.lane == assignment.lane);
-        let lane_slot = before.map(|w| w.slots.len() as u16).fold(0, u16::wrapping_add);
-        let mut worker = Worker::new(id as u16, assignment, region, slots, lane_slot);
-        if let Some(flow) = job.flow.filter(|flow| flow.weight > 0) {
-            let part = flows.part(flow);
-            let pacer = || Box::new(Pacer::new(job.pace, job.seed));
-            worker.pacer.get_or_insert_with(pacer).share(part);
-        }
-        workers.push(worker);
-    }
-    Ok(workers)
-}
-
-impl Region {
-    /// The region of `job` on `lane`, if the job fits there.
-    fn of<D: Device>(job: &Workload, lane: &D) -> Result<Self, Error> {
-        let geometry = lane.geometry();
-        let name = || job.name.clone();
-        let block_size = geometry.block_size;
-        let offset = [("offset", job.offset)];
-        let align = job.align.map(|align| ("blockalign", u64::from(align)));
-        let sizes = job.sizes_used().flat_map(|size| match size {
-            crate::workload::BlockSize::Split(parts) => {
-                parts.iter().map(|&(bytes, _)| ("block size", u64::from(bytes))).collect()
-            }
-            other => {
-                vec![("block size", u64::from(other.min())), ("block size", u64::from(other.max()))]
-            }
-        });
-        for (what, value) in offset.into_iter().chain(align).chain(sizes) {
-            if value % u64::from(block_size) != 0 || (value == 0 && what != "offset") {
-                return Err(Error::Misaligned { job: name(), what, value, block_size });
-            }
-        }
-        let device = geometry.bytes();
-        let size = job.size.unwrap_or(device.saturating_sub(job.offset));
-        if job.offset >= device || size > device - job.offset {
-            return Err(Error::BeyondDevice { job: name(), offset: job.offset, size, device });
-        }
-        let block = job.block_max().max(job.align.unwrap_or(0));
-        if size < u64::from(block) {
-            return Err(Error::TooSmall { job: name(), size, block });
-        }
-        if geometry.read_only && job.writes() {
-            return Err(Error::ReadOnly { job: name() });
-        }
-        if !geometry.can_delete && job.mix.uses(Direction::Trim) {
-            return Err(Error::CannotTrim { job: name() });
-        }
-        Ok(Self { offset: job.offset, size })
-    }
-}
-
 impl<'a> Worker<'a> {
-    fn new(
+    pub(super) fn new(
         id: u16,
         assignment: &'a Assignment,
         region: Region,
@@ -227,10 +200,8 @@ impl<'a> Worker<'a> {
         lane_slot: u16,
     ) -> Self {
         let job = &assignment.workload;
-        let passes = u64::from(job.loops.max(1)) * if job.mix == Mix::TrimWrite { 2 } else { 1 };
-        let unlimited = job.time_based || (job.requests_max.is_some() && job.io_size.is_none());
-        let bytes = job.io_size.unwrap_or(region.size).saturating_mul(passes);
-        Self {
+        let goal = Goal::of(job, region);
+        let mut this = Self {
             lane: assignment.lane,
             job,
             region,
@@ -238,22 +209,25 @@ impl<'a> Worker<'a> {
             lane_slot,
             pattern: Pattern::new(job, region.offset, region.size),
             free: (0..slots.len() as u16).rev().collect(),
+            parked: Vec::with_capacity(slots.len()),
+            depth: slots.len(),
             slots,
             held: None,
+            is_special: job.fill == Fill::Refill,
+            is_plain: true,
             phase: Phase::Delayed,
-            bytes_left: if unlimited { u64::MAX } else { bytes },
-            // In fio each of the loops has so many.
-            requests_left: job
-                .requests_max
-                .map_or(u64::MAX, |count| count.saturating_mul(job.loops.max(1).into())),
+            bytes_left: goal.bytes,
+            requests_left: goal.requests,
             flushing: Flushing::default(),
-            pacer: (!job.pace.is_free()).then(|| Box::new(Pacer::new(job.pace, job.seed))),
+            pacer: None,
             checker: None,
-            statistics: Statistics::new(|direction| {
-                job.mix.uses(direction) || job.verify.is_some()
-            }),
+            limits: None,
+            replaying: job.replay.clone().map(|replay| Box::new(Replaying::new(replay))),
+            log: None,
+            statistics: Statistics::new(|direction| job.uses(direction) || job.verify.is_some()),
             completed: 0,
             ramp_end: None,
+            began: None,
             measured_from: Instant::NEVER,
             ends_at: Instant::NEVER,
             sample_at: Instant::NEVER,
@@ -261,11 +235,58 @@ impl<'a> Worker<'a> {
             failure: None,
             first: None,
             failures: 0,
+        };
+        if !job.pace.is_free() {
+            this.pacer();
         }
+        if !job.latency.is_free() {
+            let limits = Limits::new(&job.latency, job.depth);
+            this.set_depth(limits.depth());
+            (this.limits, this.is_plain) = (Some(Box::new(limits)), false);
+        }
+        this
+    }
+
+    fn pacer(&mut self) -> &mut Pacer {
+        self.is_special = true;
+        let job = self.job;
+        self.pacer.get_or_insert_with(|| Box::new(Pacer::new(job.pace, job.seed)))
+    }
+
+    /// What it issues is its part of a flow.
+    pub(super) fn share(&mut self, part: Part) {
+        self.pacer().share(part);
     }
 
     pub(super) fn set_checker(&mut self, checker: Checker) {
-        self.checker = Some(Box::new(checker));
+        (self.checker, self.is_special, self.is_plain) = (Some(Box::new(checker)), true, false);
+    }
+
+    /// From now on its requests are written to `log`.
+    pub(super) fn write_log(&mut self, log: Log) {
+        (self.log, self.is_special) = (Some(Box::new(log)), true);
+    }
+
+    /// Places in its queue.
+    pub(super) fn slots(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Makes the queue so deep, as far as places are free.
+    fn set_depth(&mut self, depth: Option<u32>) {
+        let Some(depth) = depth.map(|depth| depth as usize) else { return };
+        while self.depth > depth
+            && let Some(slot) = self.free.pop()
+        {
+            self.parked.push(slot);
+            self.depth -= 1;
+        }
+        while self.depth < depth
+            && let Some(slot) = self.parked.pop()
+        {
+            self.free.push(slot);
+            self.depth += 1;
+        }
     }
 
     /// Begins, after its start delay.
@@ -278,6 +299,16 @@ impl<'a> Worker<'a> {
 
     fn begin(&mut self, now: Instant) {
         self.phase = Phase::Running;
+        self.began = Some(now);
+        if let Some(replaying) = &mut self.replaying {
+            replaying.begin(now);
+        }
+        if let Some(log) = &mut self.log {
+            log.begin(now);
+        }
+        if let Some(limits) = &mut self.limits {
+            limits.begin(now);
+        }
         self.ramp_end = (!self.job.ramp_time.is_zero()).then(|| now + self.job.ramp_time);
         if let Some(pacer) = &mut self.pacer {
             pacer.start(now);
@@ -301,6 +332,11 @@ impl<'a> Worker<'a> {
         self.phase == Phase::Delayed && self.measured_from == Instant::NEVER
     }
 
+    /// When it began, if it has.
+    pub(super) fn began(&self) -> Option<Instant> {
+        self.began
+    }
+
     /// Whether a failure ended it, or will.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.is_some()
@@ -318,12 +354,12 @@ impl<'a> Worker<'a> {
     /// Requests the device has.
     #[inline]
     pub(super) fn in_flight(&self) -> u32 {
-        (self.slots.len() - self.free.len()) as u32 - u32::from(self.held.is_some())
+        (self.depth - self.free.len()) as u32 - u32::from(self.held.is_some())
     }
 
     /// Issues nothing new from now on.
     pub(super) fn stop(&mut self) {
-        if matches!(self.phase, Phase::Delayed | Phase::Running) {
+        if self.phase.is_before_the_end() {
             self.drain();
         } else if let (Phase::Checking, Some(checker)) = (self.phase, &mut self.checker) {
             checker.stop();
@@ -345,20 +381,18 @@ impl<'a> Worker<'a> {
     /// The part of its work that is done, 0..=1.
     pub(super) fn fraction(&self, now: Instant) -> f64 {
         let part = |done: u64, all: u64| if all == 0 { 1.0 } else { done as f64 / all as f64 };
-        if !matches!(self.phase, Phase::Delayed | Phase::Running) {
+        if !self.phase.is_before_the_end() {
             return 1.0;
         }
-        let mut fraction: f64 = 0.0;
+        let mut fraction = self.replaying.as_ref().map_or(0.0, |replaying| replaying.fraction());
         if let Some(runtime) = self.job.runtime {
             fraction = part(now.nanos_since(self.measured_from), runtime.as_nanos() as u64);
         }
-        if self.bytes_left != u64::MAX {
-            let all = self.job.io_size.unwrap_or(self.region.size).max(1);
-            fraction = fraction.max(1.0 - part(self.bytes_left, all).min(1.0));
-        }
-        if let Some(all) = self.job.requests_max {
-            let all = all.saturating_mul(self.job.loops.max(1).into());
-            fraction = fraction.max(1.0 - part(self.requests_left, all));
+        let goal = Goal::of(self.job, self.region);
+        for (left, all) in [(self.bytes_left, goal.bytes), (self.requests_left, goal.requests)] {
+            if all != u64::MAX && self.replaying.is_none() {
+                fraction = fraction.max(1.0 - part(left, all));
+            }
         }
         fraction.clamp(0.0, 1.0)
     }
@@ -369,12 +403,26 @@ impl<'a> Worker<'a> {
             Phase::Delayed => Some(self.measured_from).filter(|&begin| begin != Instant::NEVER),
             Phase::Running => {
                 let open_at = self.pacer.as_ref().and_then(|pacer| pacer.open_at());
-                let open_at = open_at.filter(|_| !self.free.is_empty() && self.held.is_none());
+                let due = self.replaying.as_ref().and_then(|replaying| replaying.due());
+                let issues = !self.free.is_empty() && self.held.is_none();
+                let [open_at, due] = [open_at, due].map(|at| at.filter(|_| issues));
                 let ends_at = Some(self.ends_at).filter(|&end| end != Instant::NEVER);
-                [open_at, ends_at, self.ramp_end].into_iter().flatten().min()
+                [open_at, due, ends_at, self.ramp_end].into_iter().flatten().min()
             }
             _ => None,
         }
+    }
+
+    /// Whether it goes on to its next phase without anything coming back.
+    pub(super) fn moves_on(&self) -> bool {
+        let checker = self.checker.as_ref();
+        let is_ready = match self.phase {
+            Phase::Settling | Phase::Draining => true,
+            Phase::Catching => checker.is_none_or(|checker| checker.has_caught_up()),
+            Phase::Checking => checker.is_none_or(|checker| checker.is_at_end()),
+            _ => false,
+        };
+        is_ready && self.in_flight() == 0 && self.held.is_none()
     }
 
     /// Moves on to the next phase when it is time. Whether anything changed.
@@ -405,6 +453,14 @@ impl<'a> Worker<'a> {
                 let Some(failure) = slow else { return false };
                 self.fail(failure, false);
             }
+            Phase::Settling if self.in_flight() == 0 && self.held.is_none() => self.settle(now),
+            Phase::Catching if self.in_flight() == 0 && self.held.is_none() => {
+                let caught = self.checker.as_ref().is_none_or(|checker| checker.has_caught_up());
+                if !caught {
+                    return false;
+                }
+                self.phase = Phase::Running;
+            }
             Phase::Draining if self.in_flight() == 0 && self.held.is_none() => {
                 self.statistics.runtime_nanos = self.last.nanos_since(self.measured_from);
                 self.flushing.wanted = true;
@@ -428,6 +484,19 @@ impl<'a> Worker<'a> {
         true
     }
 
+    /// Goes on with the depth that the search for it says.
+    fn settle(&mut self, now: Instant) {
+        self.phase = Phase::Running;
+        let Some(limits) = &mut self.limits else { return };
+        limits.begin(now);
+        let (depth, is_last) = (limits.depth(), limits.takes_last());
+        self.set_depth(depth);
+        if is_last {
+            self.statistics.clear();
+            self.measure_from(now);
+        }
+    }
+
     fn check_or_end(&mut self, now: Instant) -> Phase {
         match &mut self.checker {
             Some(checker) if self.failure.is_none() => {
@@ -441,325 +510,20 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Issues what may be issued now.
-    #[inline]
-    pub(super) fn refill<D: Device, C: Clock>(
-        &mut self,
-        lane: &mut D,
-        clock: &C,
-        shared: &mut Shared,
-    ) -> Refilled {
-        let mut done = Refilled::default();
-        // Bounded: a device that refuses everything must not keep the others waiting.
-        for _ in 0..self.slots.len() {
-            let Some(held) = self.next(lane, clock, shared) else { break };
-            let now = clock.now();
-            let slot = &self.slots[usize::from(held.slot)];
-            let request = request_of(slot, self.token(held.slot), held.accepted.unwrap_or(now));
-            let request = Request { force_unit_access: self.job.force_unit_access, ..request };
-            match lane.submit(&request, now) {
-                Ok(()) => {
-                    done.submitted += 1;
-                    let in_flight = self.in_flight();
-                    self.statistics.at_depth(in_flight);
-                }
-                Err(Refused::Full) => {
-                    self.held = Some(Held { accepted: Some(request.accepted), ..held });
-                    break;
-                }
-                Err(Refused::Invalid(error)) => {
-                    done.refused += 1;
-                    self.refused(held.slot, error, shared);
-                }
-            }
+    pub(super) fn finish(self, steady: Option<SteadyState>) -> Result<WorkerOutcome, Error> {
+        if let Some(log) = self.log {
+            let failed = |cause| Error::Log { job: self.job.name.clone(), cause };
+            log.finish().map_err(failed)?;
         }
-        if done.submitted > 0 {
-            self.statistics.submit_batches[batch_level(done.submitted)] += 1;
-        }
-        if self.completed > 0 {
-            self.statistics.complete_batches[batch_level(self.completed)] += 1;
-            self.completed = 0;
-        }
-        done
-    }
-
-    #[inline]
-    fn token(&self, slot: u16) -> u64 {
-        u64::from(self.id) << SLOT_BITS | u64::from(slot)
-    }
-
-    /// The next request to issue, taken off the free list and made.
-    #[inline]
-    fn next<D: Device, C: Clock>(
-        &mut self,
-        lane: &D,
-        clock: &C,
-        shared: &mut Shared,
-    ) -> Option<Held> {
-        if self.held.is_some() {
-            return self.next_held(lane.memory(), clock, shared);
-        }
-        let &slot = self.free.last()?;
-        if self.phase != Phase::Running || self.flushing.wanted || self.flushing.in_flight {
-            return self.next_other(slot, shared);
-        }
-        if self.bytes_left == 0 || self.requests_left == 0 {
-            self.drain();
-            return None;
-        }
-        if let Some(pacer) = &mut self.pacer
-            && !pacer.is_open(clock.now())
-        {
-            return None;
-        }
-        let step = self.pattern.step();
-        self.bytes_left = self.bytes_left.saturating_sub(u64::from(step.length));
-        self.requests_left -= 1;
-        self.free.pop();
-        let place = &mut self.slots[usize::from(slot)];
-        (place.offset, place.length) = (step.offset, step.length);
-        place.purpose = Purpose::Data(step.direction);
-        let held = Held { slot, accepted: None };
-        if self.is_special() {
-            self.held = Some(held);
-            return self.make_special(step, lane.memory(), clock, shared);
-        }
-        if step.direction == Direction::Write {
-            self.count_write();
-        }
-        Some(held)
-    }
-
-    /// Whether a request needs more than its place: pace, checksums, fresh content.
-    #[inline]
-    fn is_special(&self) -> bool {
-        self.pacer.is_some() || self.checker.is_some() || self.job.fill == Fill::Refill
-    }
-
-    /// Counts a write towards the next flush.
-    #[inline]
-    fn count_write(&mut self) {
-        self.flushing.writes += 1;
-        if self.flushing.writes == self.job.flush_every {
-            self.flushing.wanted = true;
-        }
-    }
-
-    /// Finishes a request that needs more than its place.
-    #[cold]
-    fn make_special<C: Clock>(
-        &mut self,
-        mut step: Step,
-        memory: &DmaRegion,
-        clock: &C,
-        shared: &mut Shared,
-    ) -> Option<Held> {
-        let held = self.held?;
-        let place = &mut self.slots[usize::from(held.slot)];
-        if self.job.verify.is_some_and(|verify| verify.only) {
-            step.direction = Direction::Read;
-            place.purpose = Purpose::Data(Direction::Read);
-        }
-        if let Some(pacer) = &mut self.pacer {
-            pacer.issued(step.direction, step.length, clock.now());
-        }
-        if self.job.fill == Fill::Refill && step.direction == Direction::Write {
-            let content = &mut shared.scratch[..step.length as usize];
-            checking::fill_buffer(&Fill::Refill, content, mix(step.offset ^ clock.now().nanos()));
-            buffers::write(memory, &place.data, content);
-        }
-        if step.direction == Direction::Write {
-            self.count_write();
-        }
-        self.next_held(memory, clock, shared)
-    }
-
-    /// The request that could not be issued before, if it can be now.
-    #[cold]
-    fn next_held<C: Clock>(
-        &mut self,
-        memory: &DmaRegion,
-        clock: &C,
-        shared: &mut Shared,
-    ) -> Option<Held> {
-        let held = self.held?;
-        let slot = &self.slots[usize::from(held.slot)];
-        let changes = matches!(slot.purpose, Purpose::Data(Direction::Write | Direction::Trim));
-        if held.accepted.is_none() && changes && self.checker.is_some() {
-            let (offset, length) = (slot.offset, slot.length);
-            let checker = self.checker.as_ref()?;
-            if checking::is_busy(shared, offset, length) {
-                return None;
-            }
-            let is_write = slot.purpose == Purpose::Data(Direction::Write);
-            let range = (offset, length);
-            if checker.before_write(shared, range, is_write, clock.now()) {
-                buffers::write(memory, &slot.data, &shared.scratch[..length as usize]);
-            }
-        }
-        self.held.take()
-    }
-
-    /// Flushes and read-back: everything that is not the workload itself.
-    #[cold]
-    fn next_other(&mut self, slot: u16, shared: &Shared) -> Option<Held> {
-        let flush = matches!(self.phase, Phase::Running | Phase::LastFlush);
-        let is_empty = self.free.len() == self.slots.len();
-        let place = &mut self.slots[usize::from(slot)];
-        if flush && self.flushing.wanted && is_empty {
-            (place.offset, place.length, place.purpose) = (0, 0, Purpose::Flush);
-            self.flushing = Flushing { writes: 0, wanted: false, in_flight: true };
-        } else if self.phase == Phase::Checking {
-            let checker = self.checker.as_mut()?;
-            let (offset, length) = checker.next_range(shared, place.data.len())?;
-            (place.offset, place.length, place.purpose) = (offset, length, Purpose::Check);
-        } else {
-            return None;
-        }
-        self.free.pop();
-        Some(Held { slot, accepted: None })
-    }
-
-    /// Takes a completion: counts it, frees its slot.
-    #[inline]
-    pub(super) fn complete(
-        &mut self,
-        completion: &Completion,
-        now: Instant,
-        memory: &DmaRegion,
-        shared: &mut Shared,
-    ) -> Record {
-        let stamps = completion.passage.delivered(now);
-        let index = completion.token as u16;
-        let slot = self.slots[usize::from(index)];
-        self.free.push(index);
-        self.completed += 1;
-        self.last = now;
-        let record = Record {
-            stamps,
-            offset: slot.offset,
-            length: slot.length,
-            slot: self.lane_slot.wrapping_add(index),
-            lane: self.lane as u8,
-            operation: operation_of(slot.purpose),
-            failed: completion.result.is_err(),
-        };
-        let plain = self.checker.is_none() && completion.result.is_ok();
-        match slot.purpose {
-            Purpose::Data(direction) if plain => {
-                if let Some(statistics) = &mut self.statistics.directions[direction.index()] {
-                    statistics.record(&stamps, slot.length);
-                }
-            }
-            _ => self.complete_other(&slot, (completion.result, &stamps), memory, shared),
-        }
-        record
-    }
-
-    /// Takes a completion that is not plain: flush, failure, or data to be checked.
-    #[cold]
-    fn complete_other(
-        &mut self,
-        slot: &Slot,
-        (result, stamps): (Result<(), flysch_api::block::Error>, &Stamps),
-        memory: &DmaRegion,
-        shared: &mut Shared,
-    ) {
-        let range = (slot.offset, slot.length);
-        let wrote = matches!(slot.purpose, Purpose::Data(Direction::Write | Direction::Trim));
-        if let (true, Some(checker)) = (wrote, &self.checker) {
-            let keep = slot.purpose == Purpose::Data(Direction::Write) && result.is_ok();
-            checker.after_write(shared, range, keep);
-        }
-        if slot.purpose == Purpose::Flush {
-            self.flushing.in_flight = false;
-        }
-        if let Err(error) = result {
-            return self.fail_request(slot, error);
-        }
-        match slot.purpose {
-            Purpose::Flush => self.statistics.flush.record(stamps.total_nanos()),
-            Purpose::Check => self.check(slot, memory, shared),
-            Purpose::Data(direction) => {
-                if let Some(statistics) = &mut self.statistics.directions[direction.index()] {
-                    statistics.record(stamps, slot.length);
-                }
-                let reads = self.checker.as_ref().is_some_and(|checker| checker.checks_reads());
-                if direction == Direction::Read && reads {
-                    self.check(slot, memory, shared);
-                }
-            }
-        }
-    }
-
-    fn check(&mut self, slot: &Slot, memory: &DmaRegion, shared: &mut Shared) {
-        let Some(checker) = &mut self.checker else { return };
-        buffers::read(memory, &slot.data, &mut shared.scratch[..slot.length as usize]);
-        let read_back = slot.purpose == Purpose::Check;
-        if let Some(failure) = checker.check(shared, (slot.offset, slot.length), read_back) {
-            let list = &self.job.ignored[2];
-            let tolerated = match list.is_empty() {
-                true => self.job.tolerance.verify,
-                false => list.contains(&failure.errno()),
-            };
-            self.fail(failure, tolerated);
-        }
-    }
-
-    /// The device refused the request in `slot`: it never was in flight.
-    #[cold]
-    fn refused(&mut self, slot: u16, error: flysch_api::block::Error, shared: &mut Shared) {
-        self.free.push(slot);
-        let slot = self.slots[usize::from(slot)];
-        if let Some(checker) = &self.checker {
-            checker.after_write(shared, (slot.offset, slot.length), false);
-        }
-        self.flushing.in_flight &= slot.purpose != Purpose::Flush;
-        self.fail_request(&slot, error);
-    }
-
-    fn fail_request(&mut self, slot: &Slot, error: flysch_api::block::Error) {
-        let operation = operation_of(slot.purpose);
-        if let Some(direction) = super::direction_of(operation)
-            && let Some(statistics) = &mut self.statistics.directions[direction.index()]
-        {
-            statistics.failed += 1;
-        }
-        let (offset, length) = (slot.offset, slot.length);
-        let (list, tolerated) = match operation {
-            Operation::Read => (0, self.job.tolerance.read),
-            _ => (1, self.job.tolerance.write),
-        };
-        let failure = Failure::Request { operation, offset, length, error };
-        // A list of errors stands in place of what is tolerated else.
-        let list = &self.job.ignored[list];
-        let tolerated = if list.is_empty() { tolerated } else { list.contains(&failure.errno()) };
-        self.fail(failure, tolerated);
-    }
-
-    /// Counts a failure; unless it is tolerated the worker ends.
-    fn fail(&mut self, failure: Failure, tolerated: bool) {
-        self.failures += 1;
-        self.first.get_or_insert(failure);
-        if tolerated {
-            return;
-        }
-        let verify_goes_on = matches!(failure, Failure::Verify { .. })
-            && !self.job.verify.is_some_and(|verify| verify.fatal);
-        self.failure.get_or_insert(failure);
-        if !verify_goes_on {
-            self.stop();
-        }
-    }
-
-    pub(super) fn finish(self) -> WorkerOutcome {
-        WorkerOutcome {
+        Ok(WorkerOutcome {
             statistics: self.statistics,
             verified: self.checker.and_then(|checker| checker.finish()),
             failure: self.failure,
             first: self.first,
             failures: self.failures,
-        }
+            depth: self.depth as u32,
+            steady,
+        })
     }
 }
 

@@ -5,6 +5,8 @@ use std::process::Command;
 
 use flysch_bench::clock::RealClock;
 use flysch_bench::file::{File, Options as FileOptions};
+use flysch_bench::jobfile::JobFile;
+use flysch_bench::play::{self, PlayOptions};
 use flysch_bench::runner::{Assignment, Options, Verified, run};
 use flysch_bench::verify::Method;
 use flysch_bench::workload::{BlockSize, Direction, Distribution, Mix, Order, Verify, Workload};
@@ -33,14 +35,7 @@ fn play(path: &Path, direction: Direction, method: Method, bs: u32) -> (Verified
     let create_size = Some(SIZE);
     let options = FileOptions { create_size, block_size: 512, memory_len: 1 << 20 };
     let mut lanes = [File::open(path, options, clock.clone()).unwrap()];
-    let verify = Verify {
-        method,
-        pattern: None,
-        interval: None,
-        fatal: false,
-        read_back: true,
-        only: false,
-    };
+    let verify = Verify { method, ..Verify::default() };
     let workload = Workload {
         mix: Mix::Only(direction),
         order: Order::Random { each_once: true, distribution: Distribution::Uniform, run: 1 },
@@ -110,5 +105,59 @@ fn we_verify_what_fio_wrote_and_find_what_was_broken() {
         std::fs::write(&path, content).unwrap();
         let (verified, failed) = play(&path, Direction::Read, method, bs);
         assert_eq!((verified.bytes, verified.mismatches, failed), (SIZE - u64::from(bs), 1, true));
+    }
+}
+
+/// Headers that stand elsewhere, and patterns, are read by either program from the other.
+#[test]
+fn layouts_and_patterns_are_fios() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    for options in [
+        "verify=crc32c\nverify_offset=200",
+        "verify=md5\nverify_interval=1024\nverify_offset=512",
+        "verify=meta\nverify_pattern=0xaa555aa5\nverify_interval=512",
+        "verify=pattern\nverify_pattern=%o",
+        "verify=pattern\nverify_pattern=0xff%o\"abcd\"-12",
+    ] {
+        let text = |rw: &str| {
+            format!(
+                "[a]\nioengine=psync\nfilename={}\nsize=1m\nbs=4k\nrw={rw}\ndo_verify={}\n\
+                 {options}\n",
+                path.display(),
+                u32::from(rw == "read")
+            )
+        };
+        let fio = |rw: &str| {
+            let jobs = folder.path().join("jobs.fio");
+            std::fs::write(&jobs, text(rw)).unwrap();
+            Command::new("fio").current_dir(folder.path()).arg(&jobs).output()
+        };
+        let ours = |rw: &str| {
+            let file = JobFile::parse(&text(rw), Path::new("jobs.fio"), &[]).unwrap();
+            let clock = RealClock::new();
+            let options =
+                FileOptions { create_size: Some(SIZE), block_size: 512, memory_len: 1 << 20 };
+            let mut lanes = [File::open(&path, options, clock.clone()).unwrap()];
+            let played = play::play(&mut lanes, &clock, &file, PlayOptions::default()).unwrap();
+            played.jobs[0].failure.clone()
+        };
+        let fill = |content: u8| std::fs::write(&path, vec![content; SIZE as usize]).unwrap();
+        fill(1);
+        assert_eq!(ours("write"), None, "{options}");
+        let output = match fio("read") {
+            Ok(output) => output,
+            Err(error) => {
+                assert!(std::env::var_os("CI").is_none(), "fio: {error}");
+                eprintln!("skipped: fio: {error}");
+                return;
+            }
+        };
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{options}: {errors}");
+        fill(2);
+        assert!(ours("read").is_some(), "{options}: what was never written passes");
+        assert!(fio("write").unwrap().status.success(), "{options}");
+        assert_eq!(ours("read"), None, "{options}");
     }
 }

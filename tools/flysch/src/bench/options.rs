@@ -4,7 +4,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, Error, FromArgMatches, par
 use flysch_bench::jobfile::known;
 
 /// Options that may stand without a value.
-const FLAGS: [&str; 20] = [
+const FLAGS: [&str; 24] = [
     "time_based",
     "norandommap",
     "group_reporting",
@@ -25,10 +25,14 @@ const FLAGS: [&str; 20] = [
     "direct",
     "buffered",
     "gtod_reduce",
+    "latency_run",
+    "replay_no_stall",
+    "verify_dump",
+    "experimental_verify",
 ];
 
 /// What the options that `--help` lists do: (name, value, help).
-const LISTED: [(&str, &str, &str); 43] = [
+const LISTED: [(&str, &str, &str); 64] = [
     ("name", "NAME", "Name of the job"),
     ("description", "TEXT", "Words about the job"),
     ("rw", "PATTERN", "read, write, trim, randread, randwrite, randtrim, rw, randrw, trimwrite"),
@@ -48,11 +52,11 @@ const LISTED: [(&str, &str, &str); 43] = [
     ("runtime", "TIME", "End after this time; with time_based not before"),
     ("time_based", "0|1", "Start over until the time is up"),
     ("ramp_time", "TIME", "Time at the start that is not measured"),
-    ("startdelay", "TIME", "Wait before the first request"),
+    ("startdelay", "TIME", "Wait before the first request, or between MIN-MAX"),
     ("rwmixread", "%", "Share of reads in rw and randrw (50)"),
     ("rwmixwrite", "%", "Share of writes in rw and randrw"),
     ("norandommap", "0|1", "Random blocks may repeat before all were visited"),
-    ("random_distribution", "KIND", "random, zipf[:theta] or pareto[:power]"),
+    ("random_distribution", "KIND", "random, zipf, pareto, normal, zoned, zoned_abs or sequence"),
     ("randseed", "N", "Seed of the job's random numbers"),
     ("randrepeat", "0|1", "The same random numbers in every run (1)"),
     ("fsync", "N", "Flush after every N writes"),
@@ -63,11 +67,36 @@ const LISTED: [(&str, &str, &str); 43] = [
     ("rate_iops", "N", "Most requests per second, or read,write,trim"),
     ("thinktime", "TIME", "Pause between requests"),
     ("thinktime_blocks", "N", "Requests between pauses (1)"),
-    ("verify", "METHOD", "Verify everything written: crc32c, crc32, xxhash, md5"),
+    ("verify", "METHOD", "Verify everything written: crc32c, xxhash, sha256, meta, pattern, ..."),
     ("do_verify", "0|1", "Read back after writing (1)"),
     ("verify_fatal", "0|1", "Stop at the first mismatch"),
     ("verify_interval", "SIZE", "Bytes per verify header (bs)"),
     ("verify_only", "0|1", "Check what an earlier run wrote"),
+    ("verify_backlog", "N", "Read back after every N writes, not only at the end"),
+    ("verify_backlog_batch", "N", "How many are read back then (verify_backlog)"),
+    ("verify_offset", "SIZE", "Where in its block a verify header stands (0)"),
+    ("verify_pattern", "PATTERN", "Data to verify: 0xff, \"text\", number, %o for the offset"),
+    ("verify_dump", "0|1", "Leave what is not as written in files of this folder"),
+    ("latency_target", "TIME", "Look for the queue depth at which requests take no longer"),
+    ("latency_window", "TIME", "How long each depth is tried"),
+    ("latency_percentile", "%", "How many of the requests must be fast enough (100)"),
+    ("latency_run", "0|1", "Go on looking until the job ends by itself"),
+    ("max_latency", "TIME", "End the job at a request that takes longer"),
+    (
+        "steadystate",
+        "KIND:LIMIT",
+        "End when iops, bw or lat (or its _slope) varies less, as iops:5%",
+    ),
+    ("steadystate_duration", "TIME", "The window that is judged, in seconds"),
+    ("steadystate_ramp_time", "TIME", "Time before the first measurement"),
+    ("steadystate_check_interval", "TIME", "Time of one measurement (1)"),
+    ("write_iolog", "FILE", "Write the requests to a log that fio replays too"),
+    ("read_iolog", "FILE", "Replay a log of fio or of ours, or a file of blktrace"),
+    ("replay_no_stall", "0|1", "Replay as fast as the queue takes it"),
+    ("replay_time_scale", "%", "Rate of the replay (100)"),
+    ("replay_scale", "N", "Divide the log's offsets"),
+    ("replay_align", "SIZE", "Round the log's offsets down"),
+    ("replay_skip", "KINDS", "Leave out read, write, trim or sync"),
     ("refill_buffers", "0|1", "Fresh data for every write"),
     ("buffer_pattern", "PATTERN", "Data of writes: 0xdeadbeef, \"text\", number"),
     ("continue_on_error", "KIND", "none, read, write, io, verify or all"),

@@ -1,0 +1,34 @@
+//! Units that are not as they were written, left in files.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use flysch_files::NewFile;
+
+use crate::verify::{self, Form, Version};
+
+/// Writes what was found of the unit at `offset`, and what should be there as far as that is known,
+/// to files of the working folder. What to tell of each: its name, or why there is none.
+pub(super) fn write(
+    (job, offset): (&str, u64),
+    unit: &[u8],
+    form: &Form,
+    expected: Option<&Version>,
+) -> Vec<String> {
+    let job = job.replace('/', "_");
+    let file = |content: &[u8], kind: &str| {
+        let name = format!("{job}.{offset}.{kind}");
+        let written = NewFile::create(Path::new(&name)).and_then(|file| {
+            file.file().write_all(content)?;
+            file.keep()
+        });
+        match written {
+            Ok(()) => name,
+            Err(error) => format!("{name}: {error}"),
+        }
+    };
+    let right = verify::expected(unit, form, offset, expected);
+    let mut told = vec![file(unit, "received")];
+    told.extend(right.map(|right| file(&right, "expected")));
+    told
+}

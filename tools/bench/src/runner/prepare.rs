@@ -1,0 +1,112 @@
+//! Workers made of assignments: what of the device is theirs, and their buffers.
+
+use flysch_api::block::Device;
+
+use super::company::Flows;
+use super::iolog::Log;
+use super::worker::{Slot, Worker};
+use super::{Assignment, DEPTH_MAX, Error, WORKERS_MAX, buffers, replaying};
+use crate::workload::{BlockSize, Direction, Workload};
+
+/// The part of the device a worker uses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Region {
+    pub(super) offset: u64,
+    pub(super) size: u64,
+}
+
+/// Checks every assignment against its lane and gives each worker its buffers.
+pub(super) fn prepare<'a, D: Device>(
+    lanes: &[D],
+    assignments: &'a [Assignment],
+) -> Result<Vec<Worker<'a>>, Error> {
+    let mut workers: Vec<Worker<'a>> = Vec::with_capacity(assignments.len());
+    // Lanes of one device may share their memory: buffers are dealt out per memory, not per lane.
+    let mut used: Vec<(u64, u64)> = Vec::new();
+    let mut flows = Flows::default();
+    for (id, assignment) in assignments.iter().enumerate() {
+        let job = &assignment.workload;
+        let invalid = |what| Err(Error::Invalid { job: job.name.clone(), what });
+        let Some(lane) = lanes.get(assignment.lane) else {
+            return invalid("its lane does not exist");
+        };
+        if id >= WORKERS_MAX {
+            return invalid("too many workers in one run");
+        }
+        if !(1..=DEPTH_MAX).contains(&job.depth) {
+            return invalid("iodepth must be 1 to 32768");
+        }
+        let region = match &job.replay {
+            None => Region::of(job, lane)?,
+            Some(replay) => {
+                if job.verify.is_some() {
+                    return invalid("a log that is replayed is not verified: leave verify out");
+                }
+                replaying::check(&job.name, replay, lane.geometry())?;
+                Region { offset: 0, size: lane.geometry().bytes() }
+            }
+        };
+        let address = lane.memory().address();
+        let at = match used.iter().position(|&(known, _)| known == address) {
+            Some(at) => at,
+            None => {
+                used.push((address, 0));
+                used.len() - 1
+            }
+        };
+        let slots = buffers::deal(job, lane.memory(), &mut used[at].1)?;
+        let slots = slots.into_iter().map(Slot::new).collect::<Box<[_]>>();
+        let before = workers.iter().filter(|w| w.lane == assignment.lane);
+        let lane_slot = before.map(|w| w.slots() as u16).fold(0, u16::wrapping_add);
+        let mut worker = Worker::new(id as u16, assignment, region, slots, lane_slot);
+        if let Some(to) = &job.log {
+            let failed = |cause| Error::Log { job: job.name.clone(), cause };
+            worker.write_log(Log::create(to).map_err(failed)?);
+        }
+        if let Some(flow) = job.flow.filter(|flow| flow.weight > 0) {
+            worker.share(flows.part(flow));
+        }
+        workers.push(worker);
+    }
+    Ok(workers)
+}
+
+impl Region {
+    /// The region of `job` on `lane`, if the job fits there.
+    fn of<D: Device>(job: &Workload, lane: &D) -> Result<Self, Error> {
+        let geometry = lane.geometry();
+        let name = || job.name.clone();
+        let block_size = geometry.block_size;
+        let offset = [("offset", job.offset)];
+        let align = job.align.map(|align| ("blockalign", u64::from(align)));
+        let sizes = job.sizes_used().flat_map(|size| match size {
+            BlockSize::Split(parts) => {
+                parts.iter().map(|&(bytes, _)| ("block size", u64::from(bytes))).collect()
+            }
+            other => {
+                vec![("block size", u64::from(other.min())), ("block size", u64::from(other.max()))]
+            }
+        });
+        for (what, value) in offset.into_iter().chain(align).chain(sizes) {
+            if value % u64::from(block_size) != 0 || (value == 0 && what != "offset") {
+                return Err(Error::Misaligned { job: name(), what, value, block_size });
+            }
+        }
+        let device = geometry.bytes();
+        let size = job.size.unwrap_or(device.saturating_sub(job.offset));
+        if job.offset >= device || size > device - job.offset {
+            return Err(Error::BeyondDevice { job: name(), offset: job.offset, size, device });
+        }
+        let block = job.block_max().max(job.align.unwrap_or(0));
+        if size < u64::from(block) {
+            return Err(Error::TooSmall { job: name(), size, block });
+        }
+        if geometry.read_only && job.writes() {
+            return Err(Error::ReadOnly { job: name() });
+        }
+        if !geometry.can_delete && job.uses(Direction::Trim) {
+            return Err(Error::CannotTrim { job: name() });
+        }
+        Ok(Self { offset: job.offset, size })
+    }
+}

@@ -1,0 +1,131 @@
+//! The same jobs on fio and here, over a file: both do as many reads, writes and trims, and as many
+//! bytes of each.
+
+use std::path::Path;
+use std::process::Command;
+
+use flysch_bench::clock::RealClock;
+use flysch_bench::file::{File, Options as FileOptions};
+use flysch_bench::jobfile::JobFile;
+use flysch_bench::play::{PlayOptions, play};
+use flysch_bench::results::DirectionResults;
+
+/// Requests and bytes of reads, writes and trims.
+type Counts = [(u64, u64); 3];
+
+const SIZE: u64 = 1 << 20;
+
+/// Jobs whose counts are the same whatever is random in them.
+const JOBS: &[&str] = &[
+    "rw=read\nsize=64k",
+    "rw=randread\nsize=64k\nio_size=128k\nloops=4",
+    "rw=randread\nsize=64k\nio_size=32k\nloops=4",
+    "rw=write\nsize=64k\nio_size=96k\nloops=3",
+    "rw=write\nsize=64k\nio_size=256k\nloops=3",
+    "rw=write\nsize=64k\nio_size=256k\nloops=5",
+    "rw=read\nsize=64k\nio_size=20k\nloops=3",
+    "rw=write\nsize=64k\nnumber_ios=5\nloops=3",
+    "rw=randread\nsize=64k\nnumber_ios=300\nloops=4",
+    "rw=randread\nsize=64k\nnumber_ios=20\nio_size=128k",
+    "rw=randread\nsize=64k\nnumber_ios=40\nio_size=128k",
+    "rw=read:8k\nsize=1m",
+    "rw=read:8k\noffset=64k\nsize=64k\nloops=2",
+    "rw=write:112k\nbs=16k\nsize=1m\nio_size=64k\nloops=2",
+    "rw=read:-8k\nsize=1m",
+    "rw=read:-8k\noffset=64k\nsize=64k\nio_size=16k",
+    "rw=randwrite\nsize=256k\nnumjobs=3\noffset_increment=256k",
+    "rw=write\nsize=128k\nfsync=4",
+    "rw=read\nsize=256k\nzonemode=strided\nzonesize=16k\nzoneskip=48k",
+    "rw=write\nsize=64k\nbs=4k,8k",
+    "rw=read\nsize=64k\n[b]\nstonewall\nrw=write\nsize=32k\n[c]\nwait_for=b\nrw=randread\nsize=16k",
+    "rw=read\nsize=64k\nnew_group\n[b]\nnew_group\nrw=write\nsize=32k\nnumjobs=2",
+    "rw=read\nsize=64k\nstartdelay=10ms-50ms\n[b]\nrw=read\nsize=32k",
+    "rw=write\nsize=64k\nverify=crc32c\nverify_backlog=4\ndo_verify=0",
+    "rw=randwrite\nsize=64k\nverify=sha1\nverify_async=2\nexperimental_verify=1",
+    "rw=write\nsize=64k\nverify=md5\nverify_offset=200\nverify_interval=1024",
+];
+
+fn fio(folder: &Path, text: &str) -> Option<Vec<Counts>> {
+    let jobs = folder.join("jobs.fio");
+    std::fs::write(&jobs, text).unwrap();
+    let output =
+        Command::new("fio").current_dir(folder).arg("--output-format=json").arg(&jobs).output();
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            assert!(std::env::var_os("CI").is_none(), "fio: {error}");
+            eprintln!("skipped: fio: {error}");
+            return None;
+        }
+    };
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{text}: {errors}");
+    let out = String::from_utf8(output.stdout).unwrap();
+    let json = &out[out.find('{').unwrap()..];
+    let value: serde_json::Value = serde_json::from_str(json).unwrap();
+    let counts = |job: &serde_json::Value| {
+        ["read", "write", "trim"].map(|direction| {
+            let figure = |name: &str| job[direction][name].as_u64().unwrap();
+            (figure("total_ios"), figure("io_bytes"))
+        })
+    };
+    Some(value["jobs"].as_array().unwrap().iter().map(counts).collect())
+}
+
+fn ours(path: &Path, text: &str) -> Vec<Counts> {
+    let clock = RealClock::new();
+    let options = FileOptions { block_size: 512, create_size: None, memory_len: 1 << 20 };
+    let mut lanes = [File::open(path, options, clock.clone()).unwrap()];
+    let file = JobFile::parse(text, Path::new("jobs.fio"), &[]).unwrap();
+    let played = play(&mut lanes, &clock, &file, PlayOptions::default()).unwrap();
+    let counts = |direction: &Option<DirectionResults>| {
+        direction.as_ref().map_or((0, 0), |it| (it.requests, it.bytes))
+    };
+    let jobs = played.jobs.iter().inspect(|job| assert_eq!(job.failure, None, "{text}"));
+    // fio's reads have those of the verification among them; here they are told apart.
+    let job = |job: &flysch_bench::results::JobResults| {
+        let verified = job.verified.as_ref().map_or(0, |it| it.bytes);
+        let mut all = [&job.read, &job.write, &job.trim].map(counts);
+        all[0] = (all[0].0 + verified / 4096, all[0].1 + verified);
+        all
+    };
+    jobs.map(job).collect()
+}
+
+#[test]
+fn both_do_the_same_requests() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::write(&path, vec![0; SIZE as usize]).unwrap();
+    let global = format!("[global]\nioengine=psync\nfilename={}\n[a]\n", path.display());
+    for job in JOBS {
+        let text = format!("{global}{job}\n");
+        let Some(theirs) = fio(folder.path(), &text) else { return };
+        assert_eq!(ours(&path, &text), theirs, "{job}");
+    }
+}
+
+#[test]
+fn mixes_have_the_same_shares() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("disk");
+    std::fs::write(&path, vec![0; SIZE as usize]).unwrap();
+    let global = format!("[global]\nioengine=psync\nfilename={}\n[a]\n", path.display());
+    for (percent, job) in [
+        (30, "rw=randrw\nnorandommap\nsize=1m\nio_size=8m\nrwmixread=30"),
+        (80, "rw=rw\nsize=1m\nloops=8\nrwmixread=80"),
+    ] {
+        let text = format!("{global}{job}\n");
+        let Some(theirs) = fio(folder.path(), &text) else { return };
+        let ours = ours(&path, &text);
+        let all = |counts: &Counts| counts[0].0 + counts[1].0;
+        assert_eq!(all(&ours[0]), all(&theirs[0]), "{job}");
+        // Six standard deviations of that many draws.
+        let count = all(&ours[0]) as f64;
+        let share = f64::from(percent) / 100.0;
+        let limit = 6.0 * (count * share * (1.0 - share)).sqrt();
+        for reads in [ours[0][0].0, theirs[0][0].0] {
+            assert!((reads as f64 - count * share).abs() < limit, "{job}: {reads} of {count}");
+        }
+    }
+}
