@@ -3,13 +3,13 @@
 
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use flysch_api::block::{Device as _, Error, Operation};
 use flysch_api::machine::Registers as _;
+use flysch_models::faults::{Kind, Plan};
 use flysch_qemu::{Controller, Machine, Options};
 use flysch_rig::{Served as Function, serve};
 use flysch_tests::qemu::{Release, Stack, carry_out, releases, request, stack_on};
@@ -22,11 +22,18 @@ use crate::nvme;
 
 const BLOCK: u64 = 4096;
 
+/// What is done to the device, or to its server.
+enum Order {
+    Arm(Plan),
+    Pull,
+    End,
+}
+
 /// The model, served in a thread of its own.
 struct Served {
     path: PathBuf,
     handle: Handle,
-    pull: &'static AtomicBool,
+    orders: Sender<Order>,
     thread: Option<JoinHandle<Box<dyn Function>>>,
     log: Receiver<String>,
     _folder: tempfile::TempDir,
@@ -39,19 +46,25 @@ impl Served {
         let mut function = serve(&target.parse().unwrap()).unwrap().expect("a model");
         let server = Server::new(UnixListener::bind(&path).unwrap()).unwrap();
         let handle = server.handle();
-        let pull: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
+        let (orders, ordered) = channel();
         let (sender, log) = channel();
         let thread = std::thread::spawn(move || {
-            let woken =
-                |_: &mut (dyn Function + 'static), _| match pull.swap(false, Ordering::SeqCst) {
-                    true => Turn::Disconnect,
-                    false => Turn::Stop,
-                };
+            let woken = |function: &mut (dyn Function + 'static), _| {
+                let mut turn = Turn::Continue;
+                for order in ordered.try_iter() {
+                    match order {
+                        Order::Arm(plan) => function.arm(plan),
+                        Order::Pull => turn = Turn::Disconnect,
+                        Order::End => turn = Turn::Stop,
+                    }
+                }
+                turn
+            };
             let tell = |event: &_| drop(sender.send(format!("{event:?}")));
             server.run(&mut *function, woken, tell).unwrap();
             function
         });
-        Self { path, handle, pull, thread: Some(thread), log, _folder: folder }
+        Self { path, handle, orders, thread: Some(thread), log, _folder: folder }
     }
 
     /// Waits until the log has a line with these words.
@@ -64,14 +77,14 @@ impl Served {
         }
     }
 
-    fn pull_out(&self) {
-        self.pull.store(true, Ordering::SeqCst);
+    fn order(&self, order: Order) {
+        self.orders.send(order).unwrap();
         self.handle.wake();
     }
 
     /// Ends the server and gives the device back.
     fn end(mut self) -> Box<dyn Function> {
-        self.handle.wake();
+        self.order(Order::End);
         self.thread.take().unwrap().join().unwrap()
     }
 }
@@ -121,7 +134,7 @@ fn everything_written_is_read_back_and_stays() {
             data.read(0, &mut found);
             assert!(found.iter().all(|&byte| byte == 0x5A));
             // It is pulled out of its machine: its registers are gone, and so is the disk.
-            served.pull_out();
+            served.order(Order::Pull);
             served.logged("pulled out");
             while machine.read32(reg::CAP) != u32::MAX {
                 std::thread::sleep(Duration::from_millis(1));
@@ -130,6 +143,31 @@ fn everything_written_is_read_back_and_stays() {
             assert_eq!(carry_out(&mut disk, &machine, &[read])[0].result, Err(Error::Gone));
             drop((disk, machine));
             assert_eq!(served.end().failure(), None);
+        }
+    }
+}
+
+/// Faults that come while it is in use: what was not done is done again, and nothing is lost.
+#[test]
+fn faults_injected_meanwhile_are_recovered_from() {
+    const FAULTS: [Kind; 5] =
+        [Kind::BadOcs, Kind::Transient, Kind::LinkLoss, Kind::Fatal, Kind::LineReset];
+    for release in clients() {
+        for (target, queues) in [("ufs,size=16M", 0), ("ufs,size=16M,mcq=3", 3)] {
+            let served = Served::start(target);
+            let (mut disk, machine, data) = stack(&release, &served.path, queues).disk(0);
+            for (part, kind) in FAULTS.into_iter().enumerate() {
+                let plan = Plan::parse(&format!("{kind}:n3"), &Kind::UFS).unwrap();
+                served.order(Order::Arm(plan));
+                hammer(&mut disk, &machine, &data, (part as u64 * 512, 512), 2);
+            }
+            assert_eq!(disk.statistics().failures, 0);
+            drop((disk, machine));
+            let incidents = served.end().incidents();
+            for kind in FAULTS {
+                let happened = incidents.iter().find(|one| one.what == kind.name());
+                assert_eq!(happened.map(|one| one.count), Some(1), "{target}: {kind}");
+            }
         }
     }
 }

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 
 use crate::Made;
 
+/// Longest path of a socket, bytes: `sun_path` of Linux's `sockaddr_un`, without the zero.
+const PATH_MAX: usize = 107;
+
 /// Why there is no socket.
 #[derive(Debug)]
 pub enum SocketError {
@@ -14,6 +17,8 @@ pub enum SocketError {
     InUse(PathBuf),
     /// There is something else.
     NotASocket(PathBuf),
+    /// No socket can have a path as long as this.
+    TooLong(PathBuf),
     /// The operating system refuses.
     System(PathBuf, io::Error),
 }
@@ -25,6 +30,13 @@ impl std::fmt::Display for SocketError {
                 write!(f, "{}: another process serves this socket", path.display())
             }
             Self::NotASocket(path) => write!(f, "{}: exists and is no socket", path.display()),
+            Self::TooLong(path) => write!(
+                f,
+                "{}: a socket's path has at most {PATH_MAX} bytes, and this one has {}: name a \
+                 shorter one",
+                path.display(),
+                path.as_os_str().len()
+            ),
             Self::System(path, cause) => write!(f, "{}: {cause}", path.display()),
         }
     }
@@ -34,7 +46,7 @@ impl std::error::Error for SocketError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::System(_, cause) => Some(cause),
-            Self::InUse(_) | Self::NotASocket(_) => None,
+            Self::InUse(_) | Self::NotASocket(_) | Self::TooLong(_) => None,
         }
     }
 }
@@ -57,6 +69,9 @@ impl SocketFile {
     /// The path is taken, or the operating system refuses.
     pub fn bind(path: &Path) -> Result<(Self, UnixListener), SocketError> {
         let system = |cause| SocketError::System(path.to_path_buf(), cause);
+        if path.as_os_str().len() > PATH_MAX {
+            return Err(SocketError::TooLong(path.to_path_buf()));
+        }
         match path.symlink_metadata() {
             Err(_) => {}
             Ok(found) if !found.file_type().is_socket() => {
@@ -119,5 +134,11 @@ mod tests {
         assert!(matches!(SocketFile::bind(&path), Err(SocketError::NotASocket(_))));
         let text = SocketFile::bind(&folder.path().join("no/such")).unwrap_err().to_string();
         assert!(text.contains("no/such"), "{text}");
+        let fits = folder.path().as_os_str().len() + 1;
+        let longest = folder.path().join("x".repeat(PATH_MAX - fits));
+        drop(SocketFile::bind(&longest).unwrap());
+        let text = SocketFile::bind(&folder.path().join("x".repeat(PATH_MAX - fits + 1)));
+        let text = text.unwrap_err().to_string();
+        assert!(text.contains("at most 107 bytes, and this one has 108"), "{text}");
     }
 }

@@ -151,7 +151,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     });
     drop(console);
     let written = told.written();
-    devices.end();
+    devices.end(&share);
     let done = match done {
         Err(Error::Stopped) => {
             return Err(Failure::Status { status: 130, line: Some("interrupted".into()) });
@@ -301,8 +301,13 @@ impl Devices {
         }
     }
 
-    /// The machine has ended: what was made for it stays, and the models end.
-    fn end(&mut self) {
+    /// The machine has ended: what was made for it stays, the models end, and an order that came
+    /// too late goes.
+    fn end(&mut self, share: &Path) {
+        for name in [".flysch-order", ".flysch-answer"] {
+            let _ = fs::remove_file(share.join(name));
+            let _ = fs::remove_file(share.join(format!("{name}.new")));
+        }
         self.made.drain(..).for_each(GuestDevice::keep);
         for Serving { name, remote, thread } in self.served.drain(..) {
             remote.end();

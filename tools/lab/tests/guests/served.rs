@@ -298,7 +298,7 @@ fn linux_manages_our_ufs() {
         }
         let (_, log) = output.split_once("log:\n").expect("a log");
         let queries =
-            ["", "specification 0310\nqueries work\n"][usize::from(title.contains("Release"))];
+            ["", "specification 0410\nqueries work\n"][usize::from(title.contains("Release"))];
         assert_eq!(log, queries, "{title}");
     };
     let script = include_str!("served/ufs.sh");

@@ -25,6 +25,6 @@ complaints() {
 # /share/armed.ORDER.
 want() {
     rm -f /share/armed.$1
-    touch /share/want.$1
+    : > /share/want.$1
     while [ ! -e /share/armed.$1 ]; do sleep 0.05; done
 }

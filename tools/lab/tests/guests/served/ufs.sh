@@ -72,4 +72,6 @@ insmod /share/ufshcd-core.ko && insmod /share/ufshcd-pci.ko || fail insmod
 find_disk
 perl /share/bsg.pl /dev/bsg/ufs-bsg0 || fail bsg
 is_there 1 || fail "after queries"
-complaints
+# That they are not signed is all that may be said of them.
+complaints | grep -v 'module verification failed'
+true
