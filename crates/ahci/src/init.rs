@@ -102,6 +102,8 @@ pub(crate) struct BringUp {
     unit: u8,
     /// Another COMRESET of the same recovery came before.
     is_again: bool,
+    /// Of a device that did not come up something may be left in the list.
+    is_littered: bool,
 }
 
 /// Places of steps in [`STEPS`].
@@ -136,6 +138,12 @@ impl BringUp {
     /// Plays it; answers whether there is a device.
     pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<bool> {
         while let Some(step) = self.step() {
+            if self.is_littered {
+                core.stop_list()??;
+                core.start_list()??;
+                core.steps.turn_page();
+                self.is_littered = false;
+            }
             let result = match self.step {
                 0 => core.place(),
                 1 => match core.link_up() {
@@ -166,6 +174,7 @@ impl BringUp {
                 Err(Stop::Failed(error)) if core.fails_alone(self.step, error) => {
                     core.steps.abandon();
                     core.give_up_behind(self.unit, error);
+                    self.is_littered = true;
                     self.take_next();
                     continue;
                 }
@@ -382,11 +391,10 @@ impl<M: Machine> Core<M> {
 
     fn identify(&mut self, unit: u8, signature: u32, is_again: bool) -> Run<Identify> {
         let is_behind = self.multiplier.is_some();
-        // Of a device before it, which did not come up, something may be left.
-        if is_behind {
-            self.stop_list()??;
+        // Behind a multiplier it runs.
+        if !is_behind {
+            self.start_list()??;
         }
-        self.start_list()??;
         self.steps.unit = unit;
         let signature = match is_behind {
             true => self.reset_behind(unit, self.ready_ms(is_again))?,
@@ -477,10 +485,6 @@ impl<M: Machine> Core<M> {
 
     /// What is left to do when every device is up.
     fn finish(&mut self) -> Run<()> {
-        if self.multiplier.is_some() {
-            self.stop_list()??;
-            self.start_list()??;
-        }
         self.steps.unit = 0;
         self.set_link_power()?;
         if self.steps.first() {

@@ -61,6 +61,42 @@ scbus-1 on xpt0 bus 0:
     assert_eq!(list[1]["units"][0]["names"], serde_json::json!(["ada0", "pass2"]));
 }
 
+/// Motin's listing has a port multiplier: it is target 15, and the disks behind it have its ports.
+#[test]
+fn a_port_multiplier_is_listed_and_every_device_behind_it_is_reached() {
+    let on = "--on ahci,size=64M,pmp=3,device=1";
+    let golden = "\
+scbus0 on ahcich0 bus 0:
+<FLYSCH SATA 1.0>                  at scbus0 target 0 lun 0 (ada0,pass0)
+<FLYSCH SATA 1.0>                  at scbus0 target 1 lun 0 (ada1,pass1)
+<FLYSCH SATA 1.0>                  at scbus0 target 2 lun 0 (ada2,pass2)
+<Port Multiplier 37261095 1706>    at scbus0 target 15 lun 0 (pmp0,pass3)
+<>                                 at scbus0 target -1 lun ffffffff ()
+scbus-1 on xpt0 bus 0:
+<>                                 at scbus-1 target -1 lun ffffffff (xpt0)
+";
+    assert_eq!(printed(&format!("devlist -v {on}")), golden);
+    for switching in ["on", "off"] {
+        let target = format!("ahci,size=64M,pmp=3,device=1,fbs={switching}");
+        let list = json(&format!("devlist --on {target}"));
+        let multiplier = &list[0]["units"][3];
+        assert_eq!(multiplier["fis_switching"], switching == "on", "{multiplier}");
+        assert_eq!(multiplier["names"], serde_json::json!(["pmp0", "pass3"]));
+        for (name, serial) in [("ada0", "FLYSCHSATA0000000001"), ("ada2", "FLYSCHSATA0000000003")] {
+            let told = cam(&format!("identify {name}"), &target);
+            assert!(told.contains(serial), "{told}");
+            assert!(cam(&format!("readcap {name}"), &target).contains("512 bytes"));
+        }
+        // GSCR 2 of the multiplier: three ports.
+        let registers = "E4 2 0 0 0 F 0 0 0 0 0 0";
+        let ports =
+            words(&["cam", "cmd", "pmp0", "-a", registers, "-r", "hex", "--on", &target]).stdout;
+        assert_eq!(ports, "50 00 00 00 00 0F 00 00 00 03 00\n");
+        let info = printed(&format!("ata info --on {target} --json"));
+        assert!(info.contains("FLYSCHSATA0000000002"), "{info}");
+    }
+}
+
 #[test]
 fn scsi_verbs_speak_as_camcontrol() {
     assert_eq!(cam("tur", UFS), "Unit is ready\n");

@@ -44,7 +44,7 @@ impl Machine {
 fn ata(control: &mut dyn AhciControl, tracer: Tracer) -> Result<(), Failure> {
     let mut probing = Probing::new(tracer, "PROBE_");
     let there = |target: &u8| control.device_behind(*target).is_some();
-    let targets: Vec<u8> = (0..CONTROL_PORT).filter(there).collect();
+    let targets: Vec<u8> = (0..flysch_wire::ata::multiplier::CONTROL_PORT).filter(there).collect();
     let status = targets.into_iter().try_for_each(|target| ask_ata(control, target, &mut probing));
     end(probing, status)
 }
