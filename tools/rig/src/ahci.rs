@@ -14,7 +14,7 @@ use flysch_models::store::{FileStore, Store};
 use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
-use crate::lane::{Lane, MemoryPlan};
+use crate::lane::{Base, Lane, MemoryPlan};
 use crate::open::{Metered, Needs, Open};
 use crate::seat::{Seat, Unit};
 use crate::target::{AhciQemuTarget, AhciTarget, ClockKind, Drive, FaultsFrom};
@@ -24,8 +24,9 @@ use crate::ufs::MODEL_SIZE;
 /// lane.
 #[derive(Debug)]
 pub struct Ahci<M: Machine> {
-    machine: M,
-    lanes: Vec<Lane<Port<M>>>,
+    pub(crate) machine: M,
+    pub(crate) lanes: Vec<Lane<Port<M>>>,
+    pub(crate) base: Base<Options>,
     description: String,
     /// Whose time counts.
     clock: ClockKind,
@@ -244,16 +245,16 @@ impl<M: Machine> Ahci<M> {
     /// Brings up the host and opens the disks at the ports of the options: a lane each.
     fn assemble(begun: Begun<M>) -> Result<Self, Error> {
         let ports = begun.bring_up()?;
-        let Begun { machine, region, plan, made, .. } = begun;
+        let Begun { machine, region, plan, options, made } = begun;
+        let base = Base { region, plan, options };
         let disk = |(lane, port): (usize, Port<M>)| {
             let device = port.device().ok_or(Error::NoDevice { port: port.number() })?;
             let shape = disk_shape(device)?;
-            let disk = Disk::new(port, shape, plan.scratch(&region, lane), &Default::default())?;
-            Ok(Lane { disk, memory: plan.data(&region), crypto: None })
+            Ok(base.lane(lane, port, shape)?)
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let clock = ClockKind::Real;
-        Ok(Self { machine, lanes, description: String::new(), clock, made })
+        Ok(Self { machine, lanes, base, description: String::new(), clock, made })
     }
 
     fn port(&self) -> &Port<M> {
@@ -270,7 +271,7 @@ pub(crate) fn link(device: Option<&Device>) -> String {
 }
 
 /// What a disk needs to know of the device, and of what is known about its like.
-fn disk_shape(device: &Device) -> Result<Shape, Error> {
+pub(crate) fn disk_shape(device: &Device) -> Result<Shape, Error> {
     let ways = ada::Ways {
         queued: device.queued,
         force_unit_access: !device.quirks.has(Quirk::NoFua),
