@@ -139,7 +139,9 @@ impl Graph {
         found.ok_or_else(|| Error::not_found(wanted, &format!("geom of class {class}")))
     }
 
-    pub(crate) fn find_consumer(&self, consumer: ConsumerId) -> Option<&Consumer> {
+    /// A consumer, if it is still there.
+    #[must_use]
+    pub fn find_consumer(&self, consumer: ConsumerId) -> Option<&Consumer> {
         self.consumers.get(&consumer)
     }
 
@@ -147,7 +149,9 @@ impl Graph {
         self.consumers.get_mut(&consumer)
     }
 
-    pub(crate) fn find_provider(&self, provider: ProviderId) -> Option<&Provider> {
+    /// A provider, if it is still there.
+    #[must_use]
+    pub fn find_provider(&self, provider: ProviderId) -> Option<&Provider> {
         self.providers.get(&provider)
     }
 

@@ -445,7 +445,7 @@ impl<D: Device> Device for Way<D> {
         self.busy.started += self.began();
         self.busy.rang(now);
         if let Some(lane) = &mut self.one {
-            lane.device.ring(now);
+            return lane.device.ring(now);
         }
         for lane in &mut self.lanes {
             lane.ring(now);

@@ -321,3 +321,50 @@ fn what_a_mount_does_is_shown_by_gstat() {
     drop(mount);
     assert!(!folder.join("sock").exists());
 }
+
+#[test]
+fn disks_are_pulled_and_put_back_under_open_files() {
+    if !has_fuse() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    // The second disk has a controller of its own, which a fault takes out at some request.
+    let rig = RIG.replace(
+        "disks = [\"ada0\", \"ada1\"]",
+        "disks = [\"ada0\"]\n[[controller]]\nname = \"other\"\ntarget = \"ahci\"\n\
+         faults = \"unplug:n200\"\ndisks = [\"ada1\"]",
+    );
+    fs::write(folder.join("rig.toml"), rig).unwrap();
+    let mut mount = Mount::start(folder, "mount rig.toml mnt");
+    let open = |name| File::options().read(true).write(true).open(mount.file(name)).unwrap();
+    let file = open("mirror/gm0");
+    // By itself: the mirror goes on, the disk is no file any more.
+    for at in 0..400 {
+        file.write_all_at(&[at as u8; 4096], at * 4096).unwrap();
+    }
+    file.sync_all().unwrap();
+    assert!(!mount.file("ada1").exists());
+    assert!(mount.geom("mirror status").contains("DEGRADED"));
+    assert!(mount.geom("log").contains("DISK: ada1: lost"));
+    assert_eq!(mount.geom("disk attach other"), "ada1: found\n");
+    assert_eq!(mount.geom("mirror rebuild gm0"), "gm0: 1 component rebuilt\n");
+    // By hand, with the file open: what it reads now was rebuilt.
+    assert_eq!(mount.geom("disk detach ada0"), "ada0: lost\n");
+    assert!(!mount.file("ada0").exists());
+    for at in 0..400 {
+        let mut bytes = [0; 4096];
+        file.read_exact_at(&mut bytes, at * 4096).unwrap();
+        assert!(bytes == [at as u8; 4096], "{at}");
+    }
+    // The last one goes: errors, and no more.
+    assert_eq!(mount.geom("disk detach ada1"), "ada1: lost\n");
+    let error = file.write_all_at(&[1; 4096], 0).unwrap_err();
+    assert!([Some(5), Some(6)].contains(&error.raw_os_error()), "{error}");
+    assert!(!mount.file("mirror/gm0").exists());
+    drop(file);
+    assert_eq!(mount.geom("disk rescan"), "");
+    assert_eq!(mount.geom("disk attach ada1"), "ada1: found\n");
+    assert!(mount.file("mirror/gm0").exists());
+    assert_eq!(mount.signal(Signal::TERM), Some(0));
+}

@@ -27,6 +27,7 @@ mod geom_freebsd;
 mod geom_gate;
 mod geom_gstat;
 mod geom_peers;
+mod geom_plug;
 mod geom_raid;
 mod geom_rig;
 mod geom_rig_mount;

@@ -8,7 +8,7 @@ use serde::{Serialize, Serializer};
 use crate::calendar::ctime;
 use crate::published::Published;
 use crate::results::{
-    Areas, DirectionResults, Energy, Incident, JobResults, LATENCY_LIMITS, Latency, Results,
+    Areas, DirectionResults, Energy, Incident, JobResults, LATENCY_LIMITS, Latency, Layer, Results,
     SteadyResults, TargetResults, VerifyResults,
 };
 
@@ -42,6 +42,8 @@ struct Target<'a> {
     bytes: u64,
     /// By who tells, then by what.
     incidents: BTreeMap<&'a str, BTreeMap<&'a str, u64>>,
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    layers: &'a [Layer],
     #[serde(skip_serializing_if = "Option::is_none")]
     energy: Option<&'a Energy>,
 }
@@ -251,6 +253,7 @@ impl<'a> Document<'a> {
             block_size: target.block_size,
             bytes: target.bytes,
             energy: target.energy.as_ref(),
+            layers: &target.layers,
             incidents: Incident::grouped(&target.incidents)
                 .map(|(source, group)| {
                     let counts = group.iter().map(|it| (it.what.as_str(), it.count));

@@ -49,8 +49,36 @@ pub struct TargetResults {
     pub is_bare: bool,
     /// What went wrong meanwhile, and what was done about it.
     pub incidents: Vec<Incident>,
+    /// What the classes of the block layer did on the way to the disks, the topmost first; nothing
+    /// of a target without one.
+    pub layers: Vec<Layer>,
     /// What the device took from its supply meanwhile, if it is modelled.
     pub energy: Option<Energy>,
+}
+
+/// What a class of the block layer did with the requests to one of its providers. A request to
+/// which nothing happens is handed on in the call in which it came: what it took there is software
+/// of the submission. What a class kept it waiting for is told here.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Layer {
+    /// The class.
+    pub class: String,
+    /// The provider.
+    pub provider: String,
+    /// Reads that came.
+    pub reads: u64,
+    /// Writes that came.
+    pub writes: u64,
+    /// Flushes and deletes that came.
+    pub others: u64,
+    /// How often one was held up on its way down: for room beneath, for others, on purpose.
+    pub stalls: u64,
+    /// Nanoseconds of that, all together.
+    pub stalled_nanos: u64,
+    /// How many were asked of another component or path, because the first did not do them.
+    pub retries: u64,
+    /// Nanoseconds from then until they ended, all together.
+    pub retried_nanos: u64,
 }
 
 /// Something that went wrong, or was done about it.

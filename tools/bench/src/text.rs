@@ -6,7 +6,8 @@ pub(crate) mod format;
 use std::fmt::Write as _;
 
 use crate::results::{
-    Areas, DirectionResults, Incident, JobResults, Latency, Results, SteadyResults, TargetResults,
+    Areas, DirectionResults, Incident, JobResults, Latency, Layer, Results, SteadyResults,
+    TargetResults,
 };
 use format::{binary_size, rate, share, time};
 
@@ -53,6 +54,7 @@ fn write_target(out: &mut String, target: &TargetResults) -> std::fmt::Result {
         write_job(out, job)?;
     }
     write_energy(out, target)?;
+    write_layers(out, target)?;
     write_incidents(out, target)?;
     if let Some(note) = clock_note(target) {
         writeln!(out, "\n{note}")?;
@@ -76,6 +78,47 @@ fn write_energy(out: &mut String, target: &TargetResults) -> std::fmt::Result {
         let told: Vec<String> =
             parts.iter().map(|part| format!("{} {:.3} J", part.name, part.joules)).collect();
         writeln!(out, "  {kind:<9} {}", told.join(", "))?;
+    }
+    Ok(())
+}
+
+/// Of the columns of numbers in the table of the block layer.
+const WIDTHS: [usize; 7] = [9, 9, 7, 8, 8, 12, 8];
+
+/// Where requests went through the block layer, and what kept them waiting there.
+fn write_layers(out: &mut String, target: &TargetResults) -> std::fmt::Result {
+    if target.layers.is_empty() {
+        return Ok(());
+    }
+    let name = |layer: &Layer| format!("{} {}", layer.class, layer.provider);
+    let width = target.layers.iter().map(|layer| name(layer).len()).max().unwrap_or(0);
+    let heading = "The block layer";
+    let width = width.max(heading.len());
+    let columns = ["reads", "writes", "others", "held up", "each", "asked again", "each"];
+    write!(out, "\n{heading:<width$}  ")?;
+    for (column, width) in columns.into_iter().zip(WIDTHS) {
+        write!(out, " {column:>width$}")?;
+    }
+    writeln!(out)?;
+    let each = |count: u64, nanos: u64| match count {
+        0 => "-".into(),
+        count => time(nanos as f64 / count as f64),
+    };
+    for layer in &target.layers {
+        let cells = [
+            layer.reads.to_string(),
+            layer.writes.to_string(),
+            layer.others.to_string(),
+            layer.stalls.to_string(),
+            each(layer.stalls, layer.stalled_nanos),
+            layer.retries.to_string(),
+            each(layer.retries, layer.retried_nanos),
+        ];
+        write!(out, "  {:<width$}", name(layer))?;
+        for (cell, width) in cells.into_iter().zip(WIDTHS) {
+            write!(out, " {cell:>width$}")?;
+        }
+        writeln!(out)?;
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! What the block layer adds to a request: a way over disks that have done everything when their
 //! doorbell rings.
 
-use flysch_api::block::{Completion, Device, Geometry, Operation, Refused, Request};
+use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
 use flysch_api::data::{Data, SegmentLimits};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 use flysch_api::trace::Passage;
@@ -28,13 +28,41 @@ pub enum Top {
     MirrorRead,
     /// A mirror of two, written.
     MirrorWrite,
+    /// A stripe over two mirrors of two, read: a way that divides twice.
+    StripeOfMirrorsRead,
+    /// The same, written.
+    StripeOfMirrorsWrite,
+}
+
+impl Top {
+    /// How many disks are under it.
+    const fn disks(self) -> usize {
+        match self {
+            Self::Disk | Self::Part | Self::Labels(_) => 1,
+            Self::Stripe | Self::MirrorRead | Self::MirrorWrite => 2,
+            Self::StripeOfMirrorsRead | Self::StripeOfMirrorsWrite => 4,
+        }
+    }
+
+    /// What is asked of it.
+    const fn operation(self) -> Operation {
+        match self {
+            Self::MirrorWrite | Self::StripeOfMirrorsWrite => Operation::Write,
+            _ => Operation::Read,
+        }
+    }
 }
 
 /// A disk that has done everything when its doorbell rings. It is put in line wherever a way calls
-/// it, as where it is measured alone: so that the difference is the way's.
+/// it, as where it is measured alone: so that the difference is the way's. Its limits are made once,
+/// as those of the command layer's disk are: a size that is multiplied for each request is done
+/// once by the compiler where the disk is alone and not under a way, which then seems to cost it.
 #[derive(Debug)]
 pub struct NullDisk {
     geometry: Geometry,
+    /// Bytes, and the bits that neither offset nor length may have.
+    size: u64,
+    mask: u64,
     memory: DmaRegion,
     tokens: Vec<u64>,
     is_rung: bool,
@@ -55,7 +83,8 @@ impl NullDisk {
             crypto: false,
         };
         let tokens = Vec::with_capacity(64);
-        Self { geometry, memory: memory.clone(), tokens, is_rung: false }
+        let (size, mask) = (geometry.bytes(), u64::from(geometry.block_size) - 1);
+        Self { geometry, size, mask, memory: memory.clone(), tokens, is_rung: false }
     }
 }
 
@@ -70,7 +99,17 @@ impl Device for NullDisk {
 
     #[inline(always)]
     fn submit(&mut self, request: &Request, _: Instant) -> Result<(), Refused> {
-        self.geometry.check(request).map_err(Refused::Invalid)?;
+        let Request { operation, offset, length, .. } = *request;
+        // What is measured is nothing else.
+        let is_plain = matches!(operation, Operation::Read | Operation::Write)
+            && request.crypto.is_none()
+            && u64::from(request.data.len()) == length
+            && length.wrapping_sub(1) < self.size
+            && (offset | length) & self.mask == 0
+            && offset <= self.size - length;
+        if !is_plain {
+            return Err(Refused::Invalid(Error::OutOfRange));
+        }
         if self.tokens.len() == 64 {
             return Err(Refused::Full);
         }
@@ -109,8 +148,7 @@ fn disks(graph: &mut Graph, count: usize) -> Vec<ProviderId> {
 
 /// The name of the provider on top.
 fn build(graph: &mut Graph, top: Top) -> String {
-    let count = if matches!(top, Top::Disk | Top::Part | Top::Labels(_)) { 1 } else { 2 };
-    let under = disks(graph, count);
+    let under = disks(graph, top.disks());
     graph.settle();
     match top {
         Top::Disk => "md0".into(),
@@ -140,6 +178,15 @@ fn build(graph: &mut Graph, top: Top) -> String {
             mirror::label(graph, "gm", &under, &mirror::Options::default()).expect("a mirror");
             "mirror/gm".into()
         }
+        Top::StripeOfMirrorsRead | Top::StripeOfMirrorsWrite => {
+            let halves = |graph: &mut Graph, (name, under): (&str, &[ProviderId])| {
+                mirror::label(graph, name, under, &mirror::Options::default()).expect("a mirror");
+                graph.provider(&format!("mirror/{name}")).expect("it is there")
+            };
+            let mirrors = [("m0", &under[..2]), ("m1", &under[2..])].map(|it| halves(graph, it));
+            stripe::label(graph, "st", &mirrors, &stripe::Options::default()).expect("a stripe");
+            "stripe/st".into()
+        }
     }
 }
 
@@ -155,9 +202,8 @@ pub fn run(top: Top, depth: u32, count: u32) {
     let open = graph.open(provider, Access::ALONE).expect("nobody has it");
     let plan = graph.plan(open).expect("all classes say where requests go");
     let mut way = Way::new(plan, |_| Some(NullDisk::new(&memory))).expect("lanes");
-    let operation = if top == Top::MirrorWrite { Operation::Write } else { Operation::Read };
     let address = memory.slice(0, BLOCK).address;
-    measured_device(&mut way, operation, address, (depth, count));
+    measured_device(&mut way, top.operation(), address, (depth, count));
 }
 
 /// The same of the disk alone.

@@ -8,5 +8,6 @@ pub mod instant;
 pub mod instant_ahci;
 pub mod instant_emmc;
 pub mod instant_nvme;
+pub mod layers;
 pub mod measure;
 pub mod path;

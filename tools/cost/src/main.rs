@@ -1,10 +1,11 @@
 //! `flysch-cost`: counts the instructions of the hot paths and holds them against their budgets.
 #![forbid(unsafe_code)]
 
+use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use flysch_cost::measure;
 use flysch_cost::path::{self, CASES, HEADING};
+use flysch_cost::{layers, measure};
 
 const USAGE: &str = "\
 usage: flysch-cost [NAME...]      count the named cases (all of them without a name) with callgrind
@@ -49,12 +50,16 @@ fn check(names: &[&str]) -> Result<(), String> {
     let named: Vec<_> = names.iter().map(|name| case(name)).collect::<Result<_, _>>()?;
     let wanted = if named.is_empty() { CASES.iter().collect() } else { named };
     let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut findings = Vec::new();
+    let (mut findings, mut counts) = (Vec::new(), BTreeMap::new());
     println!("{HEADING}");
     for case in wanted {
         let count = measure::count(&program, case)?;
         println!("{}", case.row(count));
+        counts.insert(case.name, count);
         findings.extend(case.budget.judge(count).err().map(|why| format!("{} {why}", case.name)));
+    }
+    if let Some(table) = layers::table(&counts) {
+        println!("\n{table}");
     }
     if findings.is_empty() { Ok(()) } else { Err(findings.join("; ")) }
 }

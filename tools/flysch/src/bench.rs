@@ -296,6 +296,7 @@ fn run_on(
         origin: target.origin(),
         is_bare: target.is_bare(),
         incidents,
+        layers: stack.layers(),
         energy: energy.and_then(|before| Some(Energy::between(&before, &stack.energy()?))),
     };
     Ok((results, played.traces))

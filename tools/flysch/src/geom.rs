@@ -9,6 +9,7 @@ mod diskinfo;
 mod dump;
 mod gate;
 mod label;
+mod layers;
 mod list;
 mod medium;
 mod mirror;
@@ -16,6 +17,7 @@ mod mount;
 mod multipath;
 mod nop;
 mod part;
+mod plug;
 mod provided;
 mod raid;
 mod remote;
@@ -161,9 +163,9 @@ enum Action {
     /// What NBD servers have.
     #[command(subcommand)]
     Gate(gate::Verb),
-    /// Targets.
+    /// Targets, and disks of rigs, which can go and come back.
     #[command(subcommand)]
-    Disk(list::Verb),
+    Disk(plug::Verb),
     /// Disk images.
     #[command(subcommand)]
     Md(list::Verb),
@@ -305,7 +307,7 @@ fn do_verb(session: &mut Session, action: &Action, output: &mut Output) -> Resul
         Action::Nop(verb) => nop::run(session, verb, output),
         Action::Cache(verb) => cache::run(session, verb, output),
         Action::Gate(verb) => gate::run(session, verb, output),
-        Action::Disk(verb) => list::run(session, "DISK", verb, output),
+        Action::Disk(verb) => plug::run(session, verb, output),
         Action::Md(verb) => list::run(session, "MD", verb, output),
         Action::Tree => tree::run(session, output),
         Action::Why { provider } => tree::why(session, provider, output),

@@ -15,7 +15,7 @@ use flysch_models::store::{FileStore, Store};
 use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
-use crate::lane::{Lane, MemoryPlan};
+use crate::lane::{Base, Lane, MemoryPlan};
 use crate::open::{Metered, Needs, Open};
 use crate::pci;
 use crate::seat::{Seat, Unit};
@@ -29,8 +29,9 @@ use crate::ufs::MODEL_SIZE;
 /// lane.
 #[derive(Debug)]
 pub struct Ahci<M: Machine> {
-    machine: M,
-    lanes: Vec<Lane<Port<M>>>,
+    pub(crate) machine: M,
+    pub(crate) lanes: Vec<Lane<Port<M>>>,
+    pub(crate) base: Base<Options>,
     /// The port of a multiplier that the disk is at.
     unit: u8,
     description: String,
@@ -349,16 +350,16 @@ impl<M: Machine> Ahci<M> {
     /// multipliers: a lane each.
     fn assemble(begun: Begun<M>, unit: u8) -> Result<Self, Error> {
         let ports = begun.bring_up()?;
-        let Begun { machine, region, plan, made, .. } = begun;
+        let Begun { machine, region, plan, options, made } = begun;
+        let base = Base { region, plan, options };
         let disk = |(lane, port): (usize, Port<M>)| {
             let device = device_of(&port, unit)?;
             let shape = Shape { unit: unit.into(), ..disk_shape(device)? };
-            let disk = Disk::new(port, shape, plan.scratch(&region, lane), &Default::default())?;
-            Ok(Lane::new(disk, plan.data(&region)))
+            Ok(base.lane(lane, port, shape)?)
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let clock = ClockKind::Real;
-        Ok(Self { machine, lanes, unit, description: String::new(), clock, made })
+        Ok(Self { machine, lanes, unit, base, description: String::new(), clock, made })
     }
 
     fn port(&self) -> &Port<M> {
@@ -386,7 +387,7 @@ pub(crate) fn link(device: Option<&Device>) -> String {
 }
 
 /// What a disk needs to know of the device, and of what is known about its like.
-fn disk_shape(device: &Device) -> Result<Shape, Error> {
+pub(crate) fn disk_shape(device: &Device) -> Result<Shape, Error> {
     let ways = ada::Ways {
         queued: device.queued,
         force_unit_access: !device.quirks.has(Quirk::NoFua),

@@ -14,7 +14,7 @@ use flysch_models::store::{FileStore, Store};
 use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
-use crate::lane::{Lane, MemoryPlan};
+use crate::lane::{Base, Lane, MemoryPlan};
 use crate::open::{Metered, Needs, Open};
 use crate::pci;
 use crate::seat::Seat;
@@ -32,8 +32,9 @@ pub(crate) const PLAIN: Identity = Identity { vendor: 0x1B36, device: 0x0F5D };
 /// An eMMC or SD host with everything above it, up to the disks of one partition.
 #[derive(Debug)]
 pub struct Emmc<M: Machine> {
-    machine: M,
-    lanes: Vec<Lane<Port<M>>>,
+    pub(crate) machine: M,
+    pub(crate) lanes: Vec<Lane<Port<M>>>,
+    pub(crate) base: Base<Options>,
     description: String,
     clock: ClockKind,
     /// The image, if it was made for this.
@@ -217,17 +218,15 @@ impl<M: Machine> Emmc<M> {
         plan: &MemoryPlan,
         options: Options,
     ) -> Result<Self, Error> {
-        let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
+        let base = Base { region: region.clone(), plan: *plan, options };
+        let mut host = Host::new(machine.clone(), base.driver(), base.options.clone())?;
         host.bring_up(&machine)?;
         let shape = disk_shape(host.device())?;
-        let disk = |(lane, port)| {
-            let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
-            Ok(Lane::new(disk, plan.data(region)))
-        };
+        let disk = |(lane, port)| Ok(base.lane(lane, port, shape)?);
         let ports = host.into_ports().into_iter();
         let lanes = ports.enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let clock = ClockKind::Real;
-        Ok(Self { machine, lanes, description: String::new(), clock, made: None })
+        Ok(Self { machine, lanes, base, description: String::new(), clock, made: None })
     }
 
     /// The bus in words.
@@ -240,11 +239,11 @@ impl<M: Machine> Emmc<M> {
         format!("{timing} on {lines} lines, {queue}")
     }
 
-    fn host(&self) -> &Host<M> {
+    pub(crate) fn host(&self) -> &Host<M> {
         self.lanes[0].disk.port().host().expect("the first port carries the host")
     }
 
-    fn host_mut(&mut self) -> &mut Host<M> {
+    pub(crate) fn host_mut(&mut self) -> &mut Host<M> {
         self.lanes[0].disk.port_mut().host_mut().expect("the first port carries the host")
     }
 }
@@ -289,7 +288,7 @@ impl<M: Witness> Open for Emmc<M> {
 }
 
 /// The shape of the disk on the selected partition.
-fn disk_shape(device: &Device) -> Result<Shape, Error> {
+pub(crate) fn disk_shape(device: &Device) -> Result<Shape, Error> {
     let card = sdda::Card {
         sectors: device.partition_sectors(device.partition),
         cache: device.cache,

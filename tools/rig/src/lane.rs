@@ -9,7 +9,7 @@ use flysch_api::data::BadData;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_bench::file::File;
 use flysch_bench::null::Null;
-use flysch_cam::{Disk, Family, Tags};
+use flysch_cam::{Disk, Family, Shape, Tags};
 use flysch_vfio::Spin;
 
 use crate::open::{Needs, Tagged};
@@ -120,6 +120,71 @@ where
     fn poll_at(&self) -> Option<Instant> {
         self.disk.poll_at()
     }
+}
+
+/// What a driver and its disks were made with, so that they can be made again: what was pulled out
+/// and put back needs a new driver.
+#[derive(Clone, Debug)]
+pub(crate) struct Base<O> {
+    pub(crate) region: DmaRegion,
+    pub(crate) plan: MemoryPlan,
+    pub(crate) options: O,
+}
+
+impl<O> Base<O> {
+    /// The driver's own memory.
+    pub(crate) fn driver(&self) -> DmaRegion {
+        self.plan.driver(&self.region)
+    }
+
+    /// A disk of this shape on a port, as lane `number`.
+    pub(crate) fn lane<P: Port>(
+        &self,
+        number: usize,
+        port: P,
+        shape: Shape,
+    ) -> Result<Lane<P>, flysch_cam::Error>
+    where
+        P::Protocol: Family,
+    {
+        let scratch = self.plan.scratch(&self.region, number);
+        let disk = Disk::new(port, shape, scratch, &Default::default())?;
+        Ok(Lane::new(disk, self.plan.data(&self.region)))
+    }
+
+    /// Disks of the shapes they had, on the ports of a new driver; all of them are gone until
+    /// somebody finds them again.
+    pub(crate) fn lanes_again<P: Port>(
+        &self,
+        ports: Vec<P>,
+        shapes: &[Shape],
+    ) -> Result<Vec<Lane<P>>, flysch_cam::Error>
+    where
+        P::Protocol: Family,
+    {
+        let again = |(number, (port, shape)): (usize, (P, &Shape))| {
+            let mut lane = self.lane(number, port, *shape)?;
+            lane.disk.lose();
+            Ok(lane)
+        };
+        ports.into_iter().zip(shapes).enumerate().map(again).collect()
+    }
+}
+
+/// Lanes of one disk: what a scan found there, or that it found nothing.
+pub(crate) fn scanned<P: Port>(lanes: &mut [Lane<P>], found: Option<Shape>) -> bool
+where
+    P::Protocol: Family,
+{
+    let mut is_there = found.is_some();
+    for lane in lanes {
+        match found {
+            Some(_) if !lane.disk.is_gone() => {}
+            Some(shape) => is_there &= lane.disk.find_again(shape).is_ok(),
+            None => lane.disk.lose(),
+        }
+    }
+    is_there
 }
 
 /// Who gets which part of the machine's memory: data first, so that it starts at the region's own

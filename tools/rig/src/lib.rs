@@ -22,6 +22,7 @@ pub mod nvme;
 mod open;
 mod pci;
 mod play;
+mod plug;
 pub mod rig;
 mod scsi;
 mod seat;

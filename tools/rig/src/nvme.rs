@@ -21,7 +21,7 @@ use flysch_wire::nvme::zone;
 use crate::error::Error;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
-use crate::lane::{Lane, MemoryPlan};
+use crate::lane::{Base, Lane, MemoryPlan};
 use crate::open::{Metered, Needs, Open};
 use crate::pci;
 use crate::seat::{Seat, Unit};
@@ -31,9 +31,11 @@ use crate::ufs::MODEL_SIZE;
 /// An NVMe controller with everything above it, up to the disks of one namespace.
 #[derive(Debug)]
 pub struct Nvme<M: Machine> {
-    machine: M,
-    lanes: Vec<Lane<Port<M>>>,
-    namespace: u32,
+    pub(crate) machine: M,
+    pub(crate) lanes: Vec<Lane<Port<M>>>,
+    pub(crate) base: Base<Options>,
+    /// Of each disk; the first is the one that commands go to.
+    pub(crate) namespaces: Vec<u32>,
     description: String,
     /// Whose time counts.
     clock: ClockKind,
@@ -279,7 +281,8 @@ impl<M: Machine> Nvme<M> {
         options: Options,
         namespaces: &[u32],
     ) -> Result<Self, Error> {
-        let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
+        let base = Base { region: region.clone(), plan: *plan, options };
+        let mut host = Host::new(machine.clone(), base.driver(), base.options.clone())?;
         host.bring_up(&machine)?;
         let shapes = namespaces.iter().map(|id| disk_shape(host.device(), *id));
         let shapes = shapes.collect::<Result<Vec<_>, _>>()?;
@@ -287,13 +290,12 @@ impl<M: Machine> Nvme<M> {
         let each = ports.len() / namespaces.len();
         let disk = |(lane, port): (usize, Port<M>)| {
             let shape = shapes[(lane / each).min(namespaces.len() - 1)];
-            let disk = Disk::new(port, shape, plan.scratch(region, lane), &Default::default())?;
-            Ok(Lane::new(disk, plan.data(region)))
+            Ok(base.lane(lane, port, shape)?)
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let (description, clock) = (String::new(), ClockKind::Real);
-        let namespace = namespaces[0];
-        Ok(Self { machine, lanes, namespace, description, clock, made: None })
+        let namespaces = namespaces.to_vec();
+        Ok(Self { machine, lanes, base, namespaces, description, clock, made: None })
     }
 
     /// The machine.
@@ -301,11 +303,11 @@ impl<M: Machine> Nvme<M> {
         &self.machine
     }
 
-    fn host(&self) -> &Host<M> {
+    pub(crate) fn host(&self) -> &Host<M> {
         self.lanes[0].disk.port().host().expect("the first port carries the host")
     }
 
-    fn host_mut(&mut self) -> &mut Host<M> {
+    pub(crate) fn host_mut(&mut self) -> &mut Host<M> {
         self.lanes[0].disk.port_mut().host_mut().expect("the first port carries the host")
     }
 }
@@ -415,7 +417,7 @@ fn pass<M: Machine>(
 }
 
 /// The shape of the disk on the namespace.
-fn disk_shape(device: &Device, id: u32) -> Result<Shape, Error> {
+pub(crate) fn disk_shape(device: &Device, id: u32) -> Result<Shape, Error> {
     match device.namespaces.iter().find(|space| space.id == id) {
         Some(Namespace { command_set: set @ (1 | 3..), .. }) => {
             Err(Error::CommandSet { namespace: id, set: *set })
@@ -456,7 +458,7 @@ impl<M: Machine> NvmeControl for Nvme<M> {
     }
 
     fn namespace(&self) -> u32 {
-        self.namespace
+        self.namespaces[0]
     }
 
     fn device(&self) -> &Device {

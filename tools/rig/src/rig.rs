@@ -6,9 +6,11 @@
 mod file;
 mod lane;
 mod open;
+mod plug;
 mod reader;
 
-pub use file::{Controller, Disk, Geom, RigFile};
+pub use file::{Controller, Disk, Event, Geom, RigFile};
 pub use lane::{CONTROL, Control, DiskLane, StackClock};
 pub use open::{OpenDisk, OpenRig, RigClock, RigError, Source};
+pub use plug::{News, PlugError};
 pub use reader::FileError;

@@ -20,6 +20,7 @@ use crate::image::{ImageError, make};
 use crate::linux::{self, Linux};
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
 use crate::open::{Metered, Needs, Open, Tagged, Visitor};
+use crate::plug::Plug;
 use crate::seat::Seat;
 use crate::target::{ClockKind, Drive, FileTarget, NullTarget, Target};
 use crate::ufs::{self, Control, ModelMachine, Ufs};
@@ -298,6 +299,17 @@ impl Stack {
             Self::Emmc(emmc) => Some(emmc),
             Self::CardQemu(emmc) => Some(emmc),
             Self::CardPci(emmc) => Some(emmc),
+            _ => None,
+        }
+    }
+
+    /// Who takes its disks and its controller out and puts them back: of models in this thread.
+    pub(crate) fn plug(&mut self) -> Option<&mut dyn Plug> {
+        match self {
+            Self::Ufs(ufs) => Some(ufs),
+            Self::Nvme(nvme) => Some(nvme),
+            Self::Ahci(ahci) => Some(ahci),
+            Self::Emmc(emmc) => Some(emmc),
             _ => None,
         }
     }

@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::governed::Governed;
 use crate::image::{self, Image};
 use crate::incidents::{self, Witness};
-use crate::lane::{Lane, MemoryPlan};
+use crate::lane::{Base, Lane, MemoryPlan};
 use crate::open::{Metered, Needs, Open, Visitor};
 use crate::pci;
 use crate::scsi::{ScsiCommand, ScsiReply, scsi_command};
@@ -46,9 +46,12 @@ const REAL_TIME: u32 = 1000;
 /// A UFS device with everything above it, up to the disks of one logical unit.
 #[derive(Debug)]
 pub struct Ufs<M: Machine> {
-    machine: M,
-    lanes: Vec<Lane<Port<M>>>,
-    peripherals: Vec<Peripheral>,
+    pub(crate) machine: M,
+    pub(crate) lanes: Vec<Lane<Port<M>>>,
+    pub(crate) base: Base<Options>,
+    /// The logical units that are its disks.
+    pub(crate) luns: Vec<u8>,
+    pub(crate) peripherals: Vec<Peripheral>,
     /// What the driver does by itself in pauses; `None` is nothing.
     policy: Option<Policy>,
     description: String,
@@ -333,23 +336,23 @@ impl<M: Machine> Ufs<M> {
         options: Options,
         luns: &[u8],
     ) -> Result<Self, Error> {
-        let mut host = Host::new(machine.clone(), plan.driver(region), options)?;
+        let base = Base { region: region.clone(), plan: *plan, options };
+        let mut host = Host::new(machine.clone(), base.driver(), base.options.clone())?;
         host.bring_up(&machine)?;
         let mut ports = host.into_ports();
-        let scratch = |lane: usize| plan.scratch(region, lane);
-        let peripherals = flysch_cam::scan(&mut ports[0], &machine, &scratch(0))?;
+        let peripherals = flysch_cam::scan(&mut ports[0], &machine, &plan.scratch(region, 0))?;
         let shapes = luns.iter().map(|lun| disk_shape(&peripherals, *lun));
         let shapes = shapes.collect::<Result<Vec<_>, _>>()?;
         let each = ports.len() / luns.len();
         let disk = |(lane, port): (usize, Port<M>)| {
             let shape = shapes[(lane / each).min(luns.len() - 1)];
-            let disk = Disk::new(port, shape, scratch(lane), &Default::default())?;
-            Ok(Lane::new(disk, plan.data(region)))
+            Ok(base.lane(lane, port, shape)?)
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let description = String::new();
-        let clock = ClockKind::Real;
-        Ok(Self { machine, lanes, peripherals, policy: None, description, clock, made: None })
+        let (luns, clock, made) = (luns.to_vec(), ClockKind::Real, None);
+        let policy = None;
+        Ok(Self { machine, lanes, base, luns, peripherals, policy, description, clock, made })
     }
 
     /// The machine.
@@ -426,7 +429,7 @@ impl<M: Witness> Open for Ufs<M> {
 }
 
 /// The shape of the disk on `lun`.
-fn disk_shape(peripherals: &[Peripheral], lun: u8) -> Result<Shape, Error> {
+pub(crate) fn disk_shape(peripherals: &[Peripheral], lun: u8) -> Result<Shape, Error> {
     match peripherals.iter().find(|peripheral| peripheral.lun.to_ufs() == Some(lun)) {
         Some(peripheral) => Ok(peripheral.shape()?),
         None => {

@@ -2,6 +2,7 @@
 
 use flysch_api::command::Port;
 
+use super::rescue::Rescue;
 use super::single::Single;
 use super::{Disk, Shape};
 use crate::error::Error;
@@ -80,6 +81,19 @@ where
     /// flight when the port ends it.
     pub fn lose(&mut self) {
         self.set_gone();
+    }
+
+    /// The unit is there again after it was gone, as a scan found out, and the port is in order.
+    /// Nothing may be in hand. What it told before, and what failed late before, is forgotten.
+    ///
+    /// # Errors
+    /// As [`reshape`](Self::reshape); it is gone then.
+    pub fn find_again(&mut self, shape: Shape) -> Result<(), Error> {
+        self.gone = false;
+        self.reshape(shape).inspect_err(|_| self.set_gone())?;
+        (self.rescue, self.attention) = (Rescue::default(), Attention::default());
+        (self.deferred, self.ask_again) = (None, None);
+        Ok(())
     }
 
     /// The unit has another shape, as a scan found out: another size, a cache that was switched.

@@ -167,14 +167,13 @@ impl Plan {
         let all = self.edges.iter().enumerate();
         all.flat_map(move |(number, edge)| {
             let (statistics, in_flight, waits) = of(number, edge);
-            let usage = move |&(provider, consumer): &(ProviderId, ConsumerId)| Usage {
-                provider,
-                consumer,
-                statistics,
-                in_flight,
-                waits,
+            // It is the last one that divides.
+            let last = edge.passes.len() - 1;
+            let usage = move |(at, &(provider, consumer)): (usize, &(ProviderId, ConsumerId))| {
+                let waits = if at == last { waits } else { Waits::default() };
+                Usage { provider, consumer, statistics, in_flight, waits }
             };
-            edge.passes.iter().map(usage)
+            edge.passes.iter().enumerate().map(usage)
         })
     }
 }

@@ -280,4 +280,12 @@ impl Ahci {
         }
         self.registers.is_unplugged = true;
     }
+
+    /// It is put back, and has power; devices that are at their ports start afresh.
+    pub fn plug(&mut self) {
+        self.registers.is_unplugged = false;
+        self.registers.power_on();
+        self.reset_ports();
+        self.power_on_ports();
+    }
 }

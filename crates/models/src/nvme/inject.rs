@@ -180,4 +180,15 @@ impl Nvme {
         self.registers.is_unplugged = false;
         self.restore_power();
     }
+
+    /// Somebody else, such as a management controller beside the host, attaches a namespace or
+    /// takes it away; the host is told by an event. Nothing happens if it is so already, or if
+    /// there is none of this id.
+    pub fn set_attached(&mut self, id: u32, is_attached: bool) {
+        let index = self.device.index(id);
+        let Some(space) = index.and_then(|index| self.device.space_mut(index)) else { return };
+        if core::mem::replace(&mut space.is_attached, is_attached) != is_attached {
+            self.namespace_changed(id);
+        }
+    }
 }

@@ -11,13 +11,16 @@ use std::rc::Rc;
 use flysch_api::block::{Cause, Error, Geometry};
 use flysch_geom::{Medium, Shape};
 use flysch_rig::Stack;
-use flysch_rig::blocks::Blocks;
+use flysch_rig::blocks::{Blocks, BlocksError};
 use flysch_rig::rig::{Control, DiskLane};
 
 use crate::cam::DiskFacts;
 
 /// What the system last said about any medium: the device could only tell an error of its own.
 pub(super) type Complaint = Rc<RefCell<Option<String>>>;
+
+/// The names of disks that said that they are gone.
+pub(super) type Gone = Rc<RefCell<Vec<String>>>;
 
 /// The files that are open for writing, by device and inode: one that was named twice, as several
 /// paths lead to one disk, is locked once.
@@ -144,12 +147,26 @@ impl Medium for ImageFile {
 pub(super) struct OnRig {
     control: Control,
     description: String,
+    name: String,
     serial: String,
+    gone: Gone,
 }
 
 impl OnRig {
-    pub(super) fn new(lane: &DiskLane, serial: String) -> Self {
-        Self { control: lane.control(), description: lane.description(), serial }
+    /// The disk of a lane, its name and serial number; where it says that it is gone.
+    pub(super) fn new(lane: &DiskLane, (name, serial): (String, String), gone: Gone) -> Self {
+        Self { control: lane.control(), description: lane.description(), name, serial, gone }
+    }
+
+    /// What a request came to.
+    fn told(&self, result: Result<(), BlocksError>) -> Result<(), Error> {
+        result.map_err(|BlocksError { error, .. }| {
+            let mut gone = self.gone.borrow_mut();
+            if error == Error::Gone && !gone.contains(&self.name) {
+                gone.push(self.name.clone());
+            }
+            error
+        })
     }
 }
 
@@ -170,15 +187,18 @@ impl Medium for OnRig {
     }
 
     fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-        self.control.read(offset, to).map_err(|error| error.error)
+        let read = self.control.read(offset, to);
+        self.told(read)
     }
 
     fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        self.control.write(offset, from).map_err(|error| error.error)
+        let written = self.control.write(offset, from);
+        self.told(written)
     }
 
     fn flush(&mut self) -> Result<(), Error> {
-        self.control.flush().map_err(|error| error.error)
+        let flushed = self.control.flush();
+        self.told(flushed)
     }
 
     fn properties(&self) -> Vec<(&'static str, String)> {

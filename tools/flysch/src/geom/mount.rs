@@ -230,9 +230,14 @@ impl Mount {
                 Some(_) => orders.try_recv().ok(),
             };
             match order {
-                Some(Order::Disks(job)) => job(self),
+                Some(Order::Disks(job)) => {
+                    job(self);
+                    self.session.look_after_gone();
+                }
                 Some(Order::Command(line, answer)) => {
+                    self.session.look_after_gone();
                     let _ = answer.send(remote::answer(&mut self.session, &line));
+                    self.session.look_after_gone();
                 }
                 Some(Order::Ended(how)) => ended = Some(how),
                 None => return ended.unwrap_or(Ok(Ended::Unmounted)),

@@ -5,6 +5,7 @@
 //! go on by another way. It happens in `poll`, so that whoever drives the lanes need not know.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::str::FromStr;
@@ -13,11 +14,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Sender;
 
 use flysch_api::block::{self, Completion, Device, Geometry, Refused, Request};
-use flysch_api::machine::{DmaRegion, Instant};
+use flysch_api::machine::{Clock, DmaRegion, Instant};
 use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{self, PlayError, PlayOptions, Played};
 use flysch_bench::published::Origin;
-use flysch_bench::results;
+use flysch_bench::results::{self, Layer};
 use flysch_geom::{Access, ConsumerId, Graph, Incident, Plan, ProviderId, Usage, Way};
 use flysch_models::media::energy::Energy;
 use flysch_rig::blocks::{Blocks, OnDevice};
@@ -25,10 +26,13 @@ use flysch_rig::rig::{DiskLane, RigClock, RigFile};
 use flysch_rig::{ClockKind, Needs, ParseError, Stack, Target, Visitor};
 
 use super::counters::{Told, Watched};
-use super::rig;
+use super::layers::Layers;
+use super::rig::{self, Timed};
 use super::session::Session;
 use super::stats::snapshot_of_ways;
+use super::{Action, act, plug};
 use crate::failure::Failure;
+use crate::output::Output;
 
 /// A target, or a provider of a rig.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,7 +110,10 @@ impl Disk {
     pub(crate) fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {
         match self {
             Self::Target(stack) => stack.visit(visitor),
-            Self::Provider(provided) => visitor.visit(&mut provided.lanes, &provided.clock),
+            Self::Provider(provided) => {
+                provided.begin();
+                visitor.visit(&mut provided.lanes, &provided.clock)
+            }
         }
     }
 
@@ -118,7 +125,10 @@ impl Disk {
     ) -> Result<Played, PlayError> {
         match self {
             Self::Target(stack) => stack.play(file, options),
-            Self::Provider(it) => play::play(&mut it.lanes, &it.clock, file, options),
+            Self::Provider(it) => {
+                it.begin();
+                play::play(&mut it.lanes, &it.clock, file, options)
+            }
         }
     }
 
@@ -141,7 +151,10 @@ impl Disk {
     pub(crate) fn blocks(&mut self) -> Box<dyn Blocks + '_> {
         match self {
             Self::Target(stack) => stack.blocks(),
-            Self::Provider(it) => Box::new(OnDevice::new(&mut it.lanes[0], &it.clock)),
+            Self::Provider(it) => {
+                it.begin();
+                Box::new(OnDevice::new(&mut it.lanes[0], &it.clock))
+            }
         }
     }
 
@@ -177,6 +190,14 @@ impl Disk {
         }
     }
 
+    /// What the classes of the block layer did so far, the topmost first.
+    pub(crate) fn layers(&mut self) -> Vec<Layer> {
+        match self {
+            Self::Target(_) => Vec::new(),
+            Self::Provider(provided) => provided.layers(),
+        }
+    }
+
     /// Why the machine beneath could not do its work.
     pub(crate) fn failure(&self) -> Option<String> {
         match self {
@@ -204,6 +225,7 @@ pub(crate) struct Provided {
 
 impl Provided {
     fn open(file: &RigFile, name: &str, needs: &Needs) -> Result<Self, Failure> {
+        let events = rig::events(file)?;
         let mut session = Session::open_lanes(file, needs)?;
         rig::make(&mut session, file)?;
         if name.is_empty() {
@@ -223,7 +245,7 @@ impl Provided {
         let of_disk = |disk: &ProviderId| session.lanes.get(disk).map_or(0, Vec::len);
         let count = plan.disks().iter().map(of_disk).min().unwrap_or(0);
         check_memory(&session, &plan)?;
-        let owner = Owner {
+        let mut owner = Owner {
             session,
             consumer,
             plan: plan.clone(),
@@ -234,7 +256,13 @@ impl Provided {
             ways: count.max(1),
             told: Vec::new(),
             watcher: None,
+            events: events.into(),
+            begun: Instant::START,
+            due: Vec::new(),
+            is_dead: false,
+            layers: Layers::default(),
         };
+        owner.layers.know(&owner.session.graph, &plan);
         let mut ways = Vec::new();
         for number in 0..count.max(1) {
             let way = Way::new(plan.clone(), |disk| owner.lane(disk, number));
@@ -251,11 +279,31 @@ impl Provided {
             seen: 0,
             shown: 0,
             epoch: 0,
+            due: Instant::NEVER,
             is_told: false,
             is_dead: false,
         };
         let lanes = ways.into_iter().enumerate().map(lane).collect();
         Ok(Self { lanes, clock, owner, description })
+    }
+
+    /// What the classes on the ways did so far.
+    fn layers(&mut self) -> Vec<Layer> {
+        let now = self.clock.now();
+        let mut layers = self.owner.borrow().layers.clone();
+        for lane in &mut self.lanes {
+            layers.add(lane.way.plan(now));
+        }
+        layers.told()
+    }
+
+    /// Requests are about to come: from now on the time until events is counted, once.
+    fn begin(&mut self) {
+        let owner = &mut *self.owner.borrow_mut();
+        if owner.begun == Instant::START {
+            owner.begun = self.clock.now();
+            self.lanes.iter_mut().for_each(|lane| lane.due = owner.next_event());
+        }
     }
 
     fn watch(&mut self, watched: &Watched) {
@@ -378,6 +426,15 @@ struct Owner {
     told: Vec<(u32, Vec<Usage>)>,
     /// Who wants it, when all have told.
     watcher: Option<Sender<Told>>,
+    /// What is still to happen, and since when its time is counted.
+    events: VecDeque<Timed>,
+    begun: Instant,
+    /// What happens when nothing is under way.
+    due: Vec<Timed>,
+    /// The provider is gone.
+    is_dead: bool,
+    /// What ways that are no more did.
+    layers: Layers,
 }
 
 impl Owner {
@@ -385,17 +442,69 @@ impl Owner {
         self.session.lanes.get(&disk)?.get(number).cloned()
     }
 
-    /// Nothing is under way: the graph is told, and the ways become others.
+    /// Nothing is under way: the graph is told, what is due happens, and the ways become others.
     fn change(&mut self) {
-        let graph = &mut self.session.graph;
-        for (consumer, error) in self.lost.drain(..) {
-            graph.failed(consumer, error);
+        for (consumer, error) in std::mem::take(&mut self.lost) {
+            if let (block::Error::Gone, Some(name)) = (error, self.name_under(consumer)) {
+                self.session.gone.borrow_mut().push(name);
+            }
+            self.session.graph.failed(consumer, error);
         }
-        graph.settle();
-        if let Ok(plan) = graph.plan(self.consumer) {
-            self.plan = plan;
+        self.session.graph.settle();
+        for Timed { place, action, .. } in self.due.drain(..) {
+            let (mut output, _) = Output::kept(false);
+            let done = match &action {
+                Action::Disk(plug::Verb::Detach { name }) => {
+                    self.session.rescan(Some(name)).map(drop)
+                }
+                _ => act(&mut self.session, &action, &mut output),
+            };
+            if let Err(error) = done {
+                self.dropped.push(format!("{place}: {error}"));
+            }
+        }
+        self.session.look_after_gone();
+        match self.session.graph.plan(self.consumer) {
+            Ok(plan) => {
+                self.layers.know(&self.session.graph, &plan);
+                self.plan = plan;
+            }
+            // The ways stay what they are, for what is to be given back still.
+            Err(_) => self.is_dead = true,
         }
         self.quiet = 0;
+    }
+
+    /// The name of what a consumer stands on.
+    fn name_under(&self, consumer: ConsumerId) -> Option<String> {
+        let graph = &self.session.graph;
+        let provider = graph.find_consumer(consumer)?.provider?;
+        graph.find_provider(provider).map(|there| there.name.clone())
+    }
+
+    /// When the next event is.
+    fn next_event(&self) -> Instant {
+        let next = self.events.front();
+        next.map_or(Instant::NEVER, |event| self.begun.after_nanos(event.at))
+    }
+
+    /// What is due now: disks are pulled out at once, whatever is under way; everything else waits
+    /// until nothing is. What is due later waits for that, too. Tells whether there is anything.
+    fn happen(&mut self, now: Instant) -> bool {
+        let at = self.events.front().filter(|_| self.due.is_empty() && now >= self.next_event());
+        let Some(at) = at.map(|event| event.at) else { return false };
+        while self.events.front().is_some_and(|event| event.at == at)
+            && let Some(event) = self.events.pop_front()
+        {
+            if let Action::Disk(plug::Verb::Detach { name }) = &event.action
+                && let Err(error) = self.session.pull(name)
+            {
+                self.dropped.push(format!("{}: {error}", event.place));
+                continue;
+            }
+            self.due.push(event);
+        }
+        !self.due.is_empty()
     }
 
     /// A lane tells what went its way.
@@ -451,6 +560,8 @@ pub(crate) struct Lane {
     /// Where it was when counters were last told.
     shown: u32,
     epoch: u32,
+    /// When the next event is.
+    due: Instant,
     /// The owner knows that nothing is under way here.
     is_told: bool,
     /// There is no way any more.
@@ -463,9 +574,7 @@ impl Lane {
         let owner = &mut *self.owner.borrow_mut();
         match incident {
             Incident::Lost { consumer, error } => {
-                let graph = &owner.session.graph;
-                let provider = graph[consumer].provider.map(|it| graph[it].name.clone());
-                let name = provider.unwrap_or_else(|| "a component".into());
+                let name = owner.name_under(consumer).unwrap_or_else(|| "a component".into());
                 owner.dropped.push(format!("{name}: {error}"));
                 owner.lost.push((consumer, error));
                 self.signal.is_changing.set(true);
@@ -497,12 +606,27 @@ impl Lane {
         match self.way.change(plan, |disk| owner.lane(disk, number)) {
             Ok((old, _)) => {
                 owner.session.graph.account(&old);
+                owner.layers.add(&old);
                 // The graph knows it now.
                 owner.told.get_mut(number).into_iter().for_each(|(_, usage)| usage.clear());
             }
             Err(_) => self.is_dead = true,
         }
+        self.is_dead |= owner.is_dead;
+        self.due = owner.next_event();
         (self.is_told, self.epoch) = (false, self.signal.epoch.get());
+    }
+
+    /// Something is due, unless another lane saw to it.
+    #[cold]
+    fn happen(&mut self, now: Instant) {
+        let owner = &mut *self.owner.borrow_mut();
+        if owner.happen(now) {
+            self.signal.is_changing.set(true);
+            self.turn.fetch_add(1, Ordering::Relaxed);
+        }
+        // While something is to be done the next one waits.
+        self.due = if owner.due.is_empty() { owner.next_event() } else { Instant::NEVER };
     }
 
     /// The number was raised: ways change, or counters are wanted.
@@ -554,6 +678,9 @@ impl Device for Lane {
         while let Some(incident) = self.way.incident() {
             self.tell(incident);
         }
+        if now >= self.due {
+            self.happen(now);
+        }
         if self.turn.load(Ordering::Relaxed) == self.seen {
             return completion;
         }
@@ -562,7 +689,12 @@ impl Device for Lane {
     }
 
     fn poll_at(&self) -> Option<Instant> {
-        let is_due = self.signal.epoch.get() != self.epoch;
-        if is_due { Some(Instant::START) } else { self.way.poll_at() }
+        // What is under way needs time to pass.
+        let is_asked = self.signal.is_changing.get() && !self.is_told && self.way.is_quiet();
+        if is_asked || self.signal.epoch.get() != self.epoch {
+            return Some(Instant::START);
+        }
+        let due = (self.due != Instant::NEVER).then_some(self.due);
+        [due, self.way.poll_at()].into_iter().flatten().min()
     }
 }

@@ -6,14 +6,54 @@ use std::path::Path;
 use flysch_rig::rig::RigFile;
 
 use super::session::Session;
-use super::{Line, act};
+use super::{Action, Line, act};
 use crate::failure::Failure;
 use crate::output::Output;
 
 /// Reads the file of a rig.
 pub(super) fn read(path: &Path) -> Result<RigFile, Failure> {
     let classes = flysch_geom::all().map(|class| class.name());
-    RigFile::read(path, &classes).map_err(Failure::usage)
+    let rig = RigFile::read(path, &classes).map_err(Failure::usage)?;
+    events(&rig)?;
+    Ok(rig)
+}
+
+/// A verb that is done at a time, and its place in the file.
+pub(super) struct Timed {
+    /// Nanoseconds after the first request.
+    pub(super) at: u64,
+    pub(super) place: String,
+    pub(super) action: Action,
+}
+
+/// What happens while the rig is used, the first first.
+pub(super) fn events(rig: &RigFile) -> Result<Vec<Timed>, Failure> {
+    let mut all = Vec::new();
+    for event in &rig.events {
+        for (line, text) in &event.run {
+            let (place, action) = verb(rig, *line, ("run", text))?;
+            if matches!(action, Action::Mount(_) | Action::Copy(_)) {
+                let what = "not while requests are under way";
+                return Err(Failure::usage(format!("{place}: `run`: {text}: {what}")));
+            }
+            all.push(Timed { at: event.at, place, action });
+        }
+    }
+    Ok(all)
+}
+
+/// The verb that a line is, and its place.
+fn verb(
+    rig: &RigFile,
+    line: usize,
+    (key, text): (&str, &str),
+) -> Result<(String, Action), Failure> {
+    let place = format!("{}: line {line}", rig.path.display());
+    let wrong = |what: &str| Failure::usage(format!("{place}: `{key}`: {what}"));
+    let words = shlex::split(text).ok_or_else(|| wrong("a quote is not closed"))?;
+    let verb = Line::of(words.into_iter().map(OsString::from));
+    let verb = verb.map_err(|what| wrong(&what))?;
+    Ok((place, verb.action))
 }
 
 /// Makes what stands on the disks of a rig and is not there.
@@ -31,13 +71,9 @@ fn make_all(session: &mut Session, rig: &RigFile) -> Result<(), Failure> {
             continue;
         }
         for (line, text) in &geom.create {
-            let place = format!("{}: line {line}", rig.path.display());
-            let wrong = |what: &str| Failure::usage(format!("{place}: `create`: {what}"));
-            let words = shlex::split(text).ok_or_else(|| wrong("a quote is not closed"))?;
-            let verb = Line::of(words.into_iter().map(OsString::from));
-            let verb = verb.map_err(|what| wrong(&what))?;
+            let (place, action) = verb(rig, *line, ("create", text))?;
             let (mut output, _) = Output::kept(false);
-            act(session, &verb.action, &mut output).map_err(|failure| match failure {
+            act(session, &action, &mut output).map_err(|failure| match failure {
                 Failure::Usage(text) => Failure::Usage(format!("{place}: {text}")),
                 other => other.on(&place),
             })?;

@@ -15,7 +15,7 @@ use flysch_rig::rig::{DiskLane, OpenRig, RigFile, Source};
 use flysch_rig::{Needs, Stack, Target, blocks, did_you_mean};
 use flysch_wire::mmc::ext_csd::partition;
 
-use super::medium::{Complaint, ImageFile, OnRig, OnTarget, Writers};
+use super::medium::{Complaint, Gone, ImageFile, OnRig, OnTarget, Writers};
 use crate::cam;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -80,6 +80,8 @@ pub(super) struct Session {
     pub(super) rigs: Vec<OpenRig>,
     /// The lanes of disks of rigs.
     pub(super) lanes: BTreeMap<ProviderId, Vec<DiskLane>>,
+    /// Disks of rigs that said they are gone, and were not looked after yet.
+    pub(super) gone: Gone,
     complaint: Complaint,
     writers: Writers,
 }
@@ -174,6 +176,7 @@ impl Session {
             stacks: Vec::new(),
             rigs: Vec::new(),
             lanes: BTreeMap::new(),
+            gone: Gone::default(),
             complaint: Complaint::default(),
             writers: Writers::default(),
         }
@@ -216,7 +219,8 @@ impl Session {
                     self.insert_image(&path, &disk.name, (disk.serial.clone(), sector))?;
                 }
                 Source::Lanes(lanes) => {
-                    let medium = Box::new(OnRig::new(&lanes[0], disk.serial.clone()));
+                    let known = (disk.name.clone(), disk.serial.clone());
+                    let medium = Box::new(OnRig::new(&lanes[0], known, Rc::clone(&self.gone)));
                     let inserted = DISK.insert(&mut self.graph, &disk.name, medium);
                     let provider = inserted.map_err(|error| self.not_inserted(error))?;
                     self.lanes.insert(provider, lanes);

@@ -1,7 +1,9 @@
 //! The file of a rig.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use flysch_bench::units::parse_time;
 use toml::de::DeTable;
 
 use super::reader::{FileError, Keys, Text};
@@ -52,6 +54,15 @@ pub struct Geom {
     pub create: Vec<(usize, String)>,
 }
 
+/// What happens while the rig is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// When: nanoseconds of the rig's time after the first request.
+    pub at: u64,
+    /// Verbs of `flysch geom` that are done then, and the lines they are on.
+    pub run: Vec<(usize, String)>,
+}
+
 /// A rig as its file says it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RigFile {
@@ -67,12 +78,15 @@ pub struct RigFile {
     pub disks: Vec<Disk>,
     /// What stands on them.
     pub geoms: Vec<Geom>,
+    /// What happens, the first first.
+    pub events: Vec<Event>,
 }
 
-const RIG_KEYS: &[&str] = &["clock", "taste", "controller", "disk", "geom"];
+const RIG_KEYS: &[&str] = &["clock", "taste", "controller", "disk", "geom", "event"];
 const CONTROLLER_KEYS: &[&str] = &["name", "target", "disks", "faults", "seed"];
 const DISK_KEYS: &[&str] = &["name", "size", "image", "target", "sector", "serial"];
 const GEOM_KEYS: &[&str] = &["name", "create"];
+const EVENT_KEYS: &[&str] = &["at", "run"];
 
 impl RigFile {
     /// Whether somebody who wrote this meant a rig.
@@ -123,6 +137,7 @@ impl RigFile {
             controllers: Vec::new(),
             disks: Vec::new(),
             geoms: Vec::new(),
+            events: Vec::new(),
         };
         for table in keys.tables("disk")? {
             let disk = rig.disk(&Keys::new(place, table, ("[[disk]]", DISK_KEYS))?)?;
@@ -140,6 +155,12 @@ impl RigFile {
             let create = keys.need("create", keys.strings("create")?)?;
             rig.geoms.push(Geom { name, create });
         }
+        for table in keys.tables("event")? {
+            let event = event(&Keys::new(place, table, ("[[event]]", EVENT_KEYS))?)?;
+            rig.events.push(event);
+        }
+        // Those of one time happen in the order of the file.
+        rig.events.sort_by_key(|event| event.at);
         let paths: usize = rig.disks.iter().map(|disk| disk.paths.max(1)).sum();
         // What a [[geom]] makes may bring its own content, as a gate does.
         if paths == 0 && rig.geoms.is_empty() || paths > DISKS_MAX {
@@ -253,6 +274,15 @@ fn check(keys: &Keys<'_, '_>, disk: &Disk) -> Result<(), FileError> {
         }
         _ => Ok(()),
     }
+}
+
+fn event(keys: &Keys<'_, '_>) -> Result<Event, FileError> {
+    let at = keys.need("at", keys.string("at")?)?;
+    let time = parse_time(&at, Duration::from_secs(1)).ok();
+    let nanos = time.and_then(|time| u64::try_from(time.as_nanos()).ok());
+    let cause = "must be a time such as \"250ms\", \"2s\" or \"90us\"";
+    let at = nanos.ok_or_else(|| keys.wrong("at", cause))?;
+    Ok(Event { at, run: keys.need("run", keys.strings("run")?)? })
 }
 
 fn name(keys: &Keys<'_, '_>) -> Result<String, FileError> {

@@ -89,6 +89,11 @@ impl DiskLane {
         self.stack.borrow_mut().on_lane(self.number, what)
     }
 
+    /// Bytes of the disk of a lane.
+    pub(super) fn bytes_of(stack: &mut Stack, number: usize) -> u64 {
+        stack.on_lane(number, Shape).0.bytes()
+    }
+
     /// The disk for who changes metadata while no requests are under way.
     #[must_use]
     pub fn control(&self) -> Control {

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
 use flysch_bench::clock::RealClock;
 use flysch_bench::results::Incident;
+use flysch_cam::xpt::Table;
 use flysch_files::Made;
 use flysch_models::machine::Timeline;
 use flysch_models::store::FileStore;
@@ -15,6 +16,7 @@ use tempfile::NamedTempFile;
 
 use super::file::{Controller, Disk, RigFile};
 use super::lane::{CONTROL, DiskLane, StackClock};
+use super::plug::{Bus, OnBus};
 use crate::error::Error;
 use crate::image::Image;
 use crate::lane::{MEMORY_ADDRESS, data_bytes};
@@ -95,6 +97,9 @@ pub struct OpenRig {
     clock: Option<RigClock>,
     kind: ClockKind,
     stacks: Vec<Rc<RefCell<Stack>>>,
+    /// Modelled controllers, and the table of what is on them.
+    pub(super) buses: Vec<Bus>,
+    pub(super) table: Table,
     /// Images that were made.
     made: Vec<Made>,
     /// Where disks that are seen over several paths keep their data.
@@ -224,13 +229,18 @@ impl Opening<'_> {
             }),
         };
         let (mut stacks, mut found, real) = (Vec::new(), Vec::new(), RealClock::new());
+        let (mut buses, mut table) = (Vec::new(), Table::new());
         for controller in &rig.controllers {
             let units = self.units(controller)?;
             let stack = Stack::open_model(&controller.target, &self.needs, &mut seat(units));
             let mut stack = stack.map_err(|cause| self.failed(&controller.name, cause))?;
             let each = (stack.lanes() / controller.disks.len()).max(1);
             let stack = Rc::new(RefCell::new(stack));
-            found.extend(self.disks_of(controller, &stack, each));
+            let bus = self.bus(controller, &stack, each, &mut table);
+            let opened =
+                controller.disks.iter().enumerate().map(|(at, &disk)| (disk, bus.open(at)));
+            found.extend(opened);
+            buses.push(bus);
             stacks.push(stack);
         }
         for (disk, target) in &alone {
@@ -257,28 +267,30 @@ impl Opening<'_> {
             clock,
             kind: rig.clock,
             stacks,
+            buses,
+            table,
             made: std::mem::take(&mut self.made),
             _kept: std::mem::take(&mut self.kept),
         })
     }
 
-    /// The disks of a controller, each with so many lanes, and their places in the file.
-    fn disks_of<'s>(
-        &'s self,
-        controller: &'s Controller,
-        stack: &'s Rc<RefCell<Stack>>,
+    /// A controller with its disks, each of which has so many lanes.
+    fn bus(
+        &self,
+        controller: &Controller,
+        stack: &Rc<RefCell<Stack>>,
         each: usize,
-    ) -> impl Iterator<Item = (usize, OpenDisk)> + 's {
-        controller.disks.iter().enumerate().map(move |(at, &disk)| {
-            let lanes = (at * each..(at + 1) * each).map(|lane| DiskLane::new(stack, lane));
+        table: &mut Table,
+    ) -> Bus {
+        let disks = controller.disks.iter().map(|&disk| {
             let there = &self.rig.disks[disk];
             let name = match there.paths {
                 1 => there.name.clone(),
                 _ => format!("{}/{}", controller.name, there.name),
             };
-            let source = Source::Lanes(lanes.collect());
-            (disk, OpenDisk { name, serial: there.serial.clone(), source })
-        })
+            OnBus::new(name, there.serial.clone())
+        });
+        Bus::new(controller.name.clone(), stack, (disks.collect(), each), table)
     }
 
     /// Disks that are files and are told as such.

@@ -1,0 +1,74 @@
+//! Hot plug of models: disks that are taken off their controller and put back, and controllers.
+//!
+//! Pulling something out is sudden: what is in flight ends as the driver finds it out, request by
+//! request. Everything else - putting back, looking what is there - is done while nothing is under
+//! way on any disk of the controller.
+
+mod ahci;
+mod emmc;
+mod nvme;
+mod ufs;
+
+use flysch_api::command::Port;
+use flysch_cam::{Family, Shape};
+
+use crate::error::Error;
+use crate::lane::Lane;
+
+/// What is pulled out or put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// A disk, by its place at the controller.
+    Disk(usize),
+    /// The controller, with all of its disks.
+    Controller,
+}
+
+/// A modelled controller whose disks come and go, and so does it.
+pub(crate) trait Plug {
+    /// The controller's driver, as CAM calls it, and the peripheral driver of its disks.
+    fn drivers(&self) -> (&'static str, &'static str);
+
+    /// Target and logical unit of a disk.
+    fn address(&self, disk: usize) -> (u32, u64);
+
+    /// Whether a disk can be pulled without its controller.
+    fn has_loose_disks(&self) -> bool;
+
+    /// Pulls it out, whatever is under way.
+    fn pull(&mut self, part: Part);
+
+    /// Puts it back; after a controller its disks are to be looked for.
+    ///
+    /// # Errors
+    /// What keeps the controller from coming up.
+    fn put_back(&mut self, part: Part) -> Result<(), Error>;
+
+    /// Looks whether a disk is there; from then on requests to it are done, or end at once.
+    fn scan(&mut self, disk: usize) -> bool;
+}
+
+/// Has a new driver bring up the controller of a stack, which was put back; its disks are to be
+/// found again.
+macro_rules! reopen {
+    ($stack:expr, $host:ident) => {{
+        let shapes = shapes(&$stack.lanes);
+        let (memory, options) = ($stack.base.driver(), $stack.base.options.clone());
+        let mut host = $host::new($stack.machine.clone(), memory, options)?;
+        // The old one lets go before the new one begins.
+        $stack.lanes.clear();
+        let up = host.bring_up(&$stack.machine);
+        $stack.lanes = $stack.base.lanes_again(host.into_ports(), &shapes)?;
+        up?;
+        Ok(())
+    }};
+}
+use reopen;
+
+/// The shapes of the disks on these lanes.
+fn shapes<P: Port>(lanes: &[Lane<P>]) -> Vec<Shape>
+where
+    P::Protocol: Family,
+{
+    lanes.iter().map(|lane| *lane.disk().shape()).collect()
+}

@@ -1,0 +1,89 @@
+//! SATA: each port is a disk.
+
+use flysch_ahci::{Error as AhciError, Host, Operation, Progress};
+use flysch_api::command::Port as _;
+use flysch_api::machine::Clock;
+
+use super::{Part, Plug, reopen, shapes};
+use crate::ahci::{Ahci, AhciMachine, disk_shape};
+use crate::error::Error;
+use crate::lane::scanned;
+
+/// How long a port may take to find out whether there is a device, nanoseconds: as long as CAM
+/// gives a reset and an IDENTIFY together.
+const SCAN_NANOS: u64 = 45_000_000_000;
+
+impl Ahci<AhciMachine> {
+    /// Has a port look for a device: COMRESET, and what is asked after it. All ports are driven,
+    /// because the first one does the work of the HBA.
+    fn reset_port(&mut self, at: usize) -> Result<(), AhciError> {
+        let machine = self.machine.clone();
+        let end = machine.now().after_nanos(SCAN_NANOS);
+        let mut is_begun = false;
+        while machine.now() < end {
+            let now = machine.now();
+            for (number, lane) in self.lanes.iter_mut().enumerate() {
+                let port = lane.disk.port_mut();
+                match port.drive(now) {
+                    _ if number != at => {}
+                    Progress::Done(result) if is_begun => return result.map(drop),
+                    Progress::Busy => {}
+                    _ if is_begun => {}
+                    _ => {
+                        port.begin(Operation::Reset)?;
+                        is_begun = true;
+                    }
+                }
+            }
+            let until = self.lanes.iter().filter_map(|lane| lane.disk.port().poll_at()).min();
+            machine.wait(Some(until.map_or(end, |until| until.min(end))));
+        }
+        Err(AhciError::Gone)
+    }
+}
+
+impl Plug for Ahci<AhciMachine> {
+    fn drivers(&self) -> (&'static str, &'static str) {
+        ("ahci", "ada")
+    }
+
+    fn address(&self, disk: usize) -> (u32, u64) {
+        (disk as u32, 0)
+    }
+
+    fn has_loose_disks(&self) -> bool {
+        true
+    }
+
+    fn pull(&mut self, part: Part) {
+        match part {
+            Part::Disk(disk) => self.machine.with_model(|model| model.pull_off(disk as u8)),
+            Part::Controller => {
+                self.machine.with_model(|model| model.unplug());
+                // As a slot tells of it: without, an HBA is missed when commands are overdue. One
+                // that is being reset finds out by itself.
+                let _is_busy = self.lanes[0].disk.port_mut().reset_hba();
+            }
+        }
+    }
+
+    fn put_back(&mut self, part: Part) -> Result<(), Error> {
+        match part {
+            Part::Disk(disk) => {
+                self.machine.with_model(|model| model.plug_in(disk as u8));
+                Ok(())
+            }
+            Part::Controller => {
+                self.machine.with_model(|model| model.plug());
+                reopen!(self, Host)
+            }
+        }
+    }
+
+    fn scan(&mut self, disk: usize) -> bool {
+        let is_there = self.reset_port(disk).is_ok();
+        let device = self.lanes[disk].disk.port().device().filter(|_| is_there);
+        let found = device.and_then(|device| disk_shape(device).ok());
+        scanned(&mut self.lanes[disk..=disk], found)
+    }
+}

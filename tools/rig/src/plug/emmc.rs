@@ -1,0 +1,37 @@
+//! eMMC and SD: the card is all there is at its controller.
+
+use flysch_emmc::{Host, Operation};
+
+use super::{Part, Plug, reopen, shapes};
+use crate::emmc::{Emmc, EmmcControl, EmmcMachine, disk_shape};
+use crate::error::Error;
+use crate::lane::scanned;
+
+impl Plug for Emmc<EmmcMachine> {
+    fn drivers(&self) -> (&'static str, &'static str) {
+        ("sdhci_slot", "sdda")
+    }
+
+    fn address(&self, _: usize) -> (u32, u64) {
+        (0, 0)
+    }
+
+    fn has_loose_disks(&self) -> bool {
+        false
+    }
+
+    fn pull(&mut self, _: Part) {
+        self.machine.with_model(|model| model.unplug());
+    }
+
+    fn put_back(&mut self, _: Part) -> Result<(), Error> {
+        self.machine.with_model(|model| model.plug());
+        reopen!(self, Host)
+    }
+
+    fn scan(&mut self, _: usize) -> bool {
+        let is_up = self.operate(Operation::Status).is_ok();
+        let found = is_up.then(|| disk_shape(self.host().device()).ok()).flatten();
+        scanned(&mut self.lanes, found)
+    }
+}

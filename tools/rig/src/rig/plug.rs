@@ -1,0 +1,331 @@
+//! Disks and controllers of a rig that go and come back while it is in use, and the table of
+//! devices that says so.
+//!
+//! Each modelled controller is a bus of CAM's table ([`Table`]), each of its disks a unit on it.
+//! What a scan finds is compared with what was known, and told as [`News`]: who has a graph on the
+//! disks orphans those that were lost and inserts those that were found.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use flysch_api::block::Change;
+use flysch_cam::xpt::{Description, Event, Path, Table};
+
+use super::lane::DiskLane;
+use super::open::{OpenDisk, OpenRig, Source};
+use crate::error::Error;
+use crate::plug::Part;
+use crate::stack::Stack;
+use crate::target::did_you_mean;
+
+/// Why something could not be pulled out or put back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlugError {
+    /// Nothing of this name is on a modelled controller.
+    #[error("{name}: is no modelled controller and no disk on one{hint}; there are {all}")]
+    Unknown {
+        /// What was named.
+        name: String,
+        /// What was meant perhaps.
+        hint: String,
+        /// What there is.
+        all: String,
+    },
+    /// It comes and goes with its controller.
+    #[error("{name}: is a part of its device, and comes and goes with it: name {controller}")]
+    Fixed {
+        /// The disk.
+        name: String,
+        /// Its controller.
+        controller: String,
+    },
+    /// It is gone already.
+    #[error("{0}: is detached already; `disk attach {0}` puts it back")]
+    Detached(String),
+    /// It is there.
+    #[error("{0}: is attached; `disk detach {0}` takes it away")]
+    Attached(String),
+    /// There is nothing it could be put into.
+    #[error("{name}: its controller {controller} is detached; attach that one first")]
+    NoController {
+        /// The disk.
+        name: String,
+        /// Its controller.
+        controller: String,
+    },
+    /// The controller did not come up.
+    #[error("{name}: {cause}")]
+    Failed {
+        /// What was put back.
+        name: String,
+        /// Why not.
+        cause: Error,
+    },
+}
+
+/// What a scan found out.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum News {
+    /// The disk of this name is there no more.
+    Lost(String),
+    /// A disk is there that was not.
+    Found(OpenDisk),
+}
+
+/// A modelled controller.
+#[derive(Debug)]
+pub(super) struct Bus {
+    pub(super) name: String,
+    pub(super) stack: Rc<RefCell<Stack>>,
+    pub(super) disks: Vec<OnBus>,
+    /// Lanes of each disk.
+    pub(super) each: usize,
+    /// Its number in the table while it is there.
+    number: Option<u32>,
+    is_pulled: bool,
+}
+
+/// A disk of it.
+#[derive(Clone, Debug)]
+pub(super) struct OnBus {
+    pub(super) name: String,
+    pub(super) serial: String,
+    is_pulled: bool,
+}
+
+impl OnBus {
+    pub(super) const fn new(name: String, serial: String) -> Self {
+        Self { name, serial, is_pulled: false }
+    }
+}
+
+impl Bus {
+    /// One whose disks are all there.
+    pub(super) fn new(
+        name: String,
+        stack: &Rc<RefCell<Stack>>,
+        (disks, each): (Vec<OnBus>, usize),
+        table: &mut Table,
+    ) -> Self {
+        let mut bus =
+            Self { name, stack: Rc::clone(stack), disks, each, number: None, is_pulled: false };
+        bus.register(table);
+        let all = bus.descriptions(|_| true);
+        if let Some(number) = bus.number {
+            table.scanned(Path::of_bus(number), all);
+        }
+        bus
+    }
+
+    fn register(&mut self, table: &mut Table) {
+        if let Some(plug) = self.stack.borrow_mut().plug() {
+            self.number = Some(table.add_bus(plug.drivers().0).0);
+        }
+    }
+
+    /// What the table is told of those disks that are there.
+    fn descriptions(&self, is_there: impl Fn(usize) -> bool) -> Vec<Description> {
+        let mut stack = self.stack.borrow_mut();
+        let text = stack.description().to_string();
+        let bytes: Vec<u64> = (0..self.disks.len())
+            .map(|disk| DiskLane::bytes_of(&mut stack, disk * self.each))
+            .collect();
+        let Some(plug) = stack.plug() else { return Vec::new() };
+        let describe = |disk: usize| {
+            let (target, lun) = plug.address(disk);
+            Description {
+                target,
+                lun,
+                text: text.clone(),
+                serial: self.disks[disk].serial.clone(),
+                driver: Some(plug.drivers().1),
+                bytes: bytes[disk],
+                ..Description::default()
+            }
+        };
+        (0..self.disks.len()).filter(|disk| is_there(*disk)).map(describe).collect()
+    }
+
+    /// Looks which disks are there; the others are not asked if only one is wanted.
+    fn scan(&mut self, only: Option<usize>, table: &mut Table) -> Vec<News> {
+        let mut there = vec![false; self.disks.len()];
+        if let Some(plug) = self.stack.borrow_mut().plug() {
+            for (disk, is_there) in there.iter_mut().enumerate() {
+                let is_wanted = only.is_none_or(|only| only == disk);
+                *is_there = is_wanted && plug.scan(disk);
+            }
+        }
+        let Some(number) = self.number else { return Vec::new() };
+        let found = self.descriptions(|disk| there[disk]);
+        let scope = match only {
+            Some(disk) => self.path(number, disk),
+            None => Path::of_bus(number),
+        };
+        let events = table.scanned(scope, found);
+        self.news(number, &events)
+    }
+
+    fn path(&self, bus: u32, disk: usize) -> Path {
+        let mut stack = self.stack.borrow_mut();
+        let (target, lun) = stack.plug().map_or((0, 0), |plug| plug.address(disk));
+        Path { bus, target, lun }
+    }
+
+    fn news(&self, number: u32, events: &[Event]) -> Vec<News> {
+        let mut all = Vec::new();
+        for event in events {
+            let disk = (0..self.disks.len()).find(|disk| self.path(number, *disk) == event.path);
+            let (Some(disk), Some((_, change))) = (disk, event.change) else { continue };
+            match change {
+                Change::Gone => all.push(News::Lost(self.disks[disk].name.clone())),
+                Change::Arrived => all.push(News::Found(self.open(disk))),
+                _ => {}
+            }
+        }
+        all
+    }
+
+    /// A disk of it, with lanes.
+    pub(super) fn open(&self, disk: usize) -> OpenDisk {
+        let OnBus { name, serial, .. } = self.disks[disk].clone();
+        let lanes = disk * self.each..(disk + 1) * self.each;
+        let lanes = lanes.map(|lane| DiskLane::new(&self.stack, lane)).collect();
+        OpenDisk { name, serial, source: Source::Lanes(lanes) }
+    }
+}
+
+impl OpenRig {
+    /// The bus and the disk of this name, or the bus of this name.
+    fn find(&self, name: &str) -> Result<(usize, Part), PlugError> {
+        let pluggable = |bus: &&Bus| bus.stack.borrow_mut().plug().is_some();
+        let buses = || self.buses.iter().enumerate().filter(|(_, bus)| pluggable(bus));
+        for (at, bus) in buses() {
+            if let Some(disk) = bus.disks.iter().position(|disk| disk.name == name) {
+                return Ok((at, Part::Disk(disk)));
+            }
+        }
+        if let Some((at, _)) = buses().find(|(_, bus)| bus.name == name) {
+            return Ok((at, Part::Controller));
+        }
+        let names: Vec<&str> = buses()
+            .flat_map(|(_, bus)| {
+                let disks = bus.disks.iter().map(|disk| &disk.name[..]);
+                std::iter::once(&bus.name[..]).chain(disks)
+            })
+            .collect();
+        let hint = did_you_mean(name, &names);
+        let all = if names.is_empty() { "none".into() } else { names.join(", ") };
+        Err(PlugError::Unknown { name: name.into(), hint, all })
+    }
+
+    /// Whether a disk or controller of this name can be pulled out and put back.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.find(name).is_ok()
+    }
+
+    /// Pulls a disk off its controller, or a controller out, whatever is under way: requests to it
+    /// end as the driver finds it out. [`rescan`](Self::rescan) tells what was lost.
+    ///
+    /// # Errors
+    /// That there is no such thing, that it is gone already, or cannot be pulled.
+    pub fn detach(&mut self, name: &str) -> Result<(), PlugError> {
+        let (at, part) = self.find(name)?;
+        let bus = &mut self.buses[at];
+        let is_gone = match part {
+            Part::Controller => bus.number.is_none(),
+            Part::Disk(disk) => bus.number.is_none() || bus.disks[disk].is_pulled,
+        };
+        if is_gone {
+            return Err(PlugError::Detached(name.into()));
+        }
+        let mut stack = bus.stack.borrow_mut();
+        let Some(plug) = stack.plug() else { return Ok(()) };
+        if let Part::Disk(disk) = part {
+            if !plug.has_loose_disks() {
+                let controller = bus.name.clone();
+                return Err(PlugError::Fixed { name: name.into(), controller });
+            }
+            bus.disks[disk].is_pulled = true;
+        }
+        plug.pull(part);
+        drop(stack);
+        bus.is_pulled = part == Part::Controller;
+        Ok(())
+    }
+
+    /// Puts it back, and looks what is there. Nothing may be under way on any disk of the
+    /// controller.
+    ///
+    /// # Errors
+    /// That there is no such thing, that it is there, or why it does not come up.
+    pub fn attach(&mut self, name: &str) -> Result<Vec<News>, PlugError> {
+        let (at, part) = self.find(name)?;
+        let (bus, table) = (&mut self.buses[at], &mut self.table);
+        let is_known = |disk: usize| {
+            bus.number.is_some_and(|number| table.unit(bus.path(number, disk)).is_some())
+        };
+        let is_there = match part {
+            Part::Disk(disk) => is_known(disk),
+            Part::Controller => (0..bus.disks.len()).any(is_known),
+        };
+        if is_there {
+            return Err(PlugError::Attached(name.into()));
+        }
+        if let (Part::Disk(_), true) = (part, bus.is_pulled) {
+            let controller = bus.name.clone();
+            return Err(PlugError::NoController { name: name.into(), controller });
+        }
+        let mut stack = bus.stack.borrow_mut();
+        let Some(plug) = stack.plug() else { return Ok(Vec::new()) };
+        if matches!(part, Part::Disk(_)) && !plug.has_loose_disks() {
+            let controller = bus.name.clone();
+            return Err(PlugError::Fixed { name: name.into(), controller });
+        }
+        let back = plug.put_back(part);
+        drop(stack);
+        back.map_err(|cause| PlugError::Failed { name: name.into(), cause })?;
+        match part {
+            Part::Disk(disk) => bus.disks[disk].is_pulled = false,
+            Part::Controller => {
+                bus.is_pulled = false;
+                if bus.number.is_none() {
+                    bus.register(table);
+                }
+            }
+        }
+        Ok(match part {
+            Part::Disk(disk) => bus.scan(Some(disk), table),
+            Part::Controller => bus.scan(None, table),
+        })
+    }
+
+    /// Looks which disks are there: of the controller or the disk of this name, or everywhere.
+    /// Nothing may be under way there.
+    ///
+    /// # Errors
+    /// That there is no such thing.
+    pub fn rescan(&mut self, name: Option<&str>) -> Result<Vec<News>, PlugError> {
+        let wanted = match name {
+            None => (0..self.buses.len()).map(|at| (at, None)).collect(),
+            Some(name) => match self.find(name)? {
+                (at, Part::Disk(disk)) => vec![(at, Some(disk))],
+                (at, Part::Controller) => vec![(at, None)],
+            },
+        };
+        let mut news = Vec::new();
+        for (at, only) in wanted {
+            let (bus, table) = (&mut self.buses[at], &mut self.table);
+            news.extend(bus.scan(only, table));
+            // With a controller that was pulled its bus goes.
+            if let Some(number) = bus.number.filter(|_| bus.is_pulled) {
+                let events = table.remove_bus(number);
+                news.extend(bus.news(number, &events));
+                bus.number = None;
+            }
+        }
+        Ok(news)
+    }
+}
