@@ -6,7 +6,6 @@ use flysch_cam::debug::{Probing, Tracer};
 use flysch_cam::xpt::Path;
 use flysch_nvme::{AdminCommand, Operation};
 use flysch_rig::{AhciControl, EmmcControl, NvmeControl};
-use flysch_wire::ata::multiplier::CONTROL_PORT;
 use flysch_wire::ata::{Kind, Opcode, SECTOR};
 use flysch_wire::nvme::{Cns, Status};
 
