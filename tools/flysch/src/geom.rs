@@ -27,6 +27,7 @@ mod short;
 mod stats;
 mod text;
 mod tree;
+mod zero;
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -169,6 +170,9 @@ enum Action {
     /// Disk images.
     #[command(subcommand)]
     Md(list::Verb),
+    /// An exbibyte of zeros, which keeps nothing.
+    #[command(subcommand)]
+    Zero(zero::Verb),
     /// Show who stands on whom.
     Tree,
     /// Show who took a provider, by which bytes, and what all others said of it.
@@ -309,6 +313,7 @@ fn do_verb(session: &mut Session, action: &Action, output: &mut Output) -> Resul
         Action::Gate(verb) => gate::run(session, verb, output),
         Action::Disk(verb) => plug::run(session, verb, output),
         Action::Md(verb) => list::run(session, "MD", verb, output),
+        Action::Zero(verb) => zero::run(session, verb, output),
         Action::Tree => tree::run(session, output),
         Action::Why { provider } => tree::why(session, provider, output),
         Action::Diskinfo(arguments) => diskinfo::run(session, arguments, output),

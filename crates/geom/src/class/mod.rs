@@ -32,15 +32,17 @@ pub mod nop;
 pub mod part;
 pub mod raid;
 pub mod stripe;
+pub mod zero;
 
 pub use dev::DEV;
 
 /// All classes but DEV, in the order in which they are registered: the last is asked first.
 #[must_use]
-pub fn all() -> [&'static dyn Class; 12] {
+pub fn all() -> [&'static dyn Class; 13] {
     [
         &disk::DISK,
         &disk::MD,
+        &zero::ZERO,
         &label::LABEL,
         &part::PART,
         &nop::NOP,

@@ -1,0 +1,105 @@
+//! ZERO: a provider that reads as zeros and keeps nothing of what is written (`gzero`): what the
+//! classes above cost by themselves.
+
+use flysch_api::block;
+
+use super::{Class, Requests, destroy};
+use crate::access::Access;
+use crate::error::{Error, Kind};
+use crate::graph::Graph;
+use crate::io::{Io, Shape};
+use crate::object::ProviderId;
+use crate::record::Taste;
+
+/// The class.
+#[derive(Debug)]
+pub struct Zero;
+
+/// The class.
+pub static ZERO: Zero = Zero;
+
+/// How the geom and its provider are called, as in FreeBSD.
+pub const NAME: &str = "gzero";
+
+/// What the provider looks like: an exbibyte in sectors of 512 bytes (FreeBSD's `g_zero.c`).
+const SHAPE: Shape =
+    Shape { media_size: 1 << 60, sector_size: 512, stripe_size: 0, stripe_offset: 0 };
+
+/// Makes the provider (`geom zero load`).
+///
+/// # Errors
+/// That it is there already, or that its name is taken.
+pub fn load(graph: &mut Graph) -> Result<ProviderId, Error> {
+    if graph.geom("ZERO", NAME).is_ok() {
+        return Err(Error::new(Kind::Exists, NAME, "is there already"));
+    }
+    let geom = graph.new_geom(&ZERO, NAME);
+    let provider = graph.new_provider(geom, NAME, SHAPE).inspect_err(|_| graph.drop_geom(geom))?;
+    graph.settle();
+    Ok(provider)
+}
+
+/// Takes it away (`geom zero unload`).
+///
+/// # Errors
+/// That it is not there, or that somebody uses it.
+pub fn unload(graph: &mut Graph) -> Result<(), Error> {
+    let geom = graph.geom("ZERO", NAME)?;
+    destroy(graph, geom, false)
+}
+
+impl Class for Zero {
+    fn name(&self) -> &'static str {
+        "ZERO"
+    }
+
+    fn taste(&self, _: &mut Graph, _: ProviderId) -> Taste {
+        Taste::passed("")
+    }
+
+    fn access(&self, _: &mut Graph, _: ProviderId, _: Access) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+impl Requests for Zero {
+    fn start(&self, _: &mut Graph, _: ProviderId, io: Io<'_>) -> Result<(), block::Error> {
+        if let Io::Read { to, .. } = io {
+            to.fill(0);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+    use std::{assert, assert_eq};
+
+    use super::{NAME, load, unload};
+    use crate::{Access, Graph, Io, all};
+
+    #[test]
+    fn an_exbibyte_of_zeros_keeps_nothing() {
+        let mut graph = Graph::new(&all(), 1);
+        let provider = load(&mut graph).unwrap();
+        assert_eq!(graph[provider].media_size, 1_152_921_504_606_846_976);
+        let open = graph.open(provider, Access::ALONE).unwrap();
+        let last = graph[provider].last_sector();
+        let mut back = [1; 512];
+        for offset in [0, last] {
+            graph.io(open, Io::Write { offset, from: &[7; 512] }).unwrap();
+            graph.io(open, Io::Flush).unwrap();
+            graph.io(open, Io::Read { offset, to: &mut back }).unwrap();
+            assert_eq!(back, [0; 512]);
+        }
+        graph.io(open, Io::Delete { offset: 0, length: last }).unwrap();
+        assert!(graph.io(open, Io::Read { offset: last + 512, to: &mut back }).is_err());
+        assert!(unload(&mut graph).unwrap_err().to_string().contains("open"));
+        graph.shut(open);
+        assert!(load(&mut graph).unwrap_err().to_string().contains("already"));
+        unload(&mut graph).unwrap();
+        assert!(graph.provider(NAME).is_err());
+        assert!(unload(&mut graph).is_err());
+    }
+}
