@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use flysch_api::machine::Instant;
 
-/// Longest time that is looked for what the device was given last. A read of flash takes longer, and
-/// then no time is spent on it; caches of devices, and devices without media, answer sooner.
+/// Longest time that is looked for what the device was given last. A read of flash takes longer,
+/// and then no time is spent on it; caches of devices, and devices without media, answer sooner.
 const LIMIT: Duration = Duration::from_micros(50);
 
 /// How long whoever waits for a machine looks before sleeping.

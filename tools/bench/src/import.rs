@@ -53,13 +53,48 @@ pub enum ImportError {
     /// It is a blktrace file of another version.
     #[error("a blktrace file of version {0}; version 7 is known: use `blktrace` up to 1.3")]
     Version(u32),
+    /// It is what a recorder keeps for itself, or compressed.
+    #[error("{what}; {remedy} makes text of it")]
+    NotText {
+        /// What it is.
+        what: &'static str,
+        /// The command.
+        remedy: &'static str,
+    },
     /// There is nothing in it that is known.
-    #[error(
-        "no event of a storage stack in it; record block_bio_queue, block_rq_issue and \
-         block_rq_complete at least (docs/trace.md)"
-    )]
-    Nothing,
+    #[error("{}", nothing(.0))]
+    Nothing(Box<Told>),
 }
+
+/// Why there is nothing to join.
+fn nothing(told: &Told) -> String {
+    let known = told.other_events + told.odd_events;
+    match &told.first_odd {
+        _ if told.lines == 0 => "there is nothing in it".into(),
+        Some(first) if known == 0 => format!(
+            "no line of it reads as those of ftrace, `trace-cmd report`, `perf script` do, which \
+             have `TASK-THREAD [CPU] TIME: EVENT: ...`; the first: `{first}`"
+        ),
+        Some(first) if told.odd_events > 0 => {
+            let count = told.odd_events;
+            format!("none of {count} events of a storage stack can be read; the first: `{first}`")
+        }
+        _ => "no event of a storage stack in it; record block_bio_queue, block_rq_issue and \
+              block_rq_complete at least (docs/trace.md)"
+            .into(),
+    }
+}
+
+/// How files begin that are no text: what they are, and what makes text of them.
+const OTHER_FILES: [(&[u8], &str, &str); 7] = [
+    (b"\x17\x08Dtracing", "a trace.dat of trace-cmd", "`trace-cmd report -i FILE`"),
+    (b"PERFILE2", "a perf.data", "`perf script --ns -i FILE`"),
+    (b"2ELIFREP", "a perf.data of the other byte order", "`perf script --ns -i FILE`"),
+    (b"\x1F\x8B", "a file that gzip compressed", "`zcat FILE`"),
+    (b"\x28\xB5\x2F\xFD", "a file that zstd compressed", "`zstdcat FILE`"),
+    (b"\xFD7zXZ", "a file that xz compressed", "`xzcat FILE`"),
+    (b"BZh", "a file that bzip2 compressed", "`bzcat FILE`"),
+];
 
 /// Everything taken from files so far.
 #[derive(Debug, Default)]
@@ -98,11 +133,14 @@ impl Trace {
     /// Takes a file: blktrace's, or text.
     ///
     /// # Errors
-    /// [`ImportError`]: it cannot be read, or is more than fits.
+    /// [`ImportError`]: it cannot be read, is of another kind, or is more than fits.
     pub fn read(&mut self, file: &mut dyn BufRead) -> Result<(), ImportError> {
         let start = file.fill_buf()?;
         if crate::blktrace::is_blktrace(start) {
             return binary::read(self, file);
+        }
+        if let Some(&(_, what, remedy)) = OTHER_FILES.iter().find(|it| start.starts_with(it.0)) {
+            return Err(ImportError::NotText { what, remedy });
         }
         text::read(self, file)
     }
@@ -114,7 +152,7 @@ impl Trace {
     /// [`ImportError::Ticks`] if nothing tells it, [`ImportError::Nothing`] without events.
     pub fn join(mut self, ticks_per_second: Option<f64>) -> Result<(Joined, Told), ImportError> {
         if self.events.is_empty() {
-            return Err(ImportError::Nothing);
+            return Err(ImportError::Nothing(Box::new(self.told)));
         }
         self.clock.apply(&mut self.events, ticks_per_second)?;
         self.events.sort_by_key(|event| event.nanos);

@@ -190,6 +190,14 @@ pub(crate) const QUERIES: Modules = Modules {
     more: None,
 };
 
+/// iommufd, and VFIO with files of single devices, which has to know it.
+pub(crate) const IOMMUFD: Modules = Modules {
+    name: "iommufd",
+    names: &["iommufd", "vfio", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci"],
+    script: include_str!("iommufd.sh"),
+    more: None,
+};
+
 /// Builds modules from the kernel's sources in a Debian tree that goes afterwards.
 pub(crate) fn build_modules(
     folder: &Path,

@@ -164,7 +164,9 @@ impl Lab {
             };
             // Those of the newer kernel do not build from its sources alone.
             let modules: &[&build::Modules] = match kernel {
-                Kernel::Release => &[&build::FASTMAP, &build::SIGNED, &build::QUERIES],
+                Kernel::Release => {
+                    &[&build::FASTMAP, &build::SIGNED, &build::QUERIES, &build::IOMMUFD]
+                }
                 Kernel::Backports => &[],
             };
             for modules in modules {
@@ -222,6 +224,16 @@ impl Lab {
     /// [`Error::NotBuilt`] if there are none, or for another kernel.
     pub fn query_modules(&self) -> Result<PathBuf, Error> {
         self.modules(&build::QUERIES)
+    }
+
+    /// The folder of `iommufd.ko`, and of `vfio.ko`, `vfio_iommu_type1.ko`, `vfio-pci-core.ko` and
+    /// `vfio-pci.ko` that make files of single devices, for the guest's kernel, which is built
+    /// without; to be loaded in that order, after `irqbypass`.
+    ///
+    /// # Errors
+    /// [`Error::NotBuilt`] if there are none, or for another kernel.
+    pub fn iommufd_modules(&self) -> Result<PathBuf, Error> {
+        self.modules(&build::IOMMUFD)
     }
 
     fn modules(&self, modules: &build::Modules) -> Result<PathBuf, Error> {

@@ -23,7 +23,7 @@ struct Figure {
     show: fn(&Workspace, &[&str]) -> Result<String, String>,
 }
 
-const FIGURES: [Figure; 11] = [
+const FIGURES: [Figure; 12] = [
     Figure {
         name: "instructions",
         title: "Instructions per 4 KiB read",
@@ -55,8 +55,28 @@ const FIGURES: [Figure; 11] = [
             "flysch-bench",
             "--test",
             "peers",
-            "against_fio::",
+            "against_fio::a_third_of_fios_time_per_request_at_most",
             "--",
+            "--exact",
+            "--ignored",
+            "--nocapture",
+        ],
+        show: as_printed,
+    },
+    Figure {
+        name: "linux",
+        title: "Instructions and processor time of a request through io_uring, beside fio",
+        command: &[
+            "test",
+            "--quiet",
+            "--profile=dist",
+            "--package",
+            "flysch-bench",
+            "--test",
+            "peers",
+            "linux_against_fio::costs_per_request",
+            "--",
+            "--exact",
             "--ignored",
             "--nocapture",
         ],

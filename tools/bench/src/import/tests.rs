@@ -114,8 +114,8 @@ fn marks_tell_how_long_a_tick_is() {
     assert_eq!(joined.ios[0].end() - joined.ios[0].start(), 40_000, "what is said counts");
     let without = text.replace("flysch_clock", "other");
     assert!(matches!(take(&without, None), Err(ImportError::Ticks)));
-    assert!(matches!(take("", None), Err(ImportError::Nothing)));
-    assert!(matches!(take("nonsense\n", None), Err(ImportError::Nothing)));
+    assert!(matches!(take("", None), Err(ImportError::Nothing(_))));
+    assert!(matches!(take("nonsense\n", None), Err(ImportError::Nothing(_))));
 }
 
 /// Time, name, group and words of an event.
@@ -390,4 +390,40 @@ fn hostile_text_is_counted_and_never_a_panic() {
         a-1 [0] 0.2: block_rq_complete: 8,0 R () 18446744073709551615 + 1 [0]\n";
     let (joined, told) = take(extremes, None).unwrap();
     assert_eq!((joined.ios.len(), told.odd_events), (0, 1));
+}
+
+/// What is no text of a recorder's, or none that is known, is told in one line with what helps.
+#[test]
+fn files_without_an_event_say_what_they_are() {
+    let said = |bytes: &[u8]| {
+        let mut trace = Trace::new();
+        let mut file = bytes;
+        let result = trace.read(&mut file).and_then(|()| trace.join(Some(1e9)).map(drop));
+        let said = result.unwrap_err().to_string();
+        assert!(!said.contains('\n') && said.chars().count() < 400, "{said}");
+        said
+    };
+    for (start, remedy) in [
+        (&b"\x17\x08Dtracing6\0\0\x08"[..], "trace-cmd report -i FILE"),
+        (b"PERFILE2h\0\0\0", "perf script --ns -i FILE"),
+        (b"2ELIFREP\0\0\0\0", "perf script --ns -i FILE"),
+        (b"\x1F\x8B\x08\0", "zcat FILE"),
+        (b"\x28\xB5\x2F\xFD\x04", "zstdcat FILE"),
+        (b"\xFD7zXZ\0\0", "xzcat FILE"),
+        (b"BZh91AY", "bzcat FILE"),
+    ] {
+        let text = said(start);
+        assert!(text.contains(remedy) && text.contains("makes text of it"), "{text}");
+    }
+    assert_eq!(said(b""), "there is nothing in it");
+    // `perf script -F comm,tid,time,event,trace` leaves the processor out.
+    let text = said(b"fio 812 3.5: block:block_rq_issue: 8,0 R 4096 () 8 + 8 [fio]\n");
+    assert!(text.contains("[CPU]") && text.contains("`fio 812 3.5: block:block"), "{text}");
+    let text = said(b"fio-812 [001] 3.500000: block_rq_issue: what another kernel prints\n");
+    assert!(text.contains("none of 1 events") && text.contains("another kernel"), "{text}");
+    let text = said(b"fio-812 [001] 3.500000: sched_switch: prev_comm=fio\n");
+    assert!(text.contains("record block_bio_queue"), "{text}");
+    let long = [&b"x".repeat(1 << 20)[..], b"\n\0\x1B[31m\xFF\xFE\n"].concat();
+    let text = said(&long);
+    assert!(!text.contains('\x1B') && text.contains("no line of it"), "{text}");
 }

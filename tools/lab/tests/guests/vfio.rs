@@ -1,10 +1,10 @@
-//! QEMU's UFS and NVMe devices behind an emulated Intel IOMMU: taken from Linux's drivers, driven
-//! by ours through VFIO, given back.
+//! QEMU's UFS, NVMe, SATA, eMMC and SD devices behind an emulated Intel IOMMU: taken from Linux's
+//! drivers, driven by ours through VFIO, given back.
 
 use std::path::Path;
 use std::time::Duration;
 
-use flysch_lab::{Job, Lab};
+use flysch_lab::{Job, Kernel, Lab};
 
 use crate::common::{build, command, keep, lab, put, put_command};
 use crate::served::{Server, qemu_11};
@@ -23,6 +23,25 @@ const DRIVES: [&str; 6] = [
     "-device",
     "ufs-lu,bus=ufs,drive=lu0",
 ];
+/// A SATA disk, an eMMC device (QEMU 11) and an SD card, likewise. A card goes to the controller
+/// before it.
+const CARDS: [&str; 12] = [
+    "-device",
+    "ich9-ahci,id=ahci,addr=13",
+    "-device",
+    "ide-hd,bus=ahci.0,drive=sata",
+    "-device",
+    "sdhci-pci,addr=14",
+    "-device",
+    "emmc,drive=mmc,boot-partition-size=1048576,rpmb-partition-size=2097152",
+    "-device",
+    "sdhci-pci,addr=15",
+    "-device",
+    "sd-card,drive=card",
+];
+/// Drives of [`CARDS`] and their sizes, MiB: of the eMMC device boot partitions and replay
+/// protected memory, too; what is left of a card is a power of two.
+const CARD_DRIVES: [(&str, u64); 3] = [("sata", 128), ("mmc", 256 + 4), ("card", 256)];
 /// Two functions of one device: nothing keeps them apart, so they are one group.
 const PAIR: [&str; 4] = [
     "-device",
@@ -41,7 +60,7 @@ fn drive(name: &str, mib: u64, folder: &Path) -> [String; 2] {
 
 /// What the guest wrote, which ends well.
 fn run(lab: &Lab, job: &Job<'_>) -> String {
-    let timeout = Duration::from_secs(900);
+    let timeout = Duration::from_secs(1800);
     let done = lab.run(&Job { timeout, memory_mib: 1536, ..job.clone() });
     let done = done.unwrap_or_else(|error| panic!("{error}"));
     println!("{}", done.output);
@@ -74,12 +93,18 @@ fn controllers_are_linuxs_then_ours_then_linuxs() {
     let disks = tempfile::tempdir().unwrap();
     put_command(share.path());
     let mut arguments = words(&[&IOMMU]);
-    for (name, mib) in [("nvme", 256), ("lu0", 256), ("one", 64), ("two", 64)] {
+    let others = [("nvme", 256), ("lu0", 256), ("one", 64), ("two", 64)];
+    for (name, mib) in others.into_iter().chain(CARD_DRIVES) {
         arguments.extend(drive(name, mib, disks.path()));
     }
-    arguments.extend(words(&[&DRIVES, &PAIR]));
-    let script = include_str!("vfio/drives.sh");
-    let output = run_on(&lab, script, share.path(), &arguments, "intel_iommu=on");
+    arguments.extend(words(&[&DRIVES, &CARDS, &PAIR]));
+    let job = Job {
+        arguments: &arguments,
+        kernel_words: "intel_iommu=on",
+        program: Some(qemu_11()),
+        ..Job::new(include_str!("vfio/drives.sh"), share.path())
+    };
+    let output = run(&lab, &job);
     for part in ["refusals", "groups", "data", "kill", "rights", "peers", "end"] {
         assert!(output.contains(&format!("ok {part}\n")), "no \"ok {part}\"");
     }
@@ -108,6 +133,44 @@ fn device_reaches_its_memory_and_no_other() {
     let (_, rest) = output.split_once("Identify into ").expect("it tries");
     let address = rest.split(',').next().unwrap();
     assert!(output.contains(&format!("[00:10.0] fault addr {address} ")), "{address}");
+}
+
+/// The same by files of single devices and iommufd, in a kernel that has them (its modules are
+/// built for this: the distribution's has none).
+#[test]
+fn functions_are_opened_by_their_own_files() {
+    let Some(lab) = lab() else { return };
+    let Ok(modules) = lab.iommufd_modules() else {
+        assert_ne!(lab.kernel(), Kernel::Release, "`flysch lab build` builds them");
+        println!("skipped: these modules are built for the release's kernel");
+        return;
+    };
+    let share = tempfile::tempdir().unwrap();
+    let disks = tempfile::tempdir().unwrap();
+    put_command(share.path());
+    let test = ["test", "--package", "flysch-vfio", "--test", "device", "--no-run"];
+    put(&build(&test, "device"), share.path(), "device");
+    for module in ["iommufd", "vfio", "vfio_iommu_type1", "vfio-pci-core", "vfio-pci"] {
+        let name = format!("{module}.ko");
+        std::fs::copy(modules.join(&name), share.path().join(&name)).unwrap();
+    }
+    let mut arguments = words(&[&IOMMU]);
+    for (name, mib) in [("nvme", 64), ("lu0", 64)].into_iter().chain(CARD_DRIVES) {
+        arguments.extend(drive(name, mib, disks.path()));
+    }
+    arguments.extend(words(&[&DRIVES, &CARDS]));
+    let script = include_str!("vfio/iommufd.sh");
+    let with = |kernel_words, script: &str| {
+        let program = Some(qemu_11());
+        let job = Job { program, kernel_words, ..Job::new(script, share.path()) };
+        run(&lab, &Job { arguments: &arguments, ..job })
+    };
+    let output = with("intel_iommu=on", script);
+    for part in ["data", "choice", "bounds", "kill", "rights", "end"] {
+        assert!(output.contains(&format!("ok {part}\n")), "no \"ok {part}\"");
+    }
+    let output = with("intel_iommu=on intremap=off", &format!("only=interrupts\n{script}"));
+    assert!(output.contains("ok interrupts\n"), "no interrupt remapping");
 }
 
 /// What the machine lacks is named, with what helps.
@@ -150,18 +213,28 @@ fn client(served: &Server, slot: u8) -> [String; 2] {
 fn models_outside_are_driven_by_drivers_inside() {
     let Some(lab) = lab() else { return };
     let share = tempfile::tempdir().unwrap();
-    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let command = command();
     put(&command, share.path(), "flysch");
-    let nvme = Server::start(&command, folders[0].path(), "nvme,queues=3,size=256M");
-    let ufs = Server::start(&command, folders[1].path(), "ufs,mcq=3,size=256M");
+    let targets = [
+        "nvme,queues=3,size=256M",
+        "ufs,mcq=3,size=256M",
+        "ahci,size=256M",
+        "emmc,size=256M",
+        "sd,size=4G",
+    ];
+    let serve = |target| {
+        let folder = tempfile::tempdir().unwrap();
+        (Server::start(&command, folder.path(), target), folder)
+    };
+    let servers = targets.map(serve);
     let memory = "memory-backend-memfd,id=memory,size=1536M,share=on";
     // Without this mode QEMU does not tell the server what is mapped.
     let iommu = "intel-iommu,intremap=on,caching-mode=on";
     let machine = "q35,kernel-irqchip=split,memory-backend=memory";
     let mut arguments = words(&[&["-object", memory, "-machine", machine, "-device", iommu]]);
-    arguments.extend(client(&nvme, 0x10));
-    arguments.extend(client(&ufs, 0x11));
+    for ((server, _), slot) in servers.iter().zip(0x10..) {
+        arguments.extend(client(server, slot));
+    }
     let script = include_str!("vfio/models.sh");
     let job = Job {
         arguments: &arguments,

@@ -1,7 +1,10 @@
 # Linux has the controllers first; then ours; then Linux again. Each line `ok NAME` is looked for.
 set -o pipefail
-f=/share/flysch
+# From memory: the share is slow.
+cp /share/flysch /tmp/flysch && f=/tmp/flysch
 nvme=0000:00:10.0 ufs=0000:00:11.0 one=0000:00:12.0 two=0000:00:12.1
+sata=0000:00:13.0 mmc=0000:00:14.0 card=0000:00:15.0
+all="$nvme $ufs $sata $mmc $card"
 fail() { echo "FAILED: $*"; dmesg | tail -20; exit 1; }
 # refused WORDS... -- COMMAND: it fails in one line that has all the words.
 refused() {
@@ -28,24 +31,57 @@ checked() {
     grep -m1 "^$target: " /tmp/said
 }
 
-modprobe sd_mod && modprobe nvme && modprobe ufshcd-core use_mcq_mode=0 && modprobe ufshcd-pci
-for _ in $(seq 100); do [ -b /dev/sda ] && [ -b /dev/nvme0n1 ] && break; sleep 0.1; done
-mkfs.ext4 -q /dev/nvme0n1 && mount /dev/nvme0n1 /mnt && echo text >/mnt/file || fail mkfs
+# disk ADDRESS: the disk of a function, without the partitions of an eMMC device.
+disk() {
+    local place
+    for place in /sys/block/*; do
+        case $(readlink -f $place) in
+            *boot[01]) ;;
+            */$1/*) basename $place ;;
+        esac
+    done
+}
+# Linux has found all disks.
+found() {
+    local one
+    for one in $all; do
+        for _ in $(seq 200); do [ -n "$(disk $one)" ] && break; sleep 0.1; done
+        [ -b /dev/$(disk $one) ] || fail "Linux does not find the disk of $one"
+    done
+}
+targets="nvme@pci:$nvme ufs@pci:$ufs ahci@pci:$sata emmc@pci:$mmc sd@pci:$card"
+
+modprobe sd_mod && modprobe nvme && modprobe ufshcd-core use_mcq_mode=0 && modprobe ufshcd-pci &&
+    modprobe ahci && modprobe mmc_block && modprobe sdhci-pci || fail modprobe
+found
 
 # What is in use, and what is not there, is said.
+drivers='nvme ufshcd ahci sdhci-pci sdhci-pci'
+drivers() { for each in $all; do driver $each; done | paste -sd ' '; }
+for target in $targets; do
+    address=${target#*:}
+    name=$(disk $address)
+    mkfs.ext4 -q -F /dev/$name && mount /dev/$name /mnt && echo text >/mnt/file || fail "mkfs $name"
+    $f --json pci list >list
+    perl -0ne 'exit !/"by": "\/mnt".*"use": "mounted"/s' list || fail "the mount is not listed"
+    refused "\`$(driver $address)\`" "$name is mounted on /mnt" '`umount /mnt`' \
+        "\`flysch pci bind $address\`" -- $f bench --on $target
+    refused 'mounted on /mnt' '--yes' -- $f pci bind $address
+    umount /mnt
+done
 $f pci list
-$f --json pci list >list
-perl -0ne 'exit !/"by": "\/mnt".*"use": "mounted"/s' list || fail "the mount is not listed"
-refused '`nvme`' 'nvme0n1 is mounted on /mnt' '`umount /mnt`' "\`flysch pci bind $nvme\`" -- \
-    $f bench --on nvme@pci:$nvme
-refused 'mounted on /mnt' '--yes' -- $f pci bind $nvme
 refused 'modprobe vfio-pci' -- $f pci bind $ufs
-[ "$(driver $nvme) $(driver $ufs)" = 'nvme ufshcd' ] || fail "a refusal changed something"
+[ "$(drivers)" = "$drivers" ] || fail "a refusal changed something: $(drivers)"
 refused 'no such PCI function' -- $f pci bind 00:1e.7
-umount /mnt
 modprobe vfio-pci
 refused 'is no UFS host controller but NVMe controller' -- $f bench --on ufs@pci:$nvme
+refused 'is no AHCI controller but SD host controller' -- $f bench --on ahci@pci:$mmc
+refused 'is no SD host controller but AHCI controller' -- $f bench --on emmc@pci:$sata
 refused 'is not bound to vfio-pci but to nvme' -- $f pci unbind $nvme
+refused 'is not bound to vfio-pci but to sdhci-pci' -- $f pci unbind $mmc
+refused 'no file of its own' 'CONFIG_VFIO_DEVICE_CDEV' 'access=iommufd' -- eval \
+    "$f pci bind $ufs >/dev/null && $f bench --on ufs@pci:$ufs,access=iommufd"
+$f pci unbind $ufs
 echo ok refusals
 
 # A group has one owner.
@@ -62,10 +98,13 @@ $f pci unbind $one
 echo ok groups
 
 # Ours: interrupts and polled, queues and the single doorbell, lists, odd sizes, huge pages.
-$f pci bind $nvme $ufs
-[ ! -e /dev/nvme0n1 ] && [ ! -e /dev/sda ] || fail "Linux still has the disks"
+$f pci bind $all
+for each in $all; do [ -z "$(disk $each)" ] || fail "Linux still has the disk of $each"; done
+refused 'has an eMMC device and no SD card' "\`emmc@pci:$mmc\`" -- $f bench --on sd@pci:$mmc
+refused 'has an SD card and no eMMC device' "\`sd@pci:$card\`" -- $f bench --on emmc@pci:$card
+refused 'no device at port 3' -- $f bench --on ahci@pci:$sata,port=3
 for target in nvme@pci:$nvme nvme@pci:$nvme,wait=poll nvme@pci:$nvme,queues=3 \
-    ufs@pci:$ufs ufs@pci:$ufs,wait=poll \
+    nvme@pci:$nvme,wait=adaptive ufs@pci:$ufs ufs@pci:$ufs,wait=poll ufs@pci:$ufs,wait=adaptive \
     ufs@pci:$ufs,mcq=1 ufs@pci:$ufs,mcq=1,wait=poll ufs@pci:$ufs,mcq=3; do
     checked $target --rw=randwrite --bs=4k --iodepth=1 --size=512K
     checked $target --rw=randrw --bs=4k --iodepth=32 --size=4M
@@ -73,15 +112,33 @@ for target in nvme@pci:$nvme nvme@pci:$nvme,wait=poll nvme@pci:$nvme,queues=3 \
     checked $target --rw=randrw --bs=64k --segments=5 --iodepth=8 --size=8M
     checked $target --rw=randrw --bs=8k --numjobs=3 --size=2M --offset_increment=8M --iodepth=5
 done
+# What has one queue, or none.
+for target in ahci@pci:$sata ahci@pci:$sata,wait=poll ahci@pci:$sata,wait=adaptive,ncq=off \
+    emmc@pci:$mmc emmc@pci:$mmc,wait=poll emmc@pci:$mmc,dma=off emmc@pci:$mmc,partition=boot0 \
+    sd@pci:$card sd@pci:$card,wait=poll; do
+    checked $target --rw=randwrite --bs=4k --iodepth=1 --size=256K
+    checked $target --rw=randrw --bs=4k --iodepth=32 --size=768K
+    checked $target --rw=randrw --bs=64k --segments=5 --iodepth=8 --size=768K
+    case $target in
+        *poll) grep -q ', polled' /tmp/said || fail "it is not polled: $(cat /tmp/said)" ;;
+        ahci*adaptive*) grep -q ', MSI after looking' /tmp/said || fail "$(cat /tmp/said)" ;;
+        ahci*) grep -q ', MSI,' /tmp/said || fail "no message of AHCI's: $(cat /tmp/said)" ;;
+        *) grep -q 'interrupt line' /tmp/said || fail "no line: $(cat /tmp/said)" ;;
+    esac
+done
 echo 64 >/proc/sys/vm/nr_hugepages
 checked nvme@pci:$nvme --rw=randrw --bs=64k --iodepth=8 --size=8M
 grep -q 'huge pages' /tmp/said || fail "no huge pages used: $(cat /tmp/said)"
 echo 0 >/proc/sys/vm/nr_hugepages
-$f --json devlist --on ufs@pci:$ufs >/dev/null && $f ufs info --on ufs@pci:$ufs >/dev/null || fail ufs
+$f devlist $(printf -- '--on %s ' $targets) | tee /tmp/said
+for disk in nda0 da0 ada0 sdda0 sdda1; do grep -q "$disk" /tmp/said || fail "no $disk"; done
+$f ufs info --on ufs@pci:$ufs >/dev/null && $f nvme id-ctrl --on nvme@pci:$nvme >/dev/null &&
+    $f ata info --on ahci@pci:$sata >/dev/null && $f emmc extcsd read --on emmc@pci:$mmc >/dev/null &&
+    $f emmc scr read --on sd@pci:$card >/dev/null || fail "a command of management"
 echo ok data
 
 # One process at a time; and one that is killed leaves nothing running.
-for target in nvme@pci:$nvme ufs@pci:$ufs ufs@pci:$ufs,mcq=2; do
+for target in $targets ufs@pci:$ufs,mcq=2; do
     address=$(grep -o '0000:[^,]*' <<<$target)
     for round in 1 2 3; do
         $f bench --on $target --rw=randwrite --bs=16k --iodepth=32 --size=32M --time_based \
@@ -115,34 +172,36 @@ echo ok rights
 
 # What ours wrote Linux reads, and the other way round.
 dd if=/dev/urandom of=/tmp/data bs=1M count=12 status=none
-for target in nvme@pci:$nvme ufs@pci:$ufs; do
+for target in $targets; do
     $f copy /tmp/data $target --seek 4M --verify >/dev/null || fail "copy to $target"
 done
-$f pci unbind $nvme $ufs
-for _ in $(seq 100); do [ -b /dev/sda ] && [ -b /dev/nvme0n1 ] && break; sleep 0.1; done
-for disk in nvme0n1 sda; do
-    dd if=/dev/$disk bs=1M skip=4 count=12 iflag=direct status=none | cmp - /tmp/data ||
-        fail "Linux reads other data from $disk"
+$f pci unbind $all
+found
+for each in $all; do
+    dd if=/dev/$(disk $each) bs=1M skip=4 count=12 iflag=direct status=none | cmp - /tmp/data ||
+        fail "Linux reads other data from $each"
 done
 dd if=/dev/urandom of=/tmp/more bs=1M count=12 status=none
-for disk in nvme0n1 sda; do
+for each in $all; do
+    disk=$(disk $each)
     mkfs.ext4 -q -F /dev/$disk && mount /dev/$disk /mnt && cp /tmp/more /mnt && umount /mnt ||
         fail "Linux's file system on $disk"
     dd if=/tmp/more of=/dev/$disk bs=1M seek=64 oflag=direct status=none
 done
-$f pci bind $nvme $ufs
-for target in nvme@pci:$nvme ufs@pci:$ufs; do
+$f pci bind $all
+for target in $targets; do
     $f copy $target /tmp/back --skip 64M --length 12M >/dev/null && cmp /tmp/back /tmp/more ||
         fail "$target reads other data than Linux wrote"
     rm /tmp/back
 done
-$f pci unbind $nvme $ufs
-for _ in $(seq 100); do [ -b /dev/sda ] && [ -b /dev/nvme0n1 ] && break; sleep 0.1; done
-for disk in nvme0n1 sda; do
+$f pci unbind $all
+found
+for each in $all; do
+    disk=$(disk $each)
     e2fsck -fn /dev/$disk >/dev/null && mount -o ro /dev/$disk /mnt && cmp /mnt/more /tmp/more &&
         umount /mnt || fail "the file system on $disk"
 done
 echo ok peers
-[ "$(driver $nvme) $(driver $ufs) $(driver $one)" = 'nvme ufshcd nvme' ] || fail "left bound"
+[ "$(drivers) $(driver 0000:00:12.0)" = "$drivers nvme" ] || fail "left bound: $(drivers)"
 ! dmesg | grep -E 'BUG|Oops|Call Trace' || fail "the kernel complains"
 echo ok end

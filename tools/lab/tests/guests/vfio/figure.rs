@@ -14,7 +14,7 @@ use crate::common::{lab, put_command};
 const ROUNDS: usize = 3;
 
 /// Names of the stacks, and what they are.
-const STACKS: [(&str, &str); 10] = [
+const STACKS: [(&str, &str); 12] = [
     ("linux-nvme", "Linux NVMe, io_uring"),
     ("linux-nvme-poll", "Linux NVMe, io_uring, polled"),
     ("linux-ufs", "Linux UFS, io_uring"),
@@ -25,6 +25,8 @@ const STACKS: [(&str, &str); 10] = [
     ("ufs-poll", "Flysch UFS, single doorbell, polled"),
     ("ufs-mcq-poll", "Flysch UFS, one queue, polled"),
     ("nvme-poll", "Flysch NVMe, polled"),
+    ("ufs-adaptive", "Flysch UFS, single doorbell, adaptive"),
+    ("nvme-adaptive", "Flysch NVMe, adaptive"),
 ];
 
 /// One run.

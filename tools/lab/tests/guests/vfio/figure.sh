@@ -40,10 +40,12 @@ for round in $(seq $rounds); do for rw in randread randwrite; do for depth in 1 
     ours ufs ufs@pci:00:15.0
     linux linux-nvme-poll nvme0n1 --hipri
     ours ufs-poll ufs@pci:00:15.0,wait=poll
+    ours ufs-adaptive ufs@pci:00:15.0,wait=adaptive
     linux linux-ufs sda
     ours ufs-mcq ufs@pci:00:15.0,mcq=1
     linux linux-ufs-poll sda --hipri
     ours ufs-mcq-poll ufs@pci:00:15.0,mcq=1,wait=poll
     ours nvme nvme@pci:00:11.0
+    ours nvme-adaptive nvme@pci:00:11.0,wait=adaptive
     ours nvme-poll nvme@pci:00:11.0,wait=poll
 done; done; done

@@ -1,7 +1,8 @@
 # Our models, which are served outside, through VFIO.
 set -o pipefail
-f=/share/flysch
-nvme=0000:00:10.0 ufs=0000:00:11.0
+# From memory: the share is slow.
+cp /share/flysch /tmp/flysch && f=/tmp/flysch
+nvme=0000:00:10.0 ufs=0000:00:11.0 sata=0000:00:12.0 mmc=0000:00:13.0 card=0000:00:14.0
 fail() { echo "FAILED: $*"; dmesg | tail -20; exit 1; }
 checked() {
     local target=$1
@@ -11,15 +12,18 @@ checked() {
     grep -q 'all as written' /tmp/said || fail "$target $*: nothing verified: $(cat /tmp/said)"
     grep -m1 "^$target: " /tmp/said
 }
-modprobe vfio-pci && $f pci bind $nvme $ufs || fail bind
+modprobe vfio-pci && $f pci bind $nvme $ufs $sata $mmc $card || fail bind
 $f pci list
 for target in nvme@pci:$nvme nvme@pci:$nvme,queues=3,wait=poll ufs@pci:$ufs \
-    ufs@pci:$ufs,wait=poll ufs@pci:$ufs,mcq=1 ufs@pci:$ufs,mcq=3,wait=poll; do
+    ufs@pci:$ufs,wait=poll ufs@pci:$ufs,mcq=1 ufs@pci:$ufs,mcq=3,wait=poll \
+    ahci@pci:$sata ahci@pci:$sata,wait=poll ahci@pci:$sata,ncq=off,link-power=slumber \
+    emmc@pci:$mmc emmc@pci:$mmc,wait=poll emmc@pci:$mmc,queue=off,timing=hs200 \
+    sd@pci:$card sd@pci:$card,wait=poll; do
     checked $target --rw=randrw --bs=4k --iodepth=16 --size=1M
     checked $target --rw=randrw --bs=64k --segments=5 --iodepth=4 --size=4M
 done
 echo ok data
-for target in nvme@pci:$nvme ufs@pci:$ufs,mcq=2; do
+for target in nvme@pci:$nvme ufs@pci:$ufs,mcq=2 ahci@pci:$sata emmc@pci:$mmc sd@pci:$card; do
     $f bench --on $target --rw=randwrite --bs=16k --iodepth=32 --size=32M --time_based \
         --runtime=60 >/dev/null 2>&1 &
     pid=$!
