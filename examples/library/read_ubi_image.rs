@@ -11,7 +11,7 @@ use std::path::Path;
 
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::FileSystem;
-use flysch_mtd::{CachedFlash, FileStorage, Image, Storage};
+use flysch_mtd::{CachedFlash, FileStorage, FlashImage, Storage};
 use flysch_ubi::{Ubi, find_images};
 use flysch_ubifs::Ubifs;
 
@@ -21,16 +21,16 @@ pub(crate) fn read(image: &Path, volume: &str, path: &str) -> Result<Vec<u8>, Bo
     // is read of it once is kept: index nodes are small, and many lie on one page.
     let storage = FileStorage::open(image)?;
     let shape = Geometry::nor(storage.size(), 64 << 10);
-    let flash = CachedFlash::new(Image::new(&storage, shape));
+    let flash = CachedFlash::new(FlashImage::new(&storage, shape));
 
     let found = find_images(&flash, None);
     let first = *found.first().ok_or("there is no UBI in it")?;
-    let ubi = Ubi::attach(&flash, first, &flysch_ubi::Options::default())?;
+    let ubi = Ubi::attach(&flash, first, &flysch_ubi::AttachOptions::default())?;
     let id = ubi.volumes().iter().find(|info| info.name == volume.as_bytes());
     let id = id.ok_or_else(|| format!("there is no volume `{volume}` in it"))?.id;
     let lebs = ubi.volume(id).expect("it was in the list");
 
-    let fs = Ubifs::open(lebs, &flysch_ubifs::Options::default())?;
+    let fs = Ubifs::open(lebs, &flysch_ubifs::OpenOptions::default())?;
     let mut inode = fs.statistics().root;
     for name in path.split('/').filter(|name| !name.is_empty()) {
         inode = fs.lookup(inode, name.as_bytes())?;

@@ -11,7 +11,7 @@ use std::error::Error;
 
 use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp};
 use flysch_models::nand::{Config, NandChip, Profile};
-use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
+use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 use flysch_ubifs::UbifsMut;
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 
@@ -36,7 +36,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     // ubiformat, ubimkvol, mkfs.ubifs.
     let options = DeviceOptions::default();
-    let mut device = Device::format(chip, &FormatOptions::new(0x1234_5678), &options)?;
+    let mut device = UbiDevice::format(chip, &FormatOptions::new(0x1234_5678), &options)?;
     let (write_size, leb_size) = (device.write_size(), device.leb_size());
     let lebs = device.account().available;
     let id = device.create(&NewVolume::dynamic(b"data", lebs))?;
@@ -53,7 +53,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
 
     // All the way down, and up again from what is on the chip.
     let chip = fs.close()?.into_device().detach()?;
-    let device = Device::attach(chip, &options)?;
+    let device = UbiDevice::attach(chip, &options)?;
     let id = device.find(b"data").ok_or("the volume is gone")?;
     let fs = UbifsMut::open(device.into_volume(id)?)?;
     let log = fs.lookup(root, b"boot.log")?;

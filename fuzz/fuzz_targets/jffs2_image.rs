@@ -6,7 +6,7 @@
 
 use flysch_api::flash::Geometry;
 use flysch_jffs2::{Jffs2, check};
-use flysch_mtd::Image;
+use flysch_mtd::FlashImage;
 use flysch_wire::jffs2::{ByteOrder, Header, crc32};
 use libfuzzer_sys::fuzz_target;
 
@@ -20,7 +20,7 @@ fuzz_target!(|input: &[u8]| {
     if choice & 2 == 0 {
         fix_checksums(&mut image, order);
     }
-    let flash = Image::new(image, Geometry::nor(0, ERASE_SIZE as u32));
+    let flash = FlashImage::new(image, Geometry::nor(0, ERASE_SIZE as u32));
     let Ok(fs) = Jffs2::mount(&flash, Some(order)) else { return };
     let report = flysch_vfs::verify(&fs);
     assert!(report.violations.len() <= flysch_vfs::VIOLATIONS_MAX);

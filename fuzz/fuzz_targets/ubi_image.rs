@@ -6,8 +6,8 @@
 
 use flysch_api::flash::{Flash, Geometry};
 use flysch_api::volume::Volume;
-use flysch_mtd::Image;
-use flysch_ubi::{FastmapUse, Options, Ubi, find_images};
+use flysch_mtd::FlashImage;
+use flysch_ubi::{AttachOptions, FastmapUse, Ubi, find_images};
 use flysch_wire::ubi::crc32;
 use flysch_wire::ubi::fastmap::Superblock;
 use libfuzzer_sys::fuzz_target;
@@ -24,10 +24,10 @@ fuzz_target!(|input: &[u8]| {
         }
     }
     fix_fastmaps(&mut image);
-    let flash = Image::new(image, Geometry::nor(0, PEB_SIZE as u32));
+    let flash = FlashImage::new(image, Geometry::nor(0, PEB_SIZE as u32));
     for found in find_images(&flash, None) {
         for fastmap in [FastmapUse::Use, FastmapUse::Ignore] {
-            let Ok(ubi) = Ubi::attach(&flash, found, &Options { fastmap }) else { continue };
+            let Ok(ubi) = Ubi::attach(&flash, found, &AttachOptions { fastmap }) else { continue };
             assert_eq!(ubi.blocks().len(), found.pebs as usize);
             for info in ubi.volumes() {
                 let volume = ubi.volume(info.id).expect("it is listed");

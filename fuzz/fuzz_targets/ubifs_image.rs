@@ -8,8 +8,8 @@ use std::ops::ControlFlow;
 
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::{FileSystem, Inode};
-use flysch_mtd::Image;
-use flysch_ubifs::{FlatImage, IndexUse, Options, Ubifs};
+use flysch_mtd::FlashImage;
+use flysch_ubifs::{FlatImage, IndexUse, OpenOptions, Ubifs};
 use flysch_wire::ubifs::crc32;
 use libfuzzer_sys::fuzz_target;
 
@@ -19,10 +19,10 @@ const LEBS: usize = 20;
 fuzz_target!(|input: &[u8]| {
     let mut image = assemble(input);
     fix_checksums(&mut image);
-    let flash = Image::new(image, Geometry::nor(0, LEB_SIZE as u32));
+    let flash = FlashImage::new(image, Geometry::nor(0, LEB_SIZE as u32));
     for index in [IndexUse::Verify, IndexUse::Trust, IndexUse::Rebuild] {
         let volume = FlatImage::new(&flash, LEB_SIZE as u32, LEBS as u32);
-        let Ok(fs) = Ubifs::open(volume, &Options { index, keys: None }) else { continue };
+        let Ok(fs) = Ubifs::open(volume, &OpenOptions { index, keys: None }) else { continue };
         let _ = (fs.check(), fs.statistics(), fs.unreachable());
         let mut budget = 500;
         walk(&fs, Inode(1), &mut budget);

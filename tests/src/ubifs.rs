@@ -11,7 +11,7 @@ use std::process::Command;
 
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, Inode};
-use flysch_mtd::Image;
+use flysch_mtd::FlashImage;
 use rustix::fs::{CWD, FileType, Mode};
 
 /// How an image is made.
@@ -105,9 +105,9 @@ pub fn ubinize(image: &[u8], format: &Format) -> Vec<u8> {
 }
 
 /// Bytes as a flash.
-pub fn flash(bytes: Vec<u8>, format: &Format) -> Image<Vec<u8>> {
+pub fn flash(bytes: Vec<u8>, format: &Format) -> FlashImage<Vec<u8>> {
     let size = bytes.len() as u64;
-    Image::new(bytes, Geometry::nand(size, format.peb_size, format.min_io, format.min_io))
+    FlashImage::new(bytes, Geometry::nand(size, format.peb_size, format.min_io, format.min_io))
 }
 
 /// What a file is, as far as an image can carry it.

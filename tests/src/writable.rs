@@ -3,15 +3,15 @@
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::Timestamp;
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
-use flysch_mtd::Image;
-use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume};
+use flysch_mtd::FlashImage;
+use flysch_ubi::{DeviceOptions, DeviceVolume, FormatOptions, NewVolume, UbiDevice};
 use flysch_ubifs::UbifsMut;
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 
 /// NAND of pages with 2 KiB, blocks of 128 KiB.
-pub type Ram = Image<Vec<u8>>;
+pub type Ram = FlashImage<Vec<u8>>;
 /// A volume of a device that is there for it alone.
-pub type RamVolume = DeviceVolume<Device<Ram>, Ram>;
+pub type RamVolume = DeviceVolume<UbiDevice<Ram>, Ram>;
 
 /// The time file systems here are made.
 pub const START: Timestamp = Timestamp { seconds: 1_600_000_000, nanoseconds: 0 };
@@ -19,13 +19,13 @@ pub const START: Timestamp = Timestamp { seconds: 1_600_000_000, nanoseconds: 0 
 /// Erased NAND of so many blocks; programming what is not erased fails.
 pub fn nand(blocks: u32) -> Ram {
     let geometry = Geometry::nand(0, 128 << 10, 2048, 512);
-    Image::new(vec![0xFF; blocks as usize * (128 << 10)], geometry).strict()
+    FlashImage::new(vec![0xFF; blocks as usize * (128 << 10)], geometry).strict()
 }
 
 /// An empty UBIFS, on a UBI device of so many blocks.
 pub fn ubifs(blocks: u32) -> UbifsMut<RamVolume> {
     let options = DeviceOptions::default();
-    let mut device = Device::format(nand(blocks), &FormatOptions::new(7), &options).unwrap();
+    let mut device = UbiDevice::format(nand(blocks), &FormatOptions::new(7), &options).unwrap();
     let lebs = device.account().available;
     let id = device.create(&NewVolume::dynamic(b"exercise", lebs)).unwrap();
     let mut volume = device.into_volume(id).unwrap();
@@ -38,7 +38,7 @@ pub fn ubifs(blocks: u32) -> UbifsMut<RamVolume> {
 /// An empty JFFS2 on NOR of so many blocks.
 pub fn jffs2(blocks: u32) -> Jffs2Mut<Ram> {
     let geometry = Geometry::nor(0, 64 << 10);
-    let flash = Image::new(vec![0xFF; blocks as usize * (64 << 10)], geometry).strict();
+    let flash = FlashImage::new(vec![0xFF; blocks as usize * (64 << 10)], geometry).strict();
     Jffs2Mut::mount(flash, &WriteOptions::default()).unwrap()
 }
 
@@ -47,6 +47,6 @@ pub fn reopen(fs: UbifsMut<RamVolume>) -> UbifsMut<RamVolume> {
     let volume = fs.close().unwrap();
     let id = flysch_ubi::DeviceVolume::id(&volume);
     let flash = volume.into_device().detach().unwrap();
-    let device = Device::attach(flash, &DeviceOptions::default()).unwrap();
+    let device = UbiDevice::attach(flash, &DeviceOptions::default()).unwrap();
     UbifsMut::open(device.into_volume(id).unwrap()).unwrap()
 }

@@ -48,7 +48,7 @@ typedef enum flysch_image_status {
    */
   FLYSCH_IMAGE_STATUS_NO_FILE_SYSTEM = -4,
   /**
-   * No such file, directory or attribute.
+   * No such file or directory.
    */
   FLYSCH_IMAGE_STATUS_NOT_FOUND = -5,
   /**
@@ -91,6 +91,10 @@ typedef enum flysch_image_status {
    * The library found a mistake of its own. The handle must be closed; others are not concerned.
    */
   FLYSCH_IMAGE_STATUS_INTERNAL = -15,
+  /**
+   * The file has no such extended attribute.
+   */
+  FLYSCH_IMAGE_STATUS_NO_ATTRIBUTE = -16,
 } flysch_image_status;
 
 /**

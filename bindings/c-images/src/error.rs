@@ -21,7 +21,7 @@ pub enum ImageStatus {
     Unknown = -3,
     /// The volume is no file system, or one that cannot be opened.
     NoFileSystem = -4,
-    /// No such file, directory or attribute.
+    /// No such file or directory.
     NotFound = -5,
     /// A name was looked up in something that is no directory.
     NotDirectory = -6,
@@ -43,6 +43,8 @@ pub enum ImageStatus {
     Stopped = -14,
     /// The library found a mistake of its own. The handle must be closed; others are not concerned.
     Internal = -15,
+    /// The file has no such extended attribute.
+    NoAttribute = -16,
 }
 
 /// The words for a status; never NULL.
@@ -54,7 +56,7 @@ pub extern "C" fn flysch_image_status_text(status: i32) -> *const c_char {
         -2 => c"the operating system refused",
         -3 => c"nothing known is in the image",
         -4 => c"no file system that can be opened",
-        -5 => c"no such file, directory or attribute",
+        -5 => c"no such file or directory",
         -6 => c"not a directory",
         -7 => c"is a directory",
         -8 => c"not for this kind of file",
@@ -65,6 +67,7 @@ pub extern "C" fn flysch_image_status_text(status: i32) -> *const c_char {
         -13 => c"not supported",
         -14 => c"stopped by the caller",
         -15 => c"a mistake of the library",
+        -16 => c"no such extended attribute",
         _ => c"unknown status",
     };
     text.as_ptr()
@@ -136,6 +139,7 @@ impl ImageError {
 fn status_of(error: vfs::Error) -> ImageStatus {
     match error {
         vfs::Error::NotFound => ImageStatus::NotFound,
+        vfs::Error::NoAttribute => ImageStatus::NoAttribute,
         vfs::Error::NotDirectory => ImageStatus::NotDirectory,
         vfs::Error::IsDirectory => ImageStatus::IsDirectory,
         vfs::Error::NoContent => ImageStatus::Kind,

@@ -25,6 +25,7 @@ const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
 const EINVAL: i32 = 22;
 const ELOOP: i32 = 40;
+const ENODATA: i32 = 61;
 
 /// What the file system says of `path`.
 pub(crate) fn of_file(error: vfs::Error, path: &OsStr) -> PyErr {
@@ -32,6 +33,7 @@ pub(crate) fn of_file(error: vfs::Error, path: &OsStr) -> PyErr {
     let text = error.to_string();
     match error {
         vfs::Error::NotFound => PyFileNotFoundError::new_err((ENOENT, text, path)),
+        vfs::Error::NoAttribute => PyOSError::new_err((ENODATA, text, path)),
         vfs::Error::NotDirectory => PyNotADirectoryError::new_err((ENOTDIR, text, path)),
         vfs::Error::IsDirectory => PyIsADirectoryError::new_err((EISDIR, text, path)),
         vfs::Error::Encrypted => EncryptedError::new_err(format!("{path}: {text}")),

@@ -117,6 +117,7 @@ impl Source {
         }
         if source.hasattr("read")? {
             let bytes = source.call_method0("read")?;
+            // No cause: what it is instead is of no help.
             let bytes = bytes.cast::<PyBytes>().map_err(|_| {
                 PyTypeError::new_err("its read() gives no bytes; open the file in binary mode")
             })?;

@@ -9,7 +9,7 @@ use flysch_image::create::{
     create_ubifs as write_ubifs,
 };
 use flysch_jffs2::ByteOrder;
-use flysch_jffs2::create::{Options, Padding};
+use flysch_jffs2::create::{Jffs2Options, Padding};
 use flysch_ubifs::create::{CreateOptions, LZO_THOROUGH, Packing};
 use flysch_wire::ubifs::Compression;
 use pyo3::exceptions::PyValueError;
@@ -90,7 +90,8 @@ pub(crate) fn create_jffs2(
     choice: Jffs2Choice,
 ) -> PyResult<()> {
     let Jffs2Choice { erase_size, summary, squash_owners, .. } = choice;
-    let mut options = Options { erase_size, summary, squash_owners, ..Options::default() };
+    let mut options =
+        Jffs2Options { erase_size, summary, squash_owners, ..Jffs2Options::default() };
     if choice.big_endian {
         options.order = ByteOrder::Big;
     }

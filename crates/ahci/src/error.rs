@@ -72,6 +72,8 @@ pub enum Cause {
     Interface(u32),
     /// The device's answer makes no sense.
     Answer(&'static str),
+    /// The identify data of the device make no sense.
+    Identify(flysch_wire::Error),
     /// A kind of device that the driver does not know; its signature.
     Signature(u32),
     /// Commands are in flight, or their outcomes were not fetched.
@@ -97,6 +99,9 @@ impl fmt::Display for Cause {
             }
             Self::Interface(bits) => write!(f, "the HBA reports an error (PxIS {bits:#010x})"),
             Self::Answer(what) => write!(f, "the device's {what} makes no sense"),
+            Self::Identify(cause) => {
+                write!(f, "the device's identify data makes no sense: {cause}")
+            }
             Self::Signature(signature::MULTIPLIER) => {
                 f.write_str("a port multiplier is at the port, and the HBA cannot speak to it")
             }
@@ -136,4 +141,22 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Step { cause, .. } => Some(cause),
+            // The cause is what is said.
+            Self::Failed(cause) => cause.source(),
+            _ => None,
+        }
+    }
+}
+
+impl core::error::Error for Cause {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Identify(cause) => Some(cause),
+            _ => None,
+        }
+    }
+}

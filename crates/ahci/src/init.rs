@@ -411,7 +411,7 @@ impl<M: Machine> Core<M> {
         let timeout = self.options.timeouts.command_ms;
         self.must(Own::reading(opcode, SECTOR as u32, timeout))?;
         let bytes: [u8; SECTOR] = self.steps.own_data();
-        let identify = Identify::parse(&bytes).map_err(|_| Cause::Answer("identify data"))?;
+        let identify = Identify::parse(&bytes).map_err(Cause::Identify)?;
         if packet != (identify.kind == Kind::Packet) {
             return Err(Cause::Answer("kind of device").into());
         }

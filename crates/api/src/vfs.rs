@@ -197,8 +197,10 @@ pub struct Statistics {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// No such name, inode or extended attribute.
+    /// No such name or inode (`ENOENT`).
     NotFound,
+    /// The file has no extended attribute of this name (`ENODATA`).
+    NoAttribute,
     /// A name was looked up in something that is not a directory.
     NotDirectory,
     /// Content was wanted of a directory.
@@ -213,6 +215,8 @@ pub enum Error {
         structure: &'static str,
         /// Where.
         place: Place,
+        /// What is wrong with it.
+        cause: Damage,
     },
     /// The content or name is encrypted and the key is not at hand.
     Encrypted,
@@ -245,12 +249,15 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotFound => f.write_str("no such file, directory or attribute"),
+            Self::NotFound => f.write_str("no such file or directory"),
+            Self::NoAttribute => f.write_str("the file has no such extended attribute"),
             Self::NotDirectory => f.write_str("not a directory"),
             Self::IsDirectory => f.write_str("is a directory"),
             Self::NoContent => f.write_str("this kind of file has no content"),
             Self::BufferTooSmall(need) => write!(f, "the value needs {need} bytes"),
-            Self::Damaged { structure, place } => write!(f, "damaged {structure} at {place}"),
+            Self::Damaged { structure, place, cause } => {
+                write!(f, "damaged {structure} at {place}: {cause}")
+            }
             Self::Encrypted => f.write_str("encrypted, and the key is not available"),
             Self::Unsupported(what) => write!(f, "not supported: {what}"),
             Self::Medium(place) => write!(f, "the medium failed at {place}"),
@@ -273,7 +280,65 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Damaged { cause, .. } => Some(cause),
+            _ => None,
+        }
+    }
+}
+
+/// What is wrong with a structure that is damaged, whatever the format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Damage {
+    /// Fewer bytes are there than it says, or than it needs.
+    Truncated,
+    /// Nothing like it lies there: its magic number is missing.
+    Magic,
+    /// A checksum is wrong.
+    Checksum,
+    /// A structure of another kind lies in its place.
+    Kind,
+    /// A field holds what cannot be, or contradicts another; its name, if one is to blame.
+    Field(&'static str),
+    /// It is whole, and belongs to something else than what leads to it.
+    Mismatch,
+    /// It lies where no such structure can lie.
+    Misplaced,
+    /// What leads to it is there, and it is not.
+    Missing,
+    /// Its content does not expand to what it should.
+    Compression,
+    /// Its content does not decrypt to anything that makes sense.
+    Encryption,
+    /// It is not what was signed, or no signature covers it.
+    Authentication,
+    /// The write of it was cut off.
+    Torn,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Truncated => "it is cut off",
+            Self::Magic => "its magic number is missing",
+            Self::Checksum => "a checksum is wrong",
+            Self::Kind => "another structure lies in its place",
+            Self::Field(name) => return write!(f, "impossible value of {name}"),
+            Self::Mismatch => "it belongs to something else",
+            Self::Misplaced => "no such structure can lie there",
+            Self::Missing => "nothing is there",
+            Self::Compression => "its content does not expand",
+            Self::Encryption => "its content does not decrypt",
+            Self::Authentication => "it is not what was signed",
+            Self::Torn => "its write was cut off",
+        })
+    }
+}
+
+impl core::error::Error for Damage {}
 
 /// Takes directory entries one by one; `Break` stops the listing.
 pub type Visitor<'v> = dyn FnMut(Entry<'_>) -> ControlFlow<()> + 'v;
@@ -384,9 +449,9 @@ pub enum XattrChange<'a> {
     Set(&'a [u8]),
     /// It gets this value; [`Error::Exists`] when it is there (`XATTR_CREATE`).
     Create(&'a [u8]),
-    /// It gets this value; [`Error::NotFound`] when it is not there (`XATTR_REPLACE`).
+    /// It gets this value; [`Error::NoAttribute`] when it is not there (`XATTR_REPLACE`).
     Replace(&'a [u8]),
-    /// It goes; [`Error::NotFound`] when it is not there.
+    /// It goes; [`Error::NoAttribute`] when it is not there.
     Remove,
 }
 

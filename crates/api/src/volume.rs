@@ -11,7 +11,7 @@ use crate::flash::{Corrected, Error};
 
 /// The shape of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Geometry {
+pub struct VolumeGeometry {
     /// Bytes of a LEB that can be used.
     pub leb_size: u32,
     /// Number of LEBs.
@@ -32,7 +32,7 @@ pub enum LebState {
 /// Logical erase blocks that can be read.
 pub trait Volume {
     /// The volume's shape.
-    fn geometry(&self) -> Geometry;
+    fn geometry(&self) -> VolumeGeometry;
 
     /// What LEB `lnum` is; a LEB beyond the end is unmapped.
     fn state(&self, lnum: u32) -> LebState;
@@ -127,7 +127,7 @@ forward_volume_mut!(alloc::boxed::Box<V>);
 macro_rules! forward_volume {
     ($($pointer:ty),*) => {$(
         impl<V: Volume + ?Sized> Volume for $pointer {
-            fn geometry(&self) -> Geometry {
+            fn geometry(&self) -> VolumeGeometry {
                 (**self).geometry()
             }
             fn state(&self, lnum: u32) -> LebState {

@@ -41,6 +41,8 @@ pub enum Error {
         lun: LogicalUnitNumber,
         /// What is wrong with it.
         fault: &'static str,
+        /// Which of its bytes, if that is to blame.
+        cause: Option<flysch_wire::Error>,
     },
     /// The unit is not a direct-access device with a capacity.
     NotADisk {
@@ -89,8 +91,9 @@ impl fmt::Display for Error {
                 write!(f, "{name} to logical unit {lun}: ")?;
                 write_ended(f, *ended, (*status, *code), *sense)
             }
-            Self::BadAnswer { name, lun, fault } => {
-                write!(f, "answer to {name} from logical unit {lun}: {fault}")
+            Self::BadAnswer { name, lun, fault, cause } => {
+                write!(f, "answer to {name} from logical unit {lun}: {fault}")?;
+                cause.map_or(Ok(()), |cause| write!(f, " ({cause})"))
             }
             Self::NotADisk { unit } => {
                 let unit = LogicalUnitNumber::from_bits(*unit);
@@ -116,7 +119,15 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::BadAnswer { cause: Some(cause), .. } => Some(cause),
+            Self::NotStarted(_, NotStarted::BadData(bad)) => Some(bad),
+            _ => None,
+        }
+    }
+}
 
 impl Error {
     /// A command that ended badly.

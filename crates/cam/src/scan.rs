@@ -228,10 +228,11 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
             Err(Bad { ended: Ended::NoUnit, .. }) => return Ok(None),
             Err(bad) => return Err(Error::command("INQUIRY", lun, bad.ended, &bad.failure)),
         };
-        let inquiry = InquiryData::parse(&bytes).map_err(|_| Error::BadAnswer {
+        let inquiry = InquiryData::parse(&bytes).map_err(|cause| Error::BadAnswer {
             name: "INQUIRY",
             lun,
             fault: "shorter than standard INQUIRY data",
+            cause: Some(cause),
         })?;
         if inquiry.peripheral.qualifier() != Qualifier::Connected {
             return Ok(None);

@@ -162,9 +162,9 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
         let names = self.optional(Page::Descriptor)?;
         let slots = self.optional(Page::Additional)?;
         let configuration = Configuration::parse(&configuration)
-            .map_err(|_| self.bad("the configuration page is not as long as it says"))?;
+            .map_err(|cause| self.unfit("the configuration page is not as it says", cause))?;
         let status = StatusView::parse(&status)
-            .map_err(|_| self.bad("the status page is not as long as it says"))?;
+            .map_err(|cause| self.unfit("the status page is not as it says", cause))?;
         if status.generation != configuration.generation {
             return Ok(None);
         }
@@ -244,7 +244,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
         let mut page = Vec::new();
         let rest = enclosure.elements.len() * 4;
         let header = ses::header(Page::Status, 0, enclosure.generation, rest)
-            .map_err(|_| self.bad("it has too many elements"))?;
+            .map_err(|cause| self.unfit("it has too many elements", cause))?;
         page.extend(header);
         for (number, element) in enclosure.elements.iter().enumerate() {
             page.extend(match number == at {
@@ -258,7 +258,13 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
     }
 
     fn bad(&self, fault: &'static str) -> Error {
-        Error::BadAnswer { name: "RECEIVE DIAGNOSTIC RESULTS", lun: self.lun, fault }
+        let (name, lun) = ("RECEIVE DIAGNOSTIC RESULTS", self.lun);
+        Error::BadAnswer { name, lun, fault, cause: None }
+    }
+
+    fn unfit(&self, fault: &'static str, cause: flysch_wire::Error) -> Error {
+        let (name, lun) = ("RECEIVE DIAGNOSTIC RESULTS", self.lun);
+        Error::BadAnswer { name, lun, fault, cause: Some(cause) }
     }
 
     /// A page that need not be there.

@@ -260,4 +260,15 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Step { cause, .. } => Some(cause),
+            // The cause is what is said.
+            Self::Failed(cause) => cause.source(),
+            _ => None,
+        }
+    }
+}
+
+impl core::error::Error for Cause {}

@@ -325,6 +325,7 @@ impl<M: Machine> Lane<M> {
         let range = range.filter(|range| count == 1 && range.len == ERASE_RANGE);
         let range = range.ok_or(NotStarted::BadData(BadData::Length))?;
         let at = self.data.offset_of(range.address, 8);
+        // No cause: both say that it is outside.
         let at = at.map_err(|_| NotStarted::BadData(BadData::Outside))?;
         let mut words = [[0; 4]; 2];
         self.data.read(at, words.as_flattened_mut());

@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 
 use flysch_api::finding::Place;
 use flysch_api::flash::Flash;
-use flysch_api::vfs::Error;
+use flysch_api::vfs::{Damage, Error};
 use flysch_wire::jffs2::{ByteOrder, Compression, Inode};
 
 use crate::found::NodeRef;
@@ -66,6 +66,7 @@ pub(crate) fn latest<F: Flash>(
                 first_error.get_or_insert(Error::Damaged {
                     structure: "inode data",
                     place: node::place(flash, node.address),
+                    cause: Damage::Torn,
                 });
             }
             Ok((inode, Data::Good | Data::Damaged)) => return Ok((inode, number)),
@@ -74,7 +75,8 @@ pub(crate) fn latest<F: Flash>(
             }
         }
     }
-    let nothing = Error::Damaged { structure: "inode without nodes", place: Place::default() };
+    let (structure, place) = ("inode without nodes", Place::default());
+    let nothing = Error::Damaged { structure, place, cause: Damage::Missing };
     Err(first_error.unwrap_or(nothing))
 }
 

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use flysch_api::finding::Place;
 use flysch_api::flash::{Error as FlashError, Flash};
-use flysch_api::vfs::Error;
+use flysch_api::vfs::{Damage, Error};
 use flysch_compress::{Method, decompress};
-use flysch_wire::jffs2::{ByteOrder, Compression, Header, Inode};
+use flysch_wire::jffs2::{ByteOrder, Compression, Error as NodeError, Header, Inode};
 
 use crate::found::{Address, NodeRef};
 use crate::{rtime, rubin};
@@ -45,7 +45,8 @@ pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Resul
     match flash.read(offset, buffer) {
         Ok(_) | Err(FlashError::Uncorrectable { .. }) => Ok(()),
         Err(FlashError::OutOfRange) => {
-            Err(Error::Damaged { structure: "node cut off", place: place_at(flash, offset) })
+            let (structure, place) = ("node cut off", place_at(flash, offset));
+            Err(Error::Damaged { structure, place, cause: Damage::Truncated })
         }
         Err(_) => Err(Error::Medium(place_at(flash, offset))),
     }
@@ -145,7 +146,11 @@ impl<'f, F: Flash> Pages<'f, F> {
         let node_end = offset.saturating_add(len as u64);
         if node_end > geometry.size {
             let place = place_at(self.flash, offset);
-            return Err(Error::Damaged { structure: "node cut off", place });
+            return Err(Error::Damaged {
+                structure: "node cut off",
+                place,
+                cause: Damage::Truncated,
+            });
         }
         let unit = u64::from(geometry.write_size.max(1));
         let page = offset / unit * unit;
@@ -191,10 +196,10 @@ impl<'f, F: Flash> Reader<'f, F> {
     pub(crate) fn inode(&mut self, node: NodeRef) -> Result<Inode, Error> {
         let damaged = self.damaged("inode node", node);
         let bytes = self.pages.read(node.address.offset(), Inode::LEN)?;
-        let inode = Inode::parse(bytes, self.order).map_err(|_| damaged)?;
+        let inode = Inode::parse(bytes, self.order).map_err(|error| damaged(damage(error)))?;
         // A summary may say what it likes.
         if inode.ino != node.ino || inode.version != node.version {
-            return Err(damaged);
+            return Err(damaged(Damage::Mismatch));
         }
         Ok(inode)
     }
@@ -217,7 +222,7 @@ impl<'f, F: Flash> Reader<'f, F> {
     pub(crate) fn stored(&mut self, node: NodeRef) -> Result<&[u8], Error> {
         let damaged = self.damaged("inode data", node);
         let (inode, bytes) = self.load(node)?;
-        inode.data(bytes).map_err(|_| damaged)
+        inode.data(bytes).map_err(|error| damaged(damage(error)))
     }
 
     /// The bytes `skip..skip + output.len()` of the node's data, which must be there.
@@ -230,11 +235,11 @@ impl<'f, F: Flash> Reader<'f, F> {
         let damaged = self.damaged("inode data", node);
         let mut scratch = core::mem::take(&mut self.data);
         let (inode, bytes) = self.load(node)?;
-        let stored = inode.data(bytes).map_err(|_| damaged)?;
+        let stored = inode.data(bytes).map_err(|error| damaged(damage(error)))?;
         let len = inode.data_len();
         let skip = skip as usize;
         if len > DATA_MAX || skip + output.len() > len as usize {
-            return Err(damaged);
+            return Err(damaged(Damage::Field("data length")));
         }
         let whole = skip == 0 && output.len() == len as usize;
         let result = if whole {
@@ -255,13 +260,15 @@ impl<'f, F: Flash> Reader<'f, F> {
         };
         self.data = scratch;
         result.map_err(|error| match error {
-            Expand::Corrupt => damaged,
+            Expand::Corrupt => damaged(Damage::Compression),
             Expand::Unknown(what) => Error::Unsupported(what),
         })
     }
 
-    fn damaged(&self, structure: &'static str, node: NodeRef) -> Error {
-        Error::Damaged { structure, place: place(self.flash, node.address) }
+    /// The error of a damaged part of `node`, still without what is wrong with it.
+    fn damaged(&self, structure: &'static str, node: NodeRef) -> impl Fn(Damage) -> Error + use<F> {
+        let place = place(self.flash, node.address);
+        move |cause| Error::Damaged { structure, place, cause }
     }
 
     /// Reads the whole node; what an image that was cut off no longer has is left out.
@@ -276,7 +283,8 @@ impl<'f, F: Flash> Reader<'f, F> {
         };
         let inode = match Inode::parse(bytes, self.order) {
             Ok(inode) if inode.ino == node.ino && inode.version == node.version => inode,
-            _ => return Err(damaged),
+            Ok(_) => return Err(damaged(Damage::Mismatch)),
+            Err(error) => return Err(damaged(damage(error))),
         };
         Ok((inode, bytes))
     }
@@ -288,6 +296,21 @@ fn is_torn(inode: &Inode, node: &[u8]) -> bool {
     };
     let tail = &stored[stored.len().saturating_sub(TORN_TAIL)..];
     !tail.is_empty() && tail.iter().all(|&byte| byte == 0xFF)
+}
+
+/// What is wrong with a node, as every format has it.
+pub(crate) fn damage(error: NodeError) -> Damage {
+    match error {
+        NodeError::Truncated => Damage::Truncated,
+        NodeError::Magic(_) => Damage::Magic,
+        NodeError::Type(_) | NodeError::SummaryEntry(_) => Damage::Kind,
+        NodeError::Length => Damage::Field("length"),
+        NodeError::HeaderCrc
+        | NodeError::NodeCrc
+        | NodeError::NameCrc
+        | NodeError::DataCrc
+        | NodeError::SummaryCrc => Damage::Checksum,
+    }
 }
 
 /// Why data could not be expanded.

@@ -10,7 +10,7 @@ use core::ops::Range;
 
 use flysch_api::flash::Flash;
 use flysch_api::vfs::{
-    self, DeviceNumber, Error, FileFlags, FileKind, Inode, NameVisitor, Timestamp, Visitor,
+    self, Damage, DeviceNumber, Error, FileFlags, FileKind, Inode, NameVisitor, Timestamp, Visitor,
 };
 use flysch_wire::jffs2::{self, ByteOrder, Compression, DeviceData, Dirent, ROOT_INO};
 
@@ -195,7 +195,8 @@ pub(crate) trait Content: Catalog {
 pub(crate) fn kind<F: Flash>(flash: &F, told: &Told) -> Result<FileKind, Error> {
     FileKind::from_mode(told.attributes.mode).ok_or_else(|| {
         let place = told.node.map(|node| node::place(flash, node.address));
-        Error::Damaged { structure: "mode of an inode node", place: place.unwrap_or_default() }
+        let (structure, place) = ("mode of an inode node", place.unwrap_or_default());
+        Error::Damaged { structure, place, cause: Damage::Field("mode") }
     })
 }
 
@@ -317,7 +318,8 @@ impl<'c, C: Names + Content> View<'c, C> {
             None => {
                 let place = told.node.map(|node| node::place(self.0.flash(), node.address));
                 let place = place.unwrap_or_default();
-                Err(Error::Damaged { structure: "device number", place })
+                let cause = Damage::Field("device number");
+                Err(Error::Damaged { structure: "device number", place, cause })
             }
         }
     }
@@ -404,6 +406,7 @@ impl<'c, C: Names + Content> View<'c, C> {
                         Source::Damaged(address) => Err(Error::Damaged {
                             structure: "inode data",
                             place: node::place(flash, address),
+                            cause: Damage::Checksum,
                         }),
                     };
                     stretches.next();
@@ -412,6 +415,7 @@ impl<'c, C: Names + Content> View<'c, C> {
                 _ if is_lossy => Err(Error::Damaged {
                     structure: "inode node that is lost",
                     place: Default::default(),
+                    cause: Damage::Missing,
                 }),
                 _ => {
                     let stop = next.map_or(end, |stretch| stretch.start);
@@ -456,7 +460,8 @@ impl<'c, C: Names + Content> View<'c, C> {
     pub(crate) fn attribute(&self, xref: &XrefRef) -> Result<Option<Attribute>, Error> {
         let Some(found) = self.0.xattr(xref.xid) else {
             let place = node::place(self.0.flash(), xref.address);
-            return Err(Error::Damaged { structure: "reference to a lost attribute", place });
+            let structure = "reference to a lost attribute";
+            return Err(Error::Damaged { structure, place, cause: Damage::Missing });
         };
         read_attribute(self.0.flash(), self.0.order(), &found)
     }
@@ -514,7 +519,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         buffer: &mut [u8],
     ) -> Result<usize, Error> {
         let ino = self.0.ties(self.inode(inode)?).ino;
-        let value = self.find_xattr(ino, name)?.value.ok_or(Error::NotFound)?;
+        let value = self.find_xattr(ino, name)?.value.ok_or(Error::NoAttribute)?;
         let to = buffer.get_mut(..value.len()).ok_or(Error::BufferTooSmall(value.len()))?;
         to.copy_from_slice(&value);
         Ok(value.len())

@@ -4,7 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use flysch_api::flash::Flash;
-use flysch_api::vfs::Error;
+use flysch_api::vfs::{Damage, Error};
 use flysch_wire::jffs2::{ByteOrder, Xattr, XattrPrefix};
 
 use crate::found::XattrRef;
@@ -25,22 +25,25 @@ pub(crate) fn read_attribute<F: Flash>(
     found: &XattrRef,
 ) -> Result<Option<Attribute>, Error> {
     let place = node::place(flash, found.address);
-    let damaged = Error::Damaged { structure: "extended attribute", place };
+    let damaged = |cause| Error::Damaged { structure: "extended attribute", place, cause };
     let len_max = Xattr::LEN + usize::from(u8::MAX) + 1 + usize::from(u16::MAX) + 3;
     let mut bytes = vec![0; (found.total_len as usize).min(len_max)];
     node::read(flash, found.address.offset(), &mut bytes)?;
-    let xattr = Xattr::parse(&bytes, order).map_err(|_| damaged)?;
-    let (name, value) = xattr.name_and_value(&bytes).map_err(|_| damaged)?;
+    let xattr = Xattr::parse(&bytes, order).map_err(|error| damaged(node::damage(error)))?;
+    let (name, value) =
+        xattr.name_and_value(&bytes).map_err(|error| damaged(node::damage(error)))?;
     let (name, value) = match xattr.prefix {
         XattrPrefix::Unknown(_) => return Ok(None),
         XattrPrefix::AclAccess | XattrPrefix::AclDefault => {
-            let acl = convert_acl(value, order).ok_or(damaged)?;
+            let acl = convert_acl(value, order);
+            let acl = acl.ok_or(damaged(Damage::Field("access control list")))?;
             (xattr.prefix.name().as_bytes().to_vec(), acl)
         }
         prefix => ([prefix.name().as_bytes(), name].concat(), value.to_vec()),
     };
     if name.contains(&0) {
-        return Err(Error::Damaged { structure: "name of an extended attribute", place });
+        let structure = "name of an extended attribute";
+        return Err(Error::Damaged { structure, place, cause: Damage::Field("name") });
     }
     Ok(Some(Attribute { name, value }))
 }

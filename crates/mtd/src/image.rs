@@ -12,13 +12,13 @@ const CHUNK: usize = 1 << 16;
 
 /// Flash over a storage that holds nothing but its main bytes.
 #[derive(Clone, Debug)]
-pub struct Image<S> {
+pub struct FlashImage<S> {
     storage: S,
     geometry: Geometry,
     is_strict: bool,
 }
 
-impl<S: Storage> Image<S> {
+impl<S: Storage> FlashImage<S> {
     /// A flash of the shape `geometry`, whose size becomes that of `storage`.
     pub fn new(storage: S, geometry: Geometry) -> Self {
         let geometry = Geometry { size: storage.size(), ..geometry };
@@ -44,7 +44,7 @@ impl<S: Storage> Image<S> {
     }
 }
 
-impl<S: Storage> Flash for Image<S> {
+impl<S: Storage> Flash for FlashImage<S> {
     fn geometry(&self) -> &Geometry {
         &self.geometry
     }
@@ -58,7 +58,7 @@ impl<S: Storage> Flash for Image<S> {
     }
 }
 
-impl<S: StorageMut> FlashMut for Image<S> {
+impl<S: StorageMut> FlashMut for FlashImage<S> {
     fn program(&mut self, offset: u64, data: &[u8]) -> Result<(), Error> {
         self.geometry.check(offset, data.len())?;
         let unit = u64::from(self.geometry.sub_page_size);
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn programming_clears_bits_and_erasing_sets_them() {
-        let mut image = Image::new(vec![0xFF; 200], Geometry::nand(0, 128, 32, 16));
+        let mut image = FlashImage::new(vec![0xFF; 200], Geometry::nand(0, 128, 32, 16));
         image.program(16, &[0xF0; 16]).unwrap();
         image.program(16, &[0x3C; 16]).unwrap();
         assert_eq!(image.storage()[15..33], [&[0xFF][..], &[0x30; 16], &[0xFF]].concat());
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_strict_image_refuses_what_is_not_erased() {
-        let mut image = Image::new(vec![0xFF; 64], Geometry::nor(0, 64)).strict();
+        let mut image = FlashImage::new(vec![0xFF; 64], Geometry::nor(0, 64)).strict();
         image.program(3, &[0xFE]).unwrap();
         assert_eq!(image.program(3, &[0xFE]), Err(Error::ProgramFailed { offset: 3 }));
         image.program(4, &[1]).unwrap();

@@ -5,7 +5,7 @@
 //!
 //! | type | what it is |
 //! |---|---|
-//! | [`Image`] | a [`Storage`] that holds the main bytes and nothing else |
+//! | [`FlashImage`] | a [`Storage`] that holds the main bytes and nothing else |
 //! | [`Nand`] | the pages of a chip, with error correction and bad blocks in software |
 //! | [`Dump`] | the same over a storage with out-of-band bytes behind every page |
 //! | [`Partition`] | some erase blocks of another flash |
@@ -17,10 +17,10 @@
 //!
 //! ```
 //! use flysch_api::flash::{Flash, FlashMut, Geometry};
-//! use flysch_mtd::Image;
+//! use flysch_mtd::FlashImage;
 //!
 //! // A NOR chip of 1 MiB in memory. An image file is `FileStorage::open(path)?` in its place.
-//! let mut flash = Image::new(vec![0xFF; 1 << 20], Geometry::nor(1 << 20, 64 << 10));
+//! let mut flash = FlashImage::new(vec![0xFF; 1 << 20], Geometry::nor(1 << 20, 64 << 10));
 //! flash.program(4096, b"boot")?;
 //! let mut word = [0; 4];
 //! assert_eq!(flash.read(4096, &mut word)?.bits, 0, "no bit had to be corrected");
@@ -58,7 +58,7 @@ pub use dump::{Dump, DumpPages, Nand, PageFormat, PageFormatError};
 pub use ecc::{Bch, Ecc, Scheme, UnknownScheme};
 #[cfg(feature = "std")]
 pub use file::FileStorage;
-pub use image::Image;
+pub use image::FlashImage;
 pub use lower_pages::LowerPages;
 pub use oob::OobLayout;
 pub use partition::{Concat, Partition};

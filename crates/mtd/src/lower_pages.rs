@@ -153,12 +153,12 @@ impl<F: FlashMut> FlashMut for LowerPages<F> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Image;
+    use crate::FlashImage;
 
     #[test]
     fn the_lower_pages_are_those_that_linux_pairs() {
         let geometry = Geometry { kind: Kind::MlcNand, ..Geometry::nand(0, 16 * 512, 512, 512) };
-        let image = Image::new(alloc::vec![0xFF; 4 * 16 * 512], geometry);
+        let image = FlashImage::new(alloc::vec![0xFF; 4 * 16 * 512], geometry);
         let mut lower = LowerPages::new(image).unwrap();
         assert_eq!((lower.geometry().kind, lower.geometry().erase_size), (Kind::Nand, 8 * 512));
         assert_eq!(lower.geometry().blocks(), 4);
@@ -174,7 +174,7 @@ mod tests {
             let _none = whole.read((16 + page) * 512, &mut byte).unwrap();
             assert_eq!(byte, [index as u8], "page {page}");
         }
-        let single = Image::new(alloc::vec![0xFF; 8192], Geometry::nand(0, 8192, 512, 512));
+        let single = FlashImage::new(alloc::vec![0xFF; 8192], Geometry::nand(0, 8192, 512, 512));
         assert!(LowerPages::new(single).is_err());
     }
 }

@@ -264,17 +264,17 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::Image;
+    use crate::FlashImage;
 
-    fn image(fill: u8, size: usize) -> Image<Vec<u8>> {
-        Image::new(vec![fill; size], Geometry::nor(0, 64))
+    fn image(fill: u8, size: usize) -> FlashImage<Vec<u8>> {
+        FlashImage::new(vec![fill; size], Geometry::nor(0, 64))
     }
 
     #[test]
     fn a_partition_ends_where_it_ends() {
         let mut bytes = vec![0; 256];
         bytes[64..128].fill(7);
-        let flash = Image::new(bytes, Geometry::nor(0, 64));
+        let flash = FlashImage::new(bytes, Geometry::nor(0, 64));
         let part = Partition::new(&flash, 1, 1).unwrap();
         let mut buffer = [0; 64];
         assert!(part.read(0, &mut buffer).is_ok());
@@ -343,8 +343,8 @@ mod tests {
 
     #[test]
     fn flashes_that_do_not_fit_together_are_refused() {
-        assert!(Concat::<Image<Vec<u8>>>::new(vec![]).is_err());
-        let other = Image::new(vec![0; 64], Geometry::nor(0, 32));
+        assert!(Concat::<FlashImage<Vec<u8>>>::new(vec![]).is_err());
+        let other = FlashImage::new(vec![0; 64], Geometry::nor(0, 32));
         assert_eq!(Concat::new(vec![image(1, 64), other]).unwrap_err(), Error::Unsupported);
         let cut = Concat::new(vec![image(1, 63), image(1, 64)]);
         assert_eq!(cut.unwrap_err(), Error::Misaligned);

@@ -1,12 +1,12 @@
 use flysch_api::flash::FlashMut;
 use flysch_api::volume::{Volume as _, VolumeMut as _};
-use flysch_ubi::{Device, DeviceOptions, Error, FormatOptions, NewVolume, Ubi, find_images};
+use flysch_ubi::{DeviceOptions, Error, FormatOptions, NewVolume, Ubi, UbiDevice, find_images};
 
 /// Makes `flash` an empty UBI device (ubiformat) with a volume `env` (ubimkvol), and writes `text`
 /// into its first logical erase block, which is replaced as a whole or stays as it was, whenever
 /// the power goes. What is read then is what is on the flash.
 pub fn first_volume<F: FlashMut>(flash: F, text: &[u8]) -> Result<Vec<u8>, Error> {
-    let mut device = Device::format(flash, &FormatOptions::new(7), &DeviceOptions::default())?;
+    let mut device = UbiDevice::format(flash, &FormatOptions::new(7), &DeviceOptions::default())?;
     let id = device.create(&NewVolume::dynamic(b"env", 4))?;
     let unit = device.write_size() as usize;
     let mut volume = device.into_volume(id)?;
@@ -18,7 +18,7 @@ pub fn first_volume<F: FlashMut>(flash: F, text: &[u8]) -> Result<Vec<u8>, Error
 
     // Attached for reading: nothing is changed, not even what an unclean stop left behind.
     let image = find_images(&flash, None)[0];
-    let ubi = Ubi::attach(&flash, image, &flysch_ubi::Options::default()).expect("it is UBI");
+    let ubi = Ubi::attach(&flash, image, &flysch_ubi::AttachOptions::default()).expect("it is UBI");
     let volume = ubi.volume(id).expect("it was made above");
     let mut read = vec![0; text.len()];
     // How many bits had to be corrected; whoever owns the flash may move a block that ages.

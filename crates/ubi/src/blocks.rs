@@ -8,7 +8,8 @@ use flysch_wire::ubi::{
     EC_HEADER_SIZE, EC_MAGIC, EcHeader, HeaderError, VID_HEADER_SIZE, VidHeader, crc32,
 };
 
-use crate::{AttachError, Image};
+use crate::attach_error::AttachError;
+use crate::locate::UbiImage;
 
 /// Headers that end before this are read together whatever the page is, bytes.
 const NEAR: usize = 512;
@@ -81,7 +82,7 @@ pub(crate) fn is_blank(bytes: &[u8]) -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'f, F: ?Sized> {
     pub(crate) flash: &'f F,
-    pub(crate) image: Image,
+    pub(crate) image: UbiImage,
 }
 
 impl<F: Flash + ?Sized> Reader<'_, F> {

@@ -23,21 +23,8 @@ use flysch_wire::ubi::{
     Compatibility, INTERNAL_VOLUME_START, LAYOUT_VOLUME, VOLUMES_MAX, VidHeader, VolumeKind, crc32,
 };
 
-use crate::attach::{Attach, Purpose};
 use crate::blocks::{Block, Claim, Content};
-
-/// What a device that is written must know of the fastmap it was attached by.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Believed {
-    /// Its blocks, the anchor first.
-    pub(crate) blocks: Vec<u32>,
-    /// Blocks for LEBs and blocks for moves, in the order in which they are taken.
-    pub(crate) pools: [Vec<u32>; 2],
-    /// Blocks that wait for their erase, or were erased since, first in, first out.
-    pub(crate) queue: Vec<u32>,
-    /// Mapped blocks that were not looked at: they may have been given up and erased since.
-    pub(crate) unseen: Vec<u32>,
-}
+use crate::scan::{Attach, Believed, Purpose};
 
 /// Attaches by fastmap; `false` if there is none.
 pub(crate) fn attach<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Result<bool, FastmapError> {
@@ -331,6 +318,7 @@ fn look<F: Flash + ?Sized>(
 /// Looks at one block as a scan does.
 fn scan<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, peb: u32) -> Result<(), FastmapError> {
     let headers = attach.reader.headers(peb, attach.offsets);
+    // No cause: the scan that follows meets the block again, and tells.
     let content = attach
         .judge(peb, &headers)
         .map_err(|_| FastmapError("a block in the fastmap belongs to an unknown volume"))?;

@@ -12,8 +12,8 @@
 //! 2. [`Ubi::attach`]: headers, winners, volume table.
 //! 3. [`Ubi::volume`]: one volume, readable as [`flysch_api::volume::Volume`].
 //!
-//! Writing is [`Device`]: [`Device::format`] or [`Device::attach`], then [`Device::create`] and
-//! [`Device::volume_mut`], a [`flysch_api::volume::VolumeMut`].
+//! Writing is [`UbiDevice`]: [`UbiDevice::format`] or [`UbiDevice::attach`], then
+//! [`UbiDevice::create`] and [`UbiDevice::volume_mut`], a [`flysch_api::volume::VolumeMut`].
 //!
 #![doc = concat!("```\n", include_str!("../doc/first_volume.rs"), "```")]
 #![no_std]
@@ -25,26 +25,29 @@ extern crate alloc;
 extern crate std;
 
 mod attach;
+mod attach_error;
 mod blocks;
 pub mod create;
 mod device;
 mod fastmap;
 mod gluebi;
 mod locate;
+mod scan;
 mod table;
 mod volume;
 
 #[cfg(test)]
 mod tests;
 
-pub use attach::{AttachError, FastmapUse, Options, Ubi};
+pub use attach::{AttachOptions, FastmapUse, Ubi};
+pub use attach_error::AttachError;
 pub use blocks::{Block, Content, Offsets};
 pub use device::{
-    Account, Device, DeviceOptions, DeviceVolume, Error, FormatOptions, NewVolume, ReadOnly,
-    Statistics, Update,
+    Account, DeviceOptions, DeviceVolume, Error, FormatOptions, NewVolume, ReadOnly, Statistics,
+    UbiDevice, Update,
 };
 pub use gluebi::Gluebi;
-pub use locate::{Image, find_images};
+pub use locate::{UbiImage, find_images};
 pub use table::VolumeInfo;
 pub use volume::UbiVolume;
 

@@ -27,7 +27,7 @@ const PEB_SIZE_MAX: u64 = 64 << 20;
 
 /// Where an image lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Image {
+pub struct UbiImage {
     /// First byte.
     pub start: u64,
     /// Bytes of an erase block.
@@ -42,7 +42,7 @@ pub struct Image {
 ///
 /// `peb_size` is the erase block size if it is known, else it is worked out from the headers; then
 /// the first image need not start at the first byte.
-pub fn find_images<F: Flash + ?Sized>(flash: &F, peb_size: Option<u32>) -> Vec<Image> {
+pub fn find_images<F: Flash + ?Sized>(flash: &F, peb_size: Option<u32>) -> Vec<UbiImage> {
     // The size needs many headers, the place of the first one only that.
     let headers = if peb_size.is_some() { 1 } else { PROBE_HEADERS };
     let Some((first, guess)) = probe(flash, headers) else { return Vec::new() };
@@ -52,7 +52,7 @@ pub fn find_images<F: Flash + ?Sized>(flash: &F, peb_size: Option<u32>) -> Vec<I
     let start = first % peb_size;
     let size = flash.geometry().size.saturating_sub(start);
     let pebs = u32::try_from(size.div_ceil(peb_size)).unwrap_or(u32::MAX);
-    let whole = Image { start, peb_size: peb_size as u32, pebs, image_sequence: 0 };
+    let whole = UbiImage { start, peb_size: peb_size as u32, pebs, image_sequence: 0 };
     split(flash, &whole)
 }
 
@@ -94,13 +94,13 @@ struct Mark {
 }
 
 /// Cuts a run of blocks where one image ends and another begins.
-fn split<F: Flash + ?Sized>(flash: &F, whole: &Image) -> Vec<Image> {
+fn split<F: Flash + ?Sized>(flash: &F, whole: &UbiImage) -> Vec<UbiImage> {
     let marks: Vec<Mark> = (0..whole.pebs).map(|peb| mark(flash, whole, peb)).collect();
     let mut counts = BTreeMap::new();
     for sequence in marks.iter().filter_map(|mark| mark.sequence) {
         *counts.entry(sequence).or_insert(0_u32) += 1;
     }
-    let mut images: Vec<Image> = Vec::new();
+    let mut images: Vec<UbiImage> = Vec::new();
     let mut table_seen = false;
     let mut last_header = 0;
     for (peb, mark) in (0..).zip(&marks) {
@@ -115,7 +115,7 @@ fn split<F: Flash + ?Sized>(flash: &F, whole: &Image) -> Vec<Image> {
         if new {
             let start = if images.is_empty() { 0 } else { last_header + 1 };
             close(&mut images, whole, start);
-            images.push(Image {
+            images.push(UbiImage {
                 start: whole.start + u64::from(start) * u64::from(whole.peb_size),
                 image_sequence: sequence,
                 ..*whole
@@ -130,14 +130,14 @@ fn split<F: Flash + ?Sized>(flash: &F, whole: &Image) -> Vec<Image> {
 }
 
 /// Ends the last image before block `end`.
-fn close(images: &mut [Image], whole: &Image, end: u32) {
+fn close(images: &mut [UbiImage], whole: &UbiImage, end: u32) {
     if let Some(image) = images.last_mut() {
         let first = (image.start - whole.start) / u64::from(whole.peb_size);
         image.pebs = end - first as u32;
     }
 }
 
-fn mark<F: Flash + ?Sized>(flash: &F, whole: &Image, peb: u32) -> Mark {
+fn mark<F: Flash + ?Sized>(flash: &F, whole: &UbiImage, peb: u32) -> Mark {
     let at = whole.start + u64::from(peb) * u64::from(whole.peb_size);
     let mut header = [0; EC_HEADER_SIZE];
     let mut read = |offset: u64| flash.read(offset, &mut header).is_ok().then_some(header);

@@ -11,8 +11,8 @@ use flysch_wire::ubi::{
     VolumeRecord, records_max,
 };
 
-use crate::attach::Attach;
 use crate::blocks::Content;
+use crate::scan::Attach;
 
 /// A volume as attaching found it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -56,12 +56,12 @@ impl Memory {
         self.put(start + 128, data);
     }
 
-    fn image(&self) -> Image {
+    fn image(&self) -> UbiImage {
         find_images(self, None)[0]
     }
 
     fn attach(&self) -> Ubi<Memory> {
-        Ubi::attach(self.clone(), self.image(), &Options::default()).unwrap()
+        Ubi::attach(self.clone(), self.image(), &AttachOptions::default()).unwrap()
     }
 }
 
@@ -359,7 +359,7 @@ fn with_fastmap() -> Memory {
 #[test]
 fn a_fastmap_shows_what_a_scan_shows() {
     let attach = |flash: &Memory| {
-        let options = Options { fastmap: FastmapUse::Use };
+        let options = AttachOptions { fastmap: FastmapUse::Use };
         Ubi::attach(flash.clone(), flash.image(), &options).unwrap()
     };
     let mut flash = with_fastmap();
@@ -382,8 +382,8 @@ fn a_fastmap_shows_what_a_scan_shows() {
 fn nothing_to_attach_is_said() {
     let flash = Memory::erased(4);
     assert_eq!(find_images(&flash, None), []);
-    let image = Image { start: 0, peb_size: PEB_SIZE, pebs: 4, image_sequence: 0 };
-    let error = Ubi::attach(flash, image, &Options::default()).unwrap_err();
+    let image = UbiImage { start: 0, peb_size: PEB_SIZE, pebs: 4, image_sequence: 0 };
+    let error = Ubi::attach(flash, image, &AttachOptions::default()).unwrap_err();
     assert_eq!(error, AttachError::NoHeaders);
 }
 
@@ -401,7 +401,7 @@ fn flipped_bits_anywhere_never_panic() {
         }
         for image in find_images(&broken, None) {
             for fastmap in [FastmapUse::Use, FastmapUse::Ignore] {
-                let Ok(ubi) = Ubi::attach(broken.clone(), image, &Options { fastmap }) else {
+                let Ok(ubi) = Ubi::attach(broken.clone(), image, &AttachOptions { fastmap }) else {
                     continue;
                 };
                 for info in ubi.volumes() {

@@ -7,11 +7,11 @@ use core::fmt;
 
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash::{self, Corrected, Flash, Kind};
-use flysch_api::volume::{Geometry, LebState, Volume};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry};
 use flysch_wire::ubi::{HeaderError, VID_HEADER_SIZE, VidHeader, VolumeKind, crc32};
 
-use crate::attach::Fresh;
-use crate::{Image, Offsets, VolumeInfo};
+use crate::scan::Fresh;
+use crate::{Offsets, UbiImage, VolumeInfo};
 
 /// Unmapped LEBs that a volume may have behind its last one: 32 GiB of flash with blocks of
 /// 128 KiB.
@@ -24,7 +24,7 @@ const LEBS_MORE_MAX: u32 = 1 << 18;
 #[derive(Clone, Debug)]
 pub struct UbiVolume<F> {
     flash: F,
-    image: Image,
+    image: UbiImage,
     offsets: Offsets,
     info: VolumeInfo,
     geometry: flash::Geometry,
@@ -35,7 +35,7 @@ pub struct UbiVolume<F> {
 impl<F: Flash> UbiVolume<F> {
     pub(crate) fn new(
         flash: F,
-        (image, offsets): (Image, Offsets),
+        (image, offsets): (UbiImage, Offsets),
         info: &VolumeInfo,
         fresh: Option<Arc<Fresh>>,
     ) -> Self {
@@ -160,11 +160,11 @@ impl fmt::Display for LebError {
 }
 
 impl<F: Flash> Volume for UbiVolume<F> {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> VolumeGeometry {
         // A damaged table may claim any number: LEBs far behind the last one are not gone through.
         let mapped = self.info.map.last().map_or(0, |(lnum, _)| lnum.saturating_add(1));
         let lebs = self.info.reserved_pebs.min(mapped.saturating_add(LEBS_MORE_MAX));
-        Geometry { leb_size: self.info.leb_size, lebs, write_size: None }
+        VolumeGeometry { leb_size: self.info.leb_size, lebs, write_size: None }
     }
 
     fn state(&self, lnum: u32) -> LebState {

@@ -3,7 +3,7 @@ use flysch_api::vfs::{
 };
 use flysch_api::volume::VolumeMut;
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
-use flysch_ubifs::{Options, Ubifs, UbifsMut};
+use flysch_ubifs::{OpenOptions, Ubifs, UbifsMut};
 
 /// Makes an empty file system on `volume` (mkfs.ubifs), mounts it, writes a file, unmounts it, and
 /// reads the file from what is on the flash.
@@ -35,7 +35,7 @@ pub fn first_file<V: VolumeMut>(
     let volume = fs.close()?;
 
     // Opened for reading: the flash is never written to.
-    let fs = Ubifs::open(volume, &Options::default())?;
+    let fs = Ubifs::open(volume, &OpenOptions::default())?;
     let mut read = vec![0; text.len()];
     let len = fs.read(fs.lookup(root, b"motd")?, 0, &mut read)?;
     read.truncate(len);

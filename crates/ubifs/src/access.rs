@@ -7,24 +7,14 @@ use core::fmt;
 
 use flysch_api::finding::{Finding, Place, Severity};
 use flysch_api::flash;
-use flysch_api::vfs::{Error, Inode};
+use flysch_api::vfs::{Damage, Error, Inode};
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::lpt::LptError;
 use flysch_wire::ubifs::{Header, NODE_ALIGNMENT, NodeError, NodeKind};
 
 use crate::auth::HashAlgorithm;
+use crate::location::Location;
 use crate::node_cache::NodeCache;
-
-/// Where a node lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Location {
-    /// LEB.
-    pub lnum: u32,
-    /// Byte in it.
-    pub offset: u32,
-    /// Bytes.
-    pub length: u32,
-}
 
 /// Why something could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +51,26 @@ impl fmt::Display for Cause {
     }
 }
 
+impl Cause {
+    /// The same as every format has it; what of the flash is not damage is "nothing there".
+    fn damage(self) -> Damage {
+        match self {
+            Self::Node(NodeError::Short) | Self::Lpt(LptError::Short) => Damage::Truncated,
+            Self::Node(NodeError::Magic(_)) => Damage::Magic,
+            Self::Node(NodeError::Length(_)) => Damage::Field("length"),
+            Self::Node(NodeError::Crc { .. }) | Self::Lpt(LptError::Crc { .. }) => Damage::Checksum,
+            Self::Node(NodeError::Kind(_)) | Self::Lpt(LptError::Kind(_)) => Damage::Kind,
+            Self::Node(NodeError::Field(name)) | Self::Lpt(LptError::Field(name)) => {
+                Damage::Field(name)
+            }
+            Self::Mismatch(_) => Damage::Mismatch,
+            Self::Misplaced => Damage::Misplaced,
+            Self::Hash | Self::Unproven => Damage::Authentication,
+            Self::Flash(_) => Damage::Missing,
+        }
+    }
+}
+
 /// Something that could not be used, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
@@ -73,7 +83,11 @@ impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
         match fault.cause {
             Cause::Flash(_) => Self::Medium(fault.place),
-            _ => Self::Damaged { structure: fault.structure, place: fault.place },
+            cause => Self::Damaged {
+                structure: fault.structure,
+                place: fault.place,
+                cause: cause.damage(),
+            },
         }
     }
 }

@@ -23,8 +23,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest as _, Sha224, Sha256, Sha384, Sha512};
 use zeroize::Zeroizing;
 
-use crate::access::Location;
-use crate::signature::SignatureError;
+use crate::location::Location;
 
 /// What is signed with the key so that a wrong key can be told from a changed image.
 const WELL_KNOWN_MESSAGE: &[u8] = b"UBIFS";
@@ -121,6 +120,44 @@ impl fmt::Debug for AuthKey {
         f.debug_struct("AuthKey").field("algorithm", &self.algorithm).finish_non_exhaustive()
     }
 }
+
+/// Why a signature is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SignatureError {
+    /// There are no certificates to verify it with.
+    NoCertificate,
+    /// There is none behind the superblock.
+    Missing,
+    /// It is not in a form that is known: what is not.
+    Form(&'static str),
+    /// It is by somebody else than the certificates are of.
+    Signer,
+    /// The superblock is not what was signed.
+    Wrong,
+}
+
+impl fmt::Display for SignatureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoCertificate => f.write_str(
+                "its superblock is signed by a certificate, and there is none to verify it with",
+            ),
+            Self::Missing => {
+                f.write_str("authentication failed: the superblock has neither HMAC nor signature")
+            }
+            Self::Form(what) => {
+                write!(f, "the signature of the superblock cannot be verified: {what}")
+            }
+            Self::Signer => f.write_str("the superblock was not signed by that certificate"),
+            Self::Wrong => {
+                f.write_str("authentication failed: the superblock is not what was signed")
+            }
+        }
+    }
+}
+
+impl core::error::Error for SignatureError {}
 
 /// Why an image is not taken for what its owner signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,8 +14,9 @@ use flysch_wire::ubifs::{
     InodeNode, Key, NAME_MAX, Node, NodeKind, ROOT_INODE,
 };
 
-use crate::access::{Fault, Location, Scratch};
+use crate::access::{Fault, Scratch};
 use crate::crypt::{FileCipher, Use};
+use crate::location::Location;
 use crate::open::Ubifs;
 use crate::sealed::{Names, decrypt_block};
 use crate::store::{Name, field, number};
@@ -463,10 +464,10 @@ impl<V: Volume> FileSystem for Ubifs<V> {
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
         let _ = self.stat(inode)?;
         if !is_xattr_name(name) || name.len() > NAME_MAX {
-            return Err(Error::NotFound);
+            return Err(Error::NoAttribute);
         }
         let found = self.store.find_name(EntryKind::Xattr, number(inode.0)?, name)?;
-        let (_, value, _) = found.ok_or(Error::NotFound)?;
+        let (_, value, _) = found.ok_or(Error::NoAttribute)?;
         let value = number(value)?;
         let at = self.store.find(Key::inode_node(value))?.ok_or(Error::NotFound)?;
         let mut scratch = Scratch::new();

@@ -1,7 +1,7 @@
 //! A `.ubifs` file: LEBs one behind the other, without UBI.
 
 use flysch_api::flash::{self, Corrected, Flash, FlashMut};
-use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_wire::ubifs::{BranchFormat, LEB_SIZE_MAX, LEB_SIZE_MIN, Node, SUPERBLOCK_NODE_SIZE};
 
 /// Erased LEBs that an image may lack at its end: 32 GiB of flash with blocks of 128 KiB. One that
@@ -60,8 +60,8 @@ impl<F: Flash> FlatImage<F> {
 }
 
 impl<F: Flash> Volume for FlatImage<F> {
-    fn geometry(&self) -> Geometry {
-        Geometry { leb_size: self.leb_size, lebs: self.lebs, write_size: None }
+    fn geometry(&self) -> VolumeGeometry {
+        VolumeGeometry { leb_size: self.leb_size, lebs: self.lebs, write_size: None }
     }
 
     fn state(&self, lnum: u32) -> LebState {

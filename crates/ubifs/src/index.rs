@@ -19,8 +19,9 @@ use flysch_wire::ubifs::{
     NodeError, NodeKind,
 };
 
-use crate::access::{Access, Cause, Fault, Location, Scratch};
+use crate::access::{Access, Cause, Fault, Scratch};
 use crate::auth::Digest;
+use crate::location::Location;
 use crate::node_cache::NodeCache;
 use crate::overlay::Overlay;
 

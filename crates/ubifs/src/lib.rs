@@ -29,6 +29,7 @@ mod file;
 mod flat;
 mod index;
 mod keys;
+mod location;
 mod lpt;
 mod master;
 mod node_cache;
@@ -48,14 +49,14 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-pub use access::Location;
-pub use auth::{AuthError, AuthKey, HashAlgorithm, Proof, Verified};
+pub use auth::{AuthError, AuthKey, HashAlgorithm, Proof, SignatureError, Verified};
 pub use crypt::{CipherMode, KeyError, KeyName, MasterKey, Policy};
 pub use flat::FlatImage;
 pub use keys::Keys;
-pub use open::{IndexUse, OpenError, Options, Ubifs};
+pub use location::Location;
+pub use open::{IndexUse, OpenError, OpenOptions, Ubifs};
 pub use replay::Bud;
-pub use signature::{SignatureError, Signer, Trust};
+pub use signature::{Signer, Trust};
 pub use write::{MountError, UbifsMut};
 
 pub use flysch_api::finding::{Finding, Place, Severity};

@@ -13,8 +13,9 @@ use flysch_wire::ubifs::lpt::{
 };
 use flysch_wire::ubifs::{DATA_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, LPT_FANOUT, Master};
 
-use crate::access::{Access, Cause, Fault, Location, Scratch};
+use crate::access::{Access, Cause, Fault, Scratch};
 use crate::auth::{Digest, HashAlgorithm, Hasher};
+use crate::location::Location;
 
 /// A node of the tree.
 #[derive(Clone, Copy, Debug, Default)]

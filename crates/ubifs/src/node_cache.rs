@@ -9,7 +9,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
-use crate::access::Location;
+use crate::location::Location;
 
 /// Slots that a place may have.
 const WAYS: usize = 4;

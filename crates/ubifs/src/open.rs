@@ -18,11 +18,12 @@ use flysch_wire::ubifs::{
     SuperblockFlags,
 };
 
-use crate::access::{Access, Cause, Fault, Location, Scratch, finding};
+use crate::access::{Access, Cause, Fault, Scratch, finding};
 use crate::apply::{Mode, apply};
 use crate::auth::{Auth, AuthError, Digest, Proof, Verified, is_unsigned};
 use crate::index::{Index, Lowest, Visit};
 use crate::keys::Keys;
+use crate::location::Location;
 use crate::lpt::Lpt;
 use crate::master::{self, Chosen};
 use crate::overlay::Overlay;
@@ -46,7 +47,7 @@ pub enum IndexUse {
 
 /// How to open.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct OpenOptions {
     /// What to make of the index.
     pub index: IndexUse,
     /// Keys, if there are any. An authenticated file system is verified with its key or by its
@@ -55,7 +56,7 @@ pub struct Options {
     pub keys: Option<Arc<Keys>>,
 }
 
-impl Options {
+impl OpenOptions {
     /// What everything is verified with, if it is to be.
     fn verify(&self) -> Option<&Keys> {
         self.keys.as_deref().filter(|keys| keys.verify())
@@ -128,7 +129,7 @@ impl<V: Volume> Ubifs<V> {
     /// [`OpenError`]; with the key of an authenticated file system also if the key is wrong, or if
     /// superblock, master node, log or journal are not what was signed with it. Damage to other
     /// parts is told, and an error for the files concerned: nothing is made up for it then.
-    pub fn open(volume: V, options: &Options) -> Result<Self, OpenError> {
+    pub fn open(volume: V, options: &OpenOptions) -> Result<Self, OpenError> {
         let geometry = volume.geometry();
         if !(64..=LEB_SIZE_MAX).contains(&geometry.leb_size) {
             return Err(OpenError::LebSize(geometry.leb_size));
@@ -182,7 +183,7 @@ impl<V: Volume> Ubifs<V> {
     }
 
     /// Everything behind the superblock.
-    fn start(&mut self, options: &Options, proof: Option<Proof>) -> Result<(), OpenError> {
+    fn start(&mut self, options: &OpenOptions, proof: Option<Proof>) -> Result<(), OpenError> {
         self.note_features();
         let mut whole = options.index == IndexUse::Rebuild || self.lpt.is_none();
         if let Some(lpt) = self.lpt {

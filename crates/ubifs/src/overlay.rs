@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use flysch_wire::ubifs::Key;
 
-use crate::access::Location;
+use crate::location::Location;
 
 /// A name with one hash.
 #[derive(Clone, Debug, PartialEq, Eq)]

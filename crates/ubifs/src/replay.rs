@@ -18,8 +18,9 @@ use flysch_wire::ubifs::{
     MasterFlags, NODE_ALIGNMENT, Node, NodeError, NodeKind, Superblock, align8,
 };
 
-use crate::access::{Access, Cause, Fault, Held, Location, Scratch, finding};
+use crate::access::{Access, Cause, Fault, Held, Scratch, finding};
 use crate::auth::{Auth, Digest, Hasher};
+use crate::location::Location;
 use crate::scan::{Item, Scan};
 use crate::store::{Store, field};
 

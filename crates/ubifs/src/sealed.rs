@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use flysch_api::vfs::{Error, FileKind};
+use flysch_api::vfs::{Damage, Error, FileKind};
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{
     BLOCK_SIZE, Data, DirectoryEntry, EntryKind, InodeFlags, InodeNode, Key, NodeKind,
@@ -60,7 +60,8 @@ impl<V: Volume> Store<V> {
     /// What is stored with an encrypted file.
     pub(crate) fn context(&self, inode: u32) -> Result<Context, Error> {
         let found = self.find_name(EntryKind::Xattr, inode, CONTEXT_NAME)?;
-        let missing = Error::Damaged { structure: "encryption context", place: Default::default() };
+        let (structure, place) = ("encryption context", Default::default());
+        let missing = Error::Damaged { structure, place, cause: Damage::Missing };
         let (_, value, _) = found.ok_or(missing)?;
         let value = number(value)?;
         let at = self.find(Key::inode_node(value))?.ok_or(missing)?;
@@ -88,7 +89,8 @@ impl<V: Volume> Ubifs<V> {
     /// The target of an encrypted symlink.
     pub(crate) fn target(&self, node: &InodeNode<'_>) -> Result<Vec<u8>, Error> {
         let cipher = self.cipher(node.key.inode(), Use::Names)?;
-        let bad = Error::Damaged { structure: "symlink target", place: Default::default() };
+        let (structure, place) = ("symlink target", Default::default());
+        let bad = Error::Damaged { structure, place, cause: Damage::Encryption };
         decrypt_target(&cipher, node.data).ok_or(bad)
     }
 

@@ -10,13 +10,12 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::error::Error;
-use core::fmt;
 
 use flysch_api::volume::Volume;
 use flysch_wire::ubifs::{Node, SIGNATURE_PKCS7, SUPERBLOCK_LEB, SUPERBLOCK_NODE_SIZE};
 
 use crate::access::{Access, Fault, Scratch};
-use crate::auth::AuthError;
+use crate::auth::{AuthError, SignatureError};
 use crate::scan::{Item, Scan};
 
 /// Whose signatures are believed: a set of certificates.
@@ -37,44 +36,6 @@ pub trait Signer: Send + Sync {
     /// Why there is none.
     fn sign(&self, content: &[u8]) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>>;
 }
-
-/// Why a signature is not taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum SignatureError {
-    /// There are no certificates to verify it with.
-    NoCertificate,
-    /// There is none behind the superblock.
-    Missing,
-    /// It is not in a form that is known: what is not.
-    Form(&'static str),
-    /// It is by somebody else than the certificates are of.
-    Signer,
-    /// The superblock is not what was signed.
-    Wrong,
-}
-
-impl fmt::Display for SignatureError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCertificate => f.write_str(
-                "its superblock is signed by a certificate, and there is none to verify it with",
-            ),
-            Self::Missing => {
-                f.write_str("authentication failed: the superblock has neither HMAC nor signature")
-            }
-            Self::Form(what) => {
-                write!(f, "the signature of the superblock cannot be verified: {what}")
-            }
-            Self::Signer => f.write_str("the superblock was not signed by that certificate"),
-            Self::Wrong => {
-                f.write_str("authentication failed: the superblock is not what was signed")
-            }
-        }
-    }
-}
-
-impl core::error::Error for SignatureError {}
 
 /// Holds the superblock against the signature behind it.
 pub(crate) fn prove<V: Volume>(

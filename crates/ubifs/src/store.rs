@@ -12,9 +12,10 @@ use flysch_wire::ubifs::{
     Key, KeyHash, KeyKind, Layout, Node, NodeError, NodeKind, Superblock,
 };
 
-use crate::access::{Access, Cause, Fault, Location, Scratch};
+use crate::access::{Access, Cause, Fault, Scratch};
 use crate::auth::{Auth, Digest};
 use crate::index::{Index, Visit, location};
+use crate::location::Location;
 use crate::node_cache::NodeCache;
 use crate::overlay::Overlay;
 

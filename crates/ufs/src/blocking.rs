@@ -69,7 +69,7 @@ impl<M: Machine> Host<M> {
     ) -> Result<DescriptorBytes, Error> {
         match self.query(clock, Query::read_descriptor(id).index(index))? {
             Output::Descriptor(bytes) => Ok(bytes),
-            _ => Err(Error::Descriptor(id.name())),
+            _ => Err(Error::Descriptor(id.name(), None)),
         }
     }
 
@@ -84,7 +84,7 @@ impl<M: Machine> Host<M> {
     ) -> Result<alloc::string::String, Error> {
         let bytes = self.read_descriptor(clock, DescriptorId::String, index)?;
         let string = StringDescriptor::parse(bytes.as_slice())
-            .map_err(|_| Error::Descriptor(DescriptorId::String.name()))?;
+            .map_err(|why| Error::Descriptor(DescriptorId::String.name(), Some(why)))?;
         Ok(string.chars().collect())
     }
 
@@ -290,7 +290,7 @@ impl<M: Machine> Host<M> {
     pub fn read_configuration(&mut self, clock: &impl Clock) -> Result<Configuration, Error> {
         match self.run(clock, Operation::ReadConfiguration)? {
             Output::Configuration(configuration) => Ok(configuration),
-            _ => Err(Error::Descriptor("configuration")),
+            _ => Err(Error::Descriptor("configuration", None)),
         }
     }
 

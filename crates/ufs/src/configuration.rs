@@ -61,7 +61,7 @@ impl ConfigurationPlan {
     /// [`Error::Configuration`] with what is wrong with it; also if nothing would change.
     pub fn new(device: &Device, from: &Configuration, to: &Configuration) -> Result<Self, Error> {
         let layout = ConfigurationLayout::of_device(&device.descriptor)
-            .ok_or(Error::Descriptor("device"))?;
+            .ok_or(Error::Descriptor("device", None))?;
         if from.units.len() != to.units.len() {
             return refuse("the number of logical units is the device's, enable or disable them");
         }
@@ -108,7 +108,9 @@ fn pages(
         let more = u8::from(n + 1 < count);
         let header = ConfigurationHeader { b_conf_desc_continue: more, ..configuration.header };
         let mut bytes = [0; 256];
-        layout.emit(&header, units, &mut bytes).map_err(|_| Error::Descriptor("configuration"))?;
+        layout
+            .emit(&header, units, &mut bytes)
+            .map_err(|why| Error::Descriptor("configuration", Some(why)))?;
         Ok(bytes)
     };
     configuration.units.chunks(UNITS_PER_CONFIGURATION).enumerate().map(page).collect()
@@ -211,7 +213,8 @@ fn check_capacity(geometry: &GeometryDescriptor, wanted: &Configuration) -> Resu
 
 impl<M: Machine> Core<M> {
     fn configuration_layout(&self) -> Result<ConfigurationLayout, Error> {
-        ConfigurationLayout::of_device(&self.device.descriptor).ok_or(Error::Descriptor("device"))
+        ConfigurationLayout::of_device(&self.device.descriptor)
+            .ok_or(Error::Descriptor("device", None))
     }
 
     fn configuration_pages(&self) -> u8 {
@@ -226,7 +229,7 @@ impl<M: Machine> Core<M> {
         for page in (0..self.configuration_pages()).rev() {
             let reply = self.read_descriptor_raw(DescriptorId::Configuration, page)??;
             let view = ConfigurationView::new(reply.bytes(), layout)
-                .map_err(|_| Error::Descriptor("configuration"))?;
+                .map_err(|why| Error::Descriptor("configuration", Some(why)))?;
             configuration.header = view.header();
             configuration.units.splice(0..0, view.units());
         }

@@ -71,8 +71,9 @@ pub enum Error {
     Value(&'static str),
     /// Device or controller does not have the feature.
     Unsupported(&'static str),
-    /// The descriptor the device sent makes no sense.
-    Descriptor(&'static str),
+    /// The descriptor the device sent makes no sense: its name, and what is wrong with its bytes
+    /// unless it is that they are another descriptor's.
+    Descriptor(&'static str, Option<flysch_wire::Error>),
     /// A configuration plan was refused.
     Configuration(&'static str),
     /// Replay protected memory: the device refused, or its answer is not to be trusted.
@@ -217,7 +218,12 @@ impl fmt::Display for Error {
             Self::Access(name) => write!(f, "{name} does not allow that access"),
             Self::Value(name) => write!(f, "that value is out of range for {name}"),
             Self::Unsupported(what) => write!(f, "{what} is not supported here"),
-            Self::Descriptor(what) => write!(f, "the device's {what} descriptor makes no sense"),
+            Self::Descriptor(what, None) => {
+                write!(f, "the device's {what} descriptor makes no sense")
+            }
+            Self::Descriptor(what, Some(cause)) => {
+                write!(f, "the device's {what} descriptor makes no sense: {cause}")
+            }
             Self::Configuration(why) => write!(f, "configuration refused: {why}"),
             Self::Rpmb(error) => write!(f, "RPMB: {error}"),
             Self::Firmware(status) => {
@@ -228,7 +234,20 @@ impl fmt::Display for Error {
     }
 }
 
-impl core::error::Error for Error {}
+impl core::error::Error for Error {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Step { cause, .. } => Some(cause),
+            // The cause is what is said.
+            Self::Failed(cause) => cause.source(),
+            Self::Descriptor(_, Some(cause)) => Some(cause),
+            Self::Rpmb(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl core::error::Error for Cause {}
 
 /// Why a message of the RPMB failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -253,6 +272,8 @@ pub enum RpmbError {
     },
     /// The answer is not as long as an answer is, or makes no sense.
     Malformed,
+    /// What is in the answer makes no sense.
+    Content(flysch_wire::Error),
     /// The region is not there.
     NoRegion(u8),
     /// The blocks are not 1 to as many as the device takes at once, or not whole.
@@ -277,6 +298,7 @@ impl fmt::Display for RpmbError {
                 write!(f, "the write counter of the answer is {got} and was to be {expected}")
             }
             Self::Malformed => f.write_str("the answer makes no sense"),
+            Self::Content(cause) => write!(f, "the answer makes no sense: {cause}"),
             Self::NoRegion(region) => write!(f, "region {region} is not enabled"),
             Self::Length => f.write_str("one message takes 1 block to as many as the device says"),
             Self::Areas => f.write_str("a logical unit has at most four protected areas"),
@@ -284,4 +306,11 @@ impl fmt::Display for RpmbError {
     }
 }
 
-impl core::error::Error for RpmbError {}
+impl core::error::Error for RpmbError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Content(cause) => Some(cause),
+            _ => None,
+        }
+    }
+}

@@ -300,6 +300,7 @@ fn read_query(
 }
 
 fn read_scsi(unit: &[u8; upiu::LENGTH], bytes: &[u8]) -> Result<Reply, Cause> {
+    // No cause: the code says all that can be wrong with it.
     let response = ResponseUpiu::parse(unit).map_err(|_| Cause::Response(unit[0]))?;
     let sense = Sense::parse(response.sense(bytes)).ok();
     let has_segment = response.header.ehs_length == AdvancedRpmb::EHS_LENGTH;

@@ -487,8 +487,8 @@ impl<M: Machine> Core<M> {
 
     fn learn_device(&mut self) -> Run<()> {
         let reply = self.read_descriptor_raw(DescriptorId::Device, 0)??;
-        let descriptor =
-            DeviceDescriptor::parse(reply.bytes()).map_err(|_| Error::Descriptor("device"))?;
+        let descriptor = DeviceDescriptor::parse(reply.bytes())
+            .map_err(|why| Error::Descriptor("device", Some(why)))?;
         let mut name = DeviceName::default();
         if DeviceQuirks::depend_on_name(descriptor.w_manufacturer_id) {
             let string =
@@ -506,8 +506,8 @@ impl<M: Machine> Core<M> {
 
     fn learn_geometry(&mut self) -> Run<()> {
         let reply = self.read_descriptor_raw(DescriptorId::Geometry, 0)??;
-        let descriptor =
-            GeometryDescriptor::parse(reply.bytes()).map_err(|_| Error::Descriptor("geometry"))?;
+        let descriptor = GeometryDescriptor::parse(reply.bytes())
+            .map_err(|why| Error::Descriptor("geometry", Some(why)))?;
         self.device.geometry = descriptor;
         Ok(())
     }

@@ -334,7 +334,7 @@ impl<M: Machine> Core<M> {
                     *length >= 2 && (has_no_type || DescriptorId::from_bits(*idn) == id)
                 });
                 if !good {
-                    return Err(Error::Descriptor(id.name()).into());
+                    return Err(Error::Descriptor(id.name(), None).into());
                 }
                 Output::Descriptor(DescriptorBytes { bytes: reply.data, len: reply.len as u16 })
             }

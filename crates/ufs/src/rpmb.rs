@@ -361,7 +361,7 @@ impl Said {
         segment: &Segment,
         data: Vec<u8>,
     ) -> Result<Self, RpmbError> {
-        let said = AdvancedRpmb::parse(segment).map_err(|_| RpmbError::Malformed)?;
+        let said = AdvancedRpmb::parse(segment).map_err(RpmbError::Content)?;
         let proved = request
             .prover()
             .map(|key| mac_of_segment(key, &data, segment).verify_slice(&said.key_mac).is_ok());
@@ -423,7 +423,7 @@ impl Said {
 
 fn areas_of(lun: u8, data: &[u8]) -> Result<Vec<SecureWriteProtectEntry>, RpmbError> {
     let block = data.first_chunk().ok_or(RpmbError::Malformed)?;
-    let view = SecureWriteProtectView::new(block).map_err(|_| RpmbError::Malformed)?;
+    let view = SecureWriteProtectView::new(block).map_err(RpmbError::Content)?;
     if view.lun() == lun { Ok(view.entries().collect()) } else { Err(RpmbError::Malformed) }
 }
 
@@ -436,8 +436,8 @@ impl<M: Machine> Core<M> {
             Err(Cause::Query(_)) => return Err(MISSING.into()),
             reply => reply?,
         };
-        let described =
-            RpmbUnitDescriptor::parse(reply.bytes()).map_err(|_| Error::Descriptor("RPMB unit"))?;
+        let described = RpmbUnitDescriptor::parse(reply.bytes())
+            .map_err(|why| Error::Descriptor("RPMB unit", Some(why)))?;
         if described.b_lu_enable == 0 {
             return Err(MISSING.into());
         }

@@ -83,8 +83,8 @@ impl<M: Machine> Core<M> {
         }
         let status = self.status_of(AttributeId::RefreshStatus, wait_ms)?;
         let reply = self.checked_query(&Query::read_descriptor(DescriptorId::Health))?;
-        let health =
-            HealthDescriptor::parse(reply.bytes()).map_err(|_| Error::Descriptor("health"))?;
+        let health = HealthDescriptor::parse(reply.bytes())
+            .map_err(|why| Error::Descriptor("health", Some(why)))?;
         let [method, unit, frequency] =
             [AttributeId::RefreshMethod, AttributeId::RefreshUnit, AttributeId::RefreshFreq];
         Ok(RefreshState {

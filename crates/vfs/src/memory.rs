@@ -311,7 +311,7 @@ impl FileSystem for Memory {
     }
 
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
-        let value = self.file(inode)?.xattrs.get(name).ok_or(Error::NotFound)?;
+        let value = self.file(inode)?.xattrs.get(name).ok_or(Error::NoAttribute)?;
         let space = buffer.get_mut(..value.len()).ok_or(Error::BufferTooSmall(value.len()))?;
         space.copy_from_slice(value);
         Ok(value.len())
@@ -486,7 +486,9 @@ impl FileSystemMut for Memory {
         let is_there = file.xattrs.contains_key(name);
         match (change, is_there) {
             (XattrChange::Create(_), true) => return Err(Error::Exists),
-            (XattrChange::Replace(_) | XattrChange::Remove, false) => return Err(Error::NotFound),
+            (XattrChange::Replace(_) | XattrChange::Remove, false) => {
+                return Err(Error::NoAttribute);
+            }
             (XattrChange::Remove, true) => drop(file.xattrs.remove(name)),
             (
                 XattrChange::Set(value) | XattrChange::Create(value) | XattrChange::Replace(value),

@@ -172,7 +172,7 @@ impl Suite<'_> {
             }
         }
         let found = self.fs.read_xattr(inode, b"user.there is no such attribute", &mut [0; 8]);
-        self.expect("an attribute that is not there is not found", found, Err(Error::NotFound));
+        self.expect("an attribute that is not there is told", found, Err(Error::NoAttribute));
     }
 }
 

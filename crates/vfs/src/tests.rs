@@ -235,7 +235,7 @@ impl FileSystem for Tree {
         }
         if inode != FILE || name != b"user.comment" {
             let is_empty = self.0 == Break::XattrMissingIsEmpty;
-            return if is_empty { Ok(0) } else { Err(Error::NotFound) };
+            return if is_empty { Ok(0) } else { Err(Error::NoAttribute) };
         }
         if self.0 == Break::XattrTooLong && buffer.len() < 5 {
             return Ok(buffer.len());

@@ -66,6 +66,7 @@ impl Drop for PanicGuard<'_> {
 fn errno(error: Error) -> Errno {
     match error {
         Error::NotFound => Errno::ENOENT,
+        Error::NoAttribute => Errno::ENODATA,
         Error::NotDirectory => Errno::ENOTDIR,
         Error::IsDirectory => Errno::EISDIR,
         Error::NoContent => Errno::EINVAL,
@@ -227,10 +228,7 @@ impl Door {
         change: XattrChange<'_>,
         reply: ReplyEmpty,
     ) {
-        match self.set_xattr(self.inode(number), name.as_bytes(), change) {
-            Err(Error::NotFound) => reply.error(Errno::ENODATA),
-            done => reply_done(done, reply),
-        }
+        reply_done(self.set_xattr(self.inode(number), name.as_bytes(), change), reply);
     }
 
     fn reply_value(size: u32, value: &[u8], reply: ReplyXattr) {
@@ -482,7 +480,6 @@ impl Filesystem for Door {
             let inode = self.inode(number);
             match self.store.read(|fs| fs.read_xattr(inode, name.as_bytes(), buffer)) {
                 Ok(len) => Self::reply_value(size, &buffer[..len], reply),
-                Err(Error::NotFound) => reply.error(Errno::ENODATA),
                 Err(error) => reply.error(errno(error)),
             }
         });

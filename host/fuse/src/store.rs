@@ -83,7 +83,7 @@ impl Store {
         match self {
             Self::Fixed(_) => Err(Error::ReadOnly),
             Self::Changing { fs, since, .. } => {
-                // Whoever panicked in the middle of a change left nobody knows what.
+                // No cause: whoever panicked in the middle of a change left nobody knows what.
                 let mut fs = fs.write().map_err(|_| Error::ReadOnly)?;
                 since.is_dirty.store(true, Ordering::Relaxed);
                 since.changes.fetch_add(1, Ordering::Relaxed);
@@ -102,6 +102,7 @@ impl Store {
         if !since.is_dirty.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
+        // No cause: a poisoned lock says only that somebody panicked.
         let mut fs = fs.write().map_err(|_| io::Error::other("a change was left half done"))?;
         put(&mut *fs)
             .map_err(|error| io::Error::other(format!("not everything was written: {error}")))

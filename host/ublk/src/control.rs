@@ -83,6 +83,7 @@ impl Control {
         let entry = entry.cmd(Command { queue: u16::MAX, ..command }.bytes()).build();
         // SAFETY: the caller answers for what the command names.
         let pushed = unsafe { self.ring.submission().push(&entry.user_data(name)) };
+        // No cause: the queue is full, and that is what is said.
         pushed.map_err(|_| io::ErrorKind::ResourceBusy)?;
         while let Err(cause) = self.ring.submit() {
             if cause.kind() != io::ErrorKind::Interrupted {

@@ -51,6 +51,7 @@ impl Memory {
             DmaRegion::from_owner(base, region.size as usize, region.guest, owner)
         };
         let guest = Rc::make_mut(&mut self.guest);
+        // No cause: overlapping is all that the map refuses.
         guest.map(part, true).map_err(|_| Malformed("regions of memory that overlap"))?;
         self.regions.push((region, mapping));
         Ok(())

@@ -163,7 +163,7 @@ impl Call {
     }
 }
 
-/// The data is no longer where it was.
+/// The data is no longer where it was; the memory's own error says no more.
 const LOST: Error = Error::BadData(BadData::Outside);
 
 impl Transfer for Call {
@@ -174,6 +174,7 @@ impl Transfer for Call {
                     memory.copy_from(to + done + place.start, region, offset, place.len());
                     Ok::<_, flysch_api::machine::OutOfRange>(())
                 })
+                // No cause: `LOST` says it.
                 .map_err(|_| LOST)
         })
     }
@@ -191,6 +192,7 @@ impl Transfer for Call {
                     region.copy_from(offset, memory, from + done + place.start, place.len());
                     Ok::<_, flysch_api::machine::OutOfRange>(())
                 })
+                // No cause: `LOST` says it.
                 .map_err(|_| LOST)
         })
     }

@@ -514,6 +514,7 @@ impl Session {
         let has_flush = self.features & feature::FLUSH != 0;
         let writes_are_safe = !has_flush || !self.write_back;
         let asked = read(disk, memory, &mut self.chain, &mut data, writes_are_safe);
+        // No cause: the chain is too short, and that is what is said.
         let (status, ask) = asked.map_err(|_| Broken("a chain without header or status"))?;
         queue.in_flight += 1;
         self.under_way += 1;

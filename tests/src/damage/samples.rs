@@ -2,8 +2,8 @@
 
 use flysch_api::flash::{FlashMut, Geometry};
 use flysch_api::vfs::FileSystemMut as _;
-use flysch_mtd::{Bch, Dump, Ecc, Image, OobLayout, PageFormat};
-use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
+use flysch_mtd::{Bch, Dump, Ecc, FlashImage, OobLayout, PageFormat};
+use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 use flysch_ubifs::UbifsMut;
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 use flysch_vfs::{Exercise, Limits};
@@ -103,7 +103,7 @@ fn make(seed: u64, shape: &Shape) -> Good {
     };
     let (image, trees) = match shape.with_oob {
         false => {
-            let (device, trees) = fill(Image::new(bytes, geometry), seed, shape);
+            let (device, trees) = fill(FlashImage::new(bytes, geometry), seed, shape);
             (device.into_flash().into_storage(), trees)
         }
         true => {
@@ -131,9 +131,9 @@ fn device_options() -> DeviceOptions {
     DeviceOptions { bad_per_1024: 0, ..DeviceOptions::default() }
 }
 
-fn fill<F: FlashMut + Clone>(flash: F, seed: u64, shape: &Shape) -> (Device<F>, Vec<Tree>) {
+fn fill<F: FlashMut + Clone>(flash: F, seed: u64, shape: &Shape) -> (UbiDevice<F>, Vec<Tree>) {
     let options = device_options();
-    let mut device = Device::format(flash, &FormatOptions::new(7), &options).expect("formatted");
+    let mut device = UbiDevice::format(flash, &FormatOptions::new(7), &options).expect("formatted");
     let lebs = device.account().available / shape.volumes as u32;
     let mut trees = Vec::new();
     for number in 0..shape.volumes {
@@ -154,7 +154,7 @@ fn fill<F: FlashMut + Clone>(flash: F, seed: u64, shape: &Shape) -> (Device<F>, 
             // Whatever is not on the flash is lost.
             true => {
                 let flash = fs.volume().device().flash().clone();
-                Device::attach(flash, &device_options()).expect("attached")
+                UbiDevice::attach(flash, &device_options()).expect("attached")
             }
             false => fs.close().expect("closed").into_device(),
         };
@@ -177,7 +177,7 @@ fn bare(seed: u64, shape: &Shape) -> Good {
     let leb_size = shape.peb_size - 2 * shape.page;
     let lebs = 80;
     let geometry = Geometry::nand(0, leb_size, shape.page, shape.page);
-    let flash = Image::new(vec![0xFF; leb_size as usize * lebs as usize], geometry);
+    let flash = FlashImage::new(vec![0xFF; leb_size as usize * lebs as usize], geometry);
     let mut volume = flysch_ubifs::FlatImage::new(flash, leb_size, 0);
     let options = CreateOptions::new(shape.page, leb_size, lebs);
     format(&mut volume, &options, &NewInode::directory(START)).expect("a file system");

@@ -3,7 +3,7 @@
 use std::fs;
 
 use flysch_api::flash::{Corrected, Error};
-use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 
 /// The most memory that this process had resident, by what Linux counts.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ fn field(name: &str) -> u64 {
 /// LEBs in memory.
 #[derive(Clone, Debug)]
 pub(super) struct Lebs {
-    geometry: Geometry,
+    geometry: VolumeGeometry,
     lebs: Vec<Option<Vec<u8>>>,
 }
 
@@ -56,7 +56,7 @@ impl Lebs {
             (is_mapped && volume.read(lnum, 0, &mut bytes).is_ok()).then_some(bytes)
         };
         let lebs: Vec<_> = (0..found.lebs).map(read).chain((0..8).map(|_| None)).collect();
-        let geometry = Geometry { lebs: lebs.len() as u32, write_size: Some(unit), ..found };
+        let geometry = VolumeGeometry { lebs: lebs.len() as u32, write_size: Some(unit), ..found };
         Self { geometry, lebs }
     }
 
@@ -66,7 +66,7 @@ impl Lebs {
 }
 
 impl Volume for Lebs {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> VolumeGeometry {
         self.geometry
     }
 

@@ -247,7 +247,7 @@ fn change_trusting(volume: &Volume) -> Result<(), String> {
     let say = |error: &dyn std::fmt::Display| error.to_string();
     let Contents::Ubifs(fs) = &volume.contents else { return Err("it is no UBIFS".into()) };
     let lebs = Lebs::copy(fs.volume(), fs.superblock().min_io_size);
-    let options = flysch_ubifs::Options { index: IndexUse::Trust, keys: None };
+    let options = flysch_ubifs::OpenOptions { index: IndexUse::Trust, keys: None };
     let mut fs = UbifsMut::open_with(lebs, &options).map_err(|error| say(&error))?;
     let changed = work(&mut fs);
     fs.close().map_err(|error| say(&error))?;

@@ -276,6 +276,8 @@ fn what_cannot_be_is_refused() {
     refused(&format!("{ubifs} -c 15"), 1, &["15 LEBs"]);
     refused("ubifs -r TREE -m 512 -e 15360 -c 40 -x none -o no", 1, &["needed and 40 is"]);
     refused(&format!("{ubifs} --pebs 20"), 1, &["--pebs", "15 for a volume"]);
+    let small = "ubifs -r TREE -m 512 -e 15360 -x none -o no --pebs 40";
+    refused(small, 1, &["--pebs", "the chip is too small", "LEBs are needed"]);
     refused(&format!("{ubifs} --key file"), 1, &["file: the key cannot be read"]);
     refused(&format!("{ubifs} --auth-key file"), 2, &["--hash-algo"]);
     refused(&format!("{ubifs} --auth-key file --hash-algo sha256"), 1, &["cannot be read"]);

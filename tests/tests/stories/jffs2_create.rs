@@ -12,7 +12,7 @@ use crate::image_common::{
     differences, extract, has_mtd_utils, make_tree, mkfs_jffs2, run, snapshot, wrong,
 };
 use flysch_api::vfs::{DeviceNumber, FileKind, NewFile, Timestamp};
-use flysch_jffs2::create::{Builder, Content, Entry, Options, Padding, summarize};
+use flysch_jffs2::create::{Builder, Content, Entry, Jffs2Options, Padding, summarize};
 use flysch_jffs2::{Compressor, Compressors, Mode};
 use flysch_wire::jffs2::{ByteOrder, ROOT_INO};
 
@@ -118,7 +118,7 @@ fn entry<'a>(parent: u32, name: &'a [u8], metadata: &fs::Metadata, target: &'a [
     }
 }
 
-fn create(tree: &Path, image: &Path, options: Options, accessed: &BTreeMap<PathBuf, i64>) {
+fn create(tree: &Path, image: &Path, options: Jffs2Options, accessed: &BTreeMap<PathBuf, i64>) {
     let twice = options.as_mkfs;
     let mut out = fs::File::create(image).unwrap();
     let sink = |bytes: &[u8]| io::Write::write_all(&mut out, bytes);
@@ -142,12 +142,13 @@ fn the_bytes_of_mkfs_where_only_the_format_decides() {
     let (tree, theirs, ours) =
         (folder.path().join("tree"), folder.path().join("theirs"), folder.path().join("ours"));
     make_tree(&tree);
-    let base = Options { as_mkfs: true, compressors: Compressors::none(), ..Options::default() };
-    let cases: [(&[&str], Options); 4] = [
+    let base =
+        Jffs2Options { as_mkfs: true, compressors: Compressors::none(), ..Jffs2Options::default() };
+    let cases: [(&[&str], Jffs2Options); 4] = [
         (&["-e", "64KiB", "-l", "-m", "none"], base.clone()),
         (
             &["-e", "16KiB", "-b", "-n", "-p", "-m", "none"],
-            Options {
+            Jffs2Options {
                 order: ByteOrder::Big,
                 erase_size: 16 << 10,
                 cleanmarker_len: 0,
@@ -157,7 +158,7 @@ fn the_bytes_of_mkfs_where_only_the_format_decides() {
         ),
         (
             &["-e", "128KiB", "-l", "-c", "32", "--pad=0x1000000", "-m", "none"],
-            Options {
+            Jffs2Options {
                 erase_size: 128 << 10,
                 cleanmarker_len: 32,
                 padding: Padding::To(0x100_0000),
@@ -166,7 +167,7 @@ fn the_bytes_of_mkfs_where_only_the_format_decides() {
         ),
         (
             &["-e", "64KiB", "-l", "-q", "-m", "none"],
-            Options { squash_owners: true, squash_permissions: true, ..base },
+            Jffs2Options { squash_owners: true, squash_permissions: true, ..base },
         ),
     ];
     for (arguments, options) in cases {
@@ -195,17 +196,25 @@ fn what_was_made_comes_out_as_it_went_in_and_mtd_utils_agree() {
     let all = Compressor::ALL.to_vec();
     let with = |mode| Compressors { mode, enabled: all.clone() };
     for (number, options) in [
-        Options::default(),
-        Options { order: ByteOrder::Big, summary: true, ..Options::default() },
-        Options { summary: true, compressors: with(Mode::Size), ..Options::default() },
-        Options { cleanmarker_len: 0, compressors: with(Mode::FavourLzo), ..Options::default() },
-        Options { erase_size: 8 << 10, compressors: with(Mode::Priority), ..Options::default() },
-        Options { compressors: Compressors::none(), ..Options::default() },
+        Jffs2Options::default(),
+        Jffs2Options { order: ByteOrder::Big, summary: true, ..Jffs2Options::default() },
+        Jffs2Options { summary: true, compressors: with(Mode::Size), ..Jffs2Options::default() },
+        Jffs2Options {
+            cleanmarker_len: 0,
+            compressors: with(Mode::FavourLzo),
+            ..Jffs2Options::default()
+        },
+        Jffs2Options {
+            erase_size: 8 << 10,
+            compressors: with(Mode::Priority),
+            ..Jffs2Options::default()
+        },
+        Jffs2Options { compressors: Compressors::none(), ..Jffs2Options::default() },
     ]
     .into_iter()
     .enumerate()
     {
-        let options = Options { padding: Padding::Block, ..options };
+        let options = Jffs2Options { padding: Padding::Block, ..options };
         create(&tree, &image, options.clone(), &BTreeMap::new());
         agrees(&image, &options);
         let out = folder.path().join(format!("out{number}"));
@@ -218,7 +227,7 @@ fn what_was_made_comes_out_as_it_went_in_and_mtd_utils_agree() {
 }
 
 /// jffs2dump finds no checksum wrong, and sumtool takes every node into its own image.
-fn agrees(image: &Path, options: &Options) {
+fn agrees(image: &Path, options: &Jffs2Options) {
     let order = if options.order == ByteOrder::Little { "-l" } else { "-b" };
     let dump = std::process::Command::new("jffs2dump")
         .args(["-c", order])
@@ -241,8 +250,10 @@ fn agrees(image: &Path, options: &Options) {
     run("sumtool", &[&arguments[..], &files[..]].concat());
     let bytes = fs::read(image).unwrap();
     let size = bytes.len() as u64;
-    let flash =
-        flysch_mtd::Image::new(bytes, flysch_api::flash::Geometry::nor(size, options.erase_size));
+    let flash = flysch_mtd::FlashImage::new(
+        bytes,
+        flysch_api::flash::Geometry::nor(size, options.erase_size),
+    );
     let mut summed = vec![];
     summarize(&flash, options, |bytes: &[u8]| {
         summed.extend_from_slice(bytes);

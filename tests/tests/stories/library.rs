@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use flysch_api::flash::Geometry;
-use flysch_mtd::Image;
-use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
+use flysch_mtd::FlashImage;
+use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 
 use crate::image_common::{Noise, has_mtd_utils, run};
 
@@ -36,8 +36,8 @@ fn the_examples_run() {
 }
 
 /// An erased chip of 64 blocks in memory.
-fn chip() -> Image<Vec<u8>> {
-    Image::new(vec![0xFF; 64 << 17], Geometry::nand(64 << 17, 128 << 10, 2048, 2048)).strict()
+fn chip() -> FlashImage<Vec<u8>> {
+    FlashImage::new(vec![0xFF; 64 << 17], Geometry::nand(64 << 17, 128 << 10, 2048, 2048)).strict()
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn the_front_pages_of_the_flash_crates_run() {
     let text = b"bootdelay=3";
     assert_eq!(first_volume::first_volume(chip(), text).unwrap(), text);
     let format = FormatOptions::new(7);
-    let mut device = Device::format(chip(), &format, &DeviceOptions::default()).unwrap();
+    let mut device = UbiDevice::format(chip(), &format, &DeviceOptions::default()).unwrap();
     let lebs = device.account().available;
     let id = device.create(&NewVolume::dynamic(b"data", lebs)).unwrap();
     let volume = device.into_volume(id).unwrap();
@@ -82,7 +82,7 @@ fn a_file_of_an_image_that_others_made() {
     let read = |volume, path| read_ubi_image::read(&image, volume, path);
     assert!(read("data", "/etc/blob").unwrap() == content);
     let absent = read("data", "/etc/none").unwrap_err().to_string();
-    assert_eq!(absent, "no such file, directory or attribute");
+    assert_eq!(absent, "no such file or directory");
     assert_eq!(read("boot", "/").unwrap_err().to_string(), "there is no volume `boot` in it");
     let directory = read("data", "/etc").unwrap_err().to_string();
     assert_eq!(directory, "is a directory");

@@ -11,7 +11,7 @@ use flysch_models::flash::Tear;
 use flysch_models::nand::{Config, NandChip, Profile};
 use flysch_mtd::{LowerPages, Nand, PageFormat};
 use flysch_tests::writable::START;
-use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
+use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 use flysch_ubifs::{Ubifs, UbifsMut};
 use flysch_vfs::{Exercise, Limits, compare, verify};
@@ -32,18 +32,18 @@ fn paired_pages_are_written_by_their_lower_halves() {
     let refused = Jffs2Mut::mount(paired.clone(), &WriteOptions::default()).unwrap_err();
     assert!(refused.to_string().contains("LowerPages"), "{refused}");
     let options = DeviceOptions::default();
-    let refused = Device::format(paired.clone(), &FormatOptions::new(7), &options).unwrap_err();
+    let refused = UbiDevice::format(paired.clone(), &FormatOptions::new(7), &options).unwrap_err();
     assert!(refused.to_string().contains("LowerPages"), "{refused}");
     let lower = LowerPages::new(paired).unwrap();
     assert_eq!(lower.geometry().size * 2, profile.geometry().size);
 
-    let mut device = Device::format(lower, &FormatOptions::new(7), &options).unwrap();
+    let mut device = UbiDevice::format(lower, &FormatOptions::new(7), &options).unwrap();
     let id = device.create(&NewVolume::dynamic(b"v", 10)).unwrap();
     let page = vec![0x5A; device.write_size() as usize];
     let mut volume = device.volume_mut(id).unwrap();
     volume.write(3, 0, &page).unwrap();
     let lower = device.detach().unwrap();
-    let device = Device::attach(lower, &options).unwrap();
+    let device = UbiDevice::attach(lower, &options).unwrap();
     assert_eq!(device.info(id).unwrap().map.len(), 1);
 
     let mut lower = device.detach().unwrap();
@@ -64,7 +64,7 @@ fn chip_with_ubifs() -> NandChip {
     let config = Config { corrects: true, factory_bad: 1, ..Config::default() };
     let mut chip = NandChip::new(profile(48), config);
     let lower = LowerPages::new(&mut chip).unwrap();
-    let mut device = Device::format(lower, &FormatOptions::new(7), &DeviceOptions::default());
+    let mut device = UbiDevice::format(lower, &FormatOptions::new(7), &DeviceOptions::default());
     let device = device.as_mut().unwrap();
     let lebs = device.account().available;
     let id = device.create(&NewVolume::dynamic(b"v", lebs)).unwrap();
@@ -80,9 +80,9 @@ fn chip_with_ubifs() -> NandChip {
 
 type Lower<'c> = LowerPages<&'c mut NandChip>;
 
-fn attach(chip: &mut NandChip) -> Result<Device<Lower<'_>>, String> {
+fn attach(chip: &mut NandChip) -> Result<UbiDevice<Lower<'_>>, String> {
     let lower = LowerPages::new(chip).unwrap();
-    Device::attach(lower, &DeviceOptions::default()).map_err(|error| error.to_string())
+    UbiDevice::attach(lower, &DeviceOptions::default()).map_err(|error| error.to_string())
 }
 
 #[test]

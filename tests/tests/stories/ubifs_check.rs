@@ -11,8 +11,8 @@ use flysch_tests::command;
 use flysch_tests::ubifs::{
     FORMATS, Format, flash, image_tree, make_tree, mkfs, tools_missing, ubinize,
 };
-use flysch_ubi::{Options as AttachOptions, Ubi, find_images};
-use flysch_ubifs::{Options, Ubifs};
+use flysch_ubi::{AttachOptions, Ubi, find_images};
+use flysch_ubifs::{OpenOptions, Ubifs};
 
 /// What each prepared image must be told to have: part of the structure's name.
 const EXPECTED: [(&str, &str); 52] = [
@@ -82,7 +82,7 @@ fn is_damage(finding: &Finding) -> bool {
 fn check(image: Vec<u8>, format: &Format) -> (Vec<Finding>, Vec<String>) {
     let flash = flash(image, format);
     let ubi = Ubi::attach(&flash, find_images(&flash, None)[0], &AttachOptions::default()).unwrap();
-    let fs = Ubifs::open(ubi.volume(0).unwrap(), &Options::default()).unwrap();
+    let fs = Ubifs::open(ubi.volume(0).unwrap(), &OpenOptions::default()).unwrap();
     let mut findings = ubi.findings().to_vec();
     findings.extend(fs.check());
     findings.retain(is_damage);

@@ -1,13 +1,13 @@
 //! UBIFS keeps what the file system contract promises.
 
 use flysch_tests::ubifs::{FORMATS, Format, flash, make_tree, mkfs, tools_missing, ubinize};
-use flysch_ubi::{Options as AttachOptions, Ubi, find_images};
-use flysch_ubifs::{IndexUse, Options, Ubifs};
+use flysch_ubi::{AttachOptions, Ubi, find_images};
+use flysch_ubifs::{IndexUse, OpenOptions, Ubifs};
 
 fn assert_kept(image: Vec<u8>, format: &Format, index: IndexUse) {
     let flash = flash(image, format);
     let ubi = Ubi::attach(&flash, find_images(&flash, None)[0], &AttachOptions::default()).unwrap();
-    let fs = Ubifs::open(ubi.volume(0).unwrap(), &Options { index, keys: None }).unwrap();
+    let fs = Ubifs::open(ubi.volume(0).unwrap(), &OpenOptions { index, keys: None }).unwrap();
     let report = flysch_vfs::verify(&fs);
     let lines: Vec<String> = report.violations.iter().map(ToString::to_string).collect();
     assert_eq!(lines, Vec::<String>::new(), "{format:?} {index:?}");
@@ -34,5 +34,5 @@ fn images_of_mkfs_keep_the_contract() {
 #[test]
 fn one_file_system_serves_many_threads() {
     fn shared<T: Send + Sync>() {}
-    shared::<Ubifs<flysch_ubi::UbiVolume<flysch_mtd::Image<std::sync::Arc<Vec<u8>>>>>>();
+    shared::<Ubifs<flysch_ubi::UbiVolume<flysch_mtd::FlashImage<std::sync::Arc<Vec<u8>>>>>>();
 }

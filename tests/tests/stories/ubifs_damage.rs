@@ -8,8 +8,8 @@ use flysch_tests::ubifs::{
     FORMATS, Format, Random, Tree, flash, host_tree, image_tree, make_tree, mkfs, subtree,
     tools_missing, ubinize,
 };
-use flysch_ubi::{Options as AttachOptions, Ubi, find_images};
-use flysch_ubifs::{Options, Ubifs};
+use flysch_ubi::{AttachOptions, Ubi, find_images};
+use flysch_ubifs::{OpenOptions, Ubifs};
 
 struct Sample {
     expected: Tree,
@@ -51,7 +51,7 @@ impl Sample {
         let flash = flash(image, &self.format);
         let images = find_images(&flash, Some(self.format.peb_size));
         let ubi = Ubi::attach(&flash, images[0], &AttachOptions::default()).expect(what);
-        let fs = Ubifs::open(ubi.volume(0).expect(what), &Options::default()).expect(what);
+        let fs = Ubifs::open(ubi.volume(0).expect(what), &OpenOptions::default()).expect(what);
         let mut findings = ubi.findings().to_vec();
         findings.extend(fs.check());
         let found = image_tree(&fs, &mut Vec::new());

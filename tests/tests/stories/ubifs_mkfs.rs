@@ -6,11 +6,11 @@ use flysch_tests::ubifs::{
     FORMATS, Format, Tree, differences, flash, host_tree, image_tree, make_tree, mkfs,
     tools_missing, ubinize,
 };
-use flysch_ubi::{Options as AttachOptions, Ubi, find_images};
-use flysch_ubifs::{FlatImage, Options, Ubifs};
+use flysch_ubi::{AttachOptions, Ubi, find_images};
+use flysch_ubifs::{FlatImage, OpenOptions, Ubifs};
 
 /// What an UBI image shows of its first volume.
-fn through_ubi(image: Vec<u8>, format: &Format, options: &Options) -> (Tree, Vec<String>) {
+fn through_ubi(image: Vec<u8>, format: &Format, options: &OpenOptions) -> (Tree, Vec<String>) {
     let flash = flash(image, format);
     let found = find_images(&flash, None)[0];
     assert_eq!(found.peb_size, format.peb_size, "the block size is worked out");
@@ -25,7 +25,7 @@ fn through_ubi(image: Vec<u8>, format: &Format, options: &Options) -> (Tree, Vec
 
 fn through_file(image: Vec<u8>, format: &Format) -> (Tree, Vec<String>) {
     let volume = FlatImage::open(flash(image, format)).expect("a superblock");
-    let fs = Ubifs::open(volume, &Options::default()).expect("it opens");
+    let fs = Ubifs::open(volume, &OpenOptions::default()).expect("it opens");
     let mut problems = fs.findings().iter().map(ToString::to_string).collect();
     let tree = image_tree(&fs, &mut problems);
     (tree, problems)
@@ -50,7 +50,7 @@ fn every_geometry_comes_back() {
         let image = mkfs(tree.path(), &format, "lzo", &[]);
         let ubi = ubinize(&image, &format);
         assert_equal(&expected, through_file(image, &format), &format!("{format:?} flat"));
-        let found = through_ubi(ubi, &format, &Options::default());
+        let found = through_ubi(ubi, &format, &OpenOptions::default());
         assert_equal(&expected, found, &format!("{format:?} in UBI"));
     }
 }
@@ -89,7 +89,7 @@ fn nodes_alone_tell_the_same() {
     let expected = host_tree(tree.path());
     let format = FORMATS[1];
     let ubi = ubinize(&mkfs(tree.path(), &format, "zstd", &[]), &format);
-    let options = Options { index: flysch_ubifs::IndexUse::Rebuild, keys: None };
+    let options = OpenOptions { index: flysch_ubifs::IndexUse::Rebuild, keys: None };
     let (found, _) = through_ubi(ubi, &format, &options);
     assert_eq!(differences(&expected, &found), Vec::<String>::new());
 }

@@ -12,25 +12,25 @@ use flysch_tests::ubifs::{
     FORMATS, differences, flash, host_tree, image_tree, make_tree, mkfs, tools_missing,
 };
 use flysch_ubifs::{
-    AuthError, AuthKey, FlatImage, Keys, MasterKey, OpenError, Options, Proof, SignatureError,
+    AuthError, AuthKey, FlatImage, Keys, MasterKey, OpenError, OpenOptions, Proof, SignatureError,
     Ubifs,
 };
 use flysch_wire::ubifs::{
     Group, Header, Node, SIGNATURE_NODE_SIZE, SUPERBLOCK_NODE_SIZE, Signature,
 };
 
-fn damage(fs: &Ubifs<FlatImage<flysch_mtd::Image<Vec<u8>>>>) -> Vec<String> {
+fn damage(fs: &Ubifs<FlatImage<flysch_mtd::FlashImage<Vec<u8>>>>) -> Vec<String> {
     let found = fs.check().into_iter().filter(|it| it.severity != Severity::Note);
     found.map(|it| it.to_string()).collect()
 }
 
-fn open(image: Vec<u8>) -> Ubifs<FlatImage<flysch_mtd::Image<Vec<u8>>>> {
+fn open(image: Vec<u8>) -> Ubifs<FlatImage<flysch_mtd::FlashImage<Vec<u8>>>> {
     open_with(image, Keys::default())
 }
 
-fn open_with(image: Vec<u8>, keys: Keys) -> Ubifs<FlatImage<flysch_mtd::Image<Vec<u8>>>> {
+fn open_with(image: Vec<u8>, keys: Keys) -> Ubifs<FlatImage<flysch_mtd::FlashImage<Vec<u8>>>> {
     let volume = FlatImage::open(flash(image, &FORMATS[1])).expect("a superblock");
-    let options = Options { keys: Some(keys.into()), ..Options::default() };
+    let options = OpenOptions { keys: Some(keys.into()), ..OpenOptions::default() };
     Ubifs::open(volume, &options).expect("it opens")
 }
 
@@ -68,7 +68,7 @@ fn trusting(folder: &Path, name: &str, key: Option<AuthKey>) -> Keys {
 
 fn refusal(image: &[u8], keys: Keys) -> AuthError {
     let volume = FlatImage::open(flash(image.to_vec(), &FORMATS[1])).expect("a superblock");
-    match Ubifs::open(volume, &Options { keys: Some(keys.into()), ..Options::default() }) {
+    match Ubifs::open(volume, &OpenOptions { keys: Some(keys.into()), ..OpenOptions::default() }) {
         Err(OpenError::Authentication(error)) => error,
         other => panic!("{:?}", other.map(|fs| fs.verified().copied())),
     }

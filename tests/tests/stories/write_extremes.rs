@@ -7,7 +7,7 @@ use flysch_api::finding::Severity;
 use flysch_api::vfs::{Error, FileKind, FileSystem, FileSystemMut, NewFile};
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
-use flysch_ubifs::{Options, Ubifs, UbifsMut};
+use flysch_ubifs::{OpenOptions, Ubifs, UbifsMut};
 use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubifs::Compression;
 
@@ -32,7 +32,7 @@ fn new_ubifs(shape: UbifsShape, compression: Compression) -> Option<UbifsMut<Leb
 }
 
 fn ubifs_damage(lebs: &Lebs) -> Vec<flysch_api::finding::Finding> {
-    let fs = Ubifs::open(lebs, &Options::default()).expect("it can be opened");
+    let fs = Ubifs::open(lebs, &OpenOptions::default()).expect("it can be opened");
     fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect()
 }
 

@@ -147,6 +147,7 @@ pub fn parse_time(text: &str, default: Duration) -> Result<Duration, UnitError> 
         _ => return Err(UnitError::Unit { text: text.to_string(), known: TIME_UNITS }),
     };
     let nanos = u64::try_from(u128::from(number) * unit.as_nanos());
+    // No cause: it is too large, which is what is said.
     nanos.map(Duration::from_nanos).map_err(|_| UnitError::TooLarge(text.to_string()))
 }
 
@@ -162,6 +163,7 @@ fn split(text: &str) -> Result<(u64, &str), UnitError> {
         return Err(UnitError::NotANumber(text.to_string()));
     }
     let number = u64::from_str_radix(&digits[..end], radix);
+    // No cause: digits that are no number are too many.
     let number = number.map_err(|_| UnitError::TooLarge(text.to_string()))?;
     Ok((number, &digits[end..]))
 }

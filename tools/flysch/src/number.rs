@@ -6,6 +6,7 @@ pub(crate) fn parse_number(text: &str) -> Result<u64, String> {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => text.parse(),
     };
+    // No cause: the words say what is wanted.
     parsed.map_err(|_| format!("`{text}` is not a number such as 3 or 0x1F"))
 }
 

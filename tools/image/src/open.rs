@@ -10,7 +10,7 @@ use flysch_jffs2::Jffs2;
 use flysch_linux::MtdDevice;
 use flysch_mtd::detect::{self, Basis, Conflict, Content, Hints, Region};
 use flysch_mtd::{
-    CachedFlash, Dump, FileStorage, Image as PlainImage, PageFormat, Scheme, Storage,
+    CachedFlash, Dump, FileStorage, FlashImage as PlainImage, PageFormat, Scheme, Storage,
 };
 use flysch_ubi::{Ubi, UbiVolume};
 use flysch_ubifs::{AuthError, FlatImage, Keys, SignatureError, Ubifs};
@@ -422,7 +422,7 @@ impl Part {
         }
         let erase_size = options.erase_size.or(Some(self.region.geometry.erase_size));
         for image in flysch_ubi::find_images(&self.flash, erase_size) {
-            match Ubi::attach(self.flash.clone(), image, &flysch_ubi::Options::default()) {
+            match Ubi::attach(self.flash.clone(), image, &flysch_ubi::AttachOptions::default()) {
                 Ok(device) => self.devices.push(device),
                 Err(error) => self.failure = Some(error.to_string()),
             }
@@ -462,7 +462,7 @@ fn open_ubifs(
     options: &Options,
 ) -> Result<Ubifs<SharedVolume>, flysch_ubifs::OpenError> {
     let keys = options.keys.clone();
-    Ubifs::open(volume, &flysch_ubifs::Options { keys, ..Default::default() })
+    Ubifs::open(volume, &flysch_ubifs::OpenOptions { keys, ..Default::default() })
 }
 
 /// Why a UBIFS could not be opened, and what to do.

@@ -8,7 +8,7 @@ use flysch_api::flash::FlashMut;
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_models::nand::{Config, NandChip, Profile};
 use flysch_models::random::Random;
-use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume, ReadOnly, Statistics};
+use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, ReadOnly, Statistics, UbiDevice};
 
 /// What is to be done.
 #[derive(Clone, Debug)]
@@ -91,7 +91,7 @@ struct World {
 /// What should not have happened, in words.
 pub fn run(plan: &Plan) -> Result<Report, String> {
     let chip = NandChip::new(profile(plan), config(plan));
-    let device = Device::format(chip, &FormatOptions::new(plan.seed as u32 | 1), &options(plan));
+    let device = UbiDevice::format(chip, &FormatOptions::new(plan.seed as u32 | 1), &options(plan));
     let mut device = device.map_err(|error| format!("format: {error}"))?;
     let lebs = device.account().available;
     let new = NewVolume::dynamic(b"all", lebs);
@@ -114,7 +114,7 @@ pub fn run(plan: &Plan) -> Result<Report, String> {
         let chip = device.into_flash();
         world.report.power_losses += 1;
         device =
-            Device::attach(chip, &options(plan)).map_err(|error| format!("attach: {error}"))?;
+            UbiDevice::attach(chip, &options(plan)).map_err(|error| format!("attach: {error}"))?;
         world.compare(&mut device, id)?;
     }
     let before = device.statistics();
@@ -140,7 +140,7 @@ fn options(plan: &Plan) -> DeviceOptions {
 
 impl World {
     /// Writes until the power goes (`true`) or the device takes no more (`false`).
-    fn live(&mut self, device: &mut Device<NandChip>, id: u32) -> Result<bool, String> {
+    fn live(&mut self, device: &mut UbiDevice<NandChip>, id: u32) -> Result<bool, String> {
         for _ in 0..self.plan.changes_per_life {
             if self.report.changes >= self.plan.changes_max {
                 return Ok(false);
@@ -178,7 +178,7 @@ impl World {
 
     fn change<F: FlashMut>(
         &mut self,
-        device: &mut Device<F>,
+        device: &mut UbiDevice<F>,
         id: u32,
         lnum: u32,
     ) -> Result<(), String> {
@@ -194,7 +194,7 @@ impl World {
     }
 
     /// Looks at the erase counters now and then.
-    fn watch(&mut self, device: &Device<NandChip>) {
+    fn watch(&mut self, device: &UbiDevice<NandChip>) {
         if device.account().bad > self.plan.factory_bad && self.report.first_bad_ns.is_none() {
             self.report.first_bad_ns = Some(device.flash().busy_ns() + self.waited_ns);
         }
@@ -203,7 +203,7 @@ impl World {
         }
     }
 
-    fn spread<F: FlashMut>(&mut self, device: &Device<F>) {
+    fn spread<F: FlashMut>(&mut self, device: &UbiDevice<F>) {
         let (least, most) = device
             .erase_counters()
             .flatten()
@@ -212,7 +212,7 @@ impl World {
         self.report.widest = self.report.widest.max(most.saturating_sub(least));
     }
 
-    fn compare<F: FlashMut>(&mut self, device: &mut Device<F>, id: u32) -> Result<(), String> {
+    fn compare<F: FlashMut>(&mut self, device: &mut UbiDevice<F>, id: u32) -> Result<(), String> {
         let mut found = vec![0; self.data.len()];
         let volume = device.volume_mut(id).map_err(|error| error.to_string())?;
         for (lnum, &seed) in (0..).zip(&self.seeds) {
@@ -241,7 +241,7 @@ impl World {
     }
 
     /// The end: read-only, everything there, and still there after the next attach.
-    fn finish(mut self, mut device: Device<NandChip>, id: u32) -> Result<Report, String> {
+    fn finish(mut self, mut device: UbiDevice<NandChip>, id: u32) -> Result<Report, String> {
         self.spread(&device);
         self.report.end = device.read_only();
         self.report.bad = device.account().bad;
@@ -261,7 +261,7 @@ impl World {
             return Err(format!("the chip was used against its rules: {violation:?}"));
         }
         let plan = self.plan.clone();
-        let mut device = Device::attach(chip, &options(&plan))
+        let mut device = UbiDevice::attach(chip, &options(&plan))
             .map_err(|error| format!("attach at the end: {error}"))?;
         self.compare(&mut device, id)?;
         Ok(self.report)

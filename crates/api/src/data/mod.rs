@@ -219,6 +219,7 @@ impl ListPart {
 /// Address and length of the entry at a device address.
 #[inline]
 fn read_entry(memory: &DmaRegion, at: u64) -> Result<(u64, u64), BadData> {
+    // No cause: that it is outside is what is wrong with a list.
     let offset = memory.offset_of(at, ENTRY).map_err(|_| BadData::List)?;
     let [address, len] = memory.words(offset);
     Ok((address, len))

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use flysch_wire::jffs2::{ByteOrder, Header, NodeType, SummaryEntry};
 
-use super::{Error, Options, Padding};
+use super::{Jffs2CreateError, Jffs2Options, Padding};
 use crate::summary::{Collector, Facts};
 
 /// What an image came to.
@@ -33,7 +33,7 @@ pub(crate) struct Blocks<S> {
 }
 
 impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
-    pub(crate) fn new(options: &Options, sink: S) -> Self {
+    pub(crate) fn new(options: &Jffs2Options, sink: S) -> Self {
         Self {
             order: options.order,
             erase_size: options.erase_size as usize,
@@ -49,13 +49,17 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
 
     /// Makes sure that a node of `len` bytes with a summary entry of `entry_len` fits into the
     /// block; returns how long a node may be.
-    pub(crate) fn reserve(&mut self, len: usize, entry_len: usize) -> Result<usize, Error<E>> {
+    pub(crate) fn reserve(
+        &mut self,
+        len: usize,
+        entry_len: usize,
+    ) -> Result<usize, Jffs2CreateError<E>> {
         if !self.block.is_empty() && self.room(entry_len) < len {
             self.close()?;
         }
         self.begin()?;
         let room = self.room(entry_len);
-        if room < len { Err(Error::NodeTooLong { need: len, room }) } else { Ok(room) }
+        if room < len { Err(Jffs2CreateError::NodeTooLong { need: len, room }) } else { Ok(room) }
     }
 
     /// Appends a node of `len` bytes, for which there is room; `fill` writes it.
@@ -76,7 +80,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
     }
 
     /// Gives out what is left and pads as asked for.
-    pub(crate) fn finish(mut self) -> Result<Written, Error<E>> {
+    pub(crate) fn finish(mut self) -> Result<Written, Jffs2CreateError<E>> {
         match self.padding {
             Padding::None => {}
             Padding::Block => self.fill_block(),
@@ -100,12 +104,12 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
     }
 
     /// Begins a block with its clean marker, unless one is begun.
-    fn begin(&mut self) -> Result<(), Error<E>> {
+    fn begin(&mut self) -> Result<(), Jffs2CreateError<E>> {
         if !self.block.is_empty() {
             return Ok(());
         }
         if self.written.bytes + self.erase_size as u64 > self.size_max {
-            return Err(Error::Full { limit: self.size_max });
+            return Err(Jffs2CreateError::Full { limit: self.size_max });
         }
         self.written.blocks += 1;
         if self.cleanmarker_len != 0 {
@@ -124,7 +128,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
     }
 
     /// Closes the block with its summary and gives it out.
-    fn close(&mut self) -> Result<(), Error<E>> {
+    fn close(&mut self) -> Result<(), Jffs2CreateError<E>> {
         let start = self.block.len();
         self.block.resize(self.erase_size, 0xFF);
         if let Some(summary) = &mut self.summary {
@@ -135,9 +139,9 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
         self.give_out()
     }
 
-    fn give_out(&mut self) -> Result<(), Error<E>> {
+    fn give_out(&mut self) -> Result<(), Jffs2CreateError<E>> {
         if !self.block.is_empty() {
-            (self.sink)(&self.block).map_err(Error::Output)?;
+            (self.sink)(&self.block).map_err(Jffs2CreateError::Output)?;
             self.written.bytes += self.block.len() as u64;
             self.block.clear();
         }

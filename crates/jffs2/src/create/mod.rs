@@ -51,7 +51,7 @@ pub enum Padding {
 
 /// How an image is made.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct Jffs2Options {
     /// Byte order of the target's processor.
     pub order: ByteOrder,
     /// Erase block size of the target's flash, bytes; a multiple of 4 from 4 KiB on.
@@ -78,7 +78,7 @@ pub struct Options {
     pub as_mkfs: bool,
 }
 
-impl Default for Options {
+impl Default for Jffs2Options {
     /// What mkfs.jffs2 does on a little-endian machine without options.
     fn default() -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Default for Options {
 
 /// Why an image could not be made. `E` is why the output, or a file's content, failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Error<E> {
+pub enum Jffs2CreateError<E> {
     /// Nothing more could be given out.
     Output(E),
     /// The content of a file could not be read.
@@ -109,7 +109,7 @@ pub enum Error<E> {
         /// Bytes that are missing.
         missing: u64,
     },
-    /// The image gets larger than [`Options::size_max`].
+    /// The image gets larger than [`Jffs2Options::size_max`].
     Full {
         /// The limit, bytes.
         limit: u64,
@@ -127,7 +127,7 @@ pub enum Error<E> {
     },
 }
 
-impl<E: fmt::Display> fmt::Display for Error<E> {
+impl<E: fmt::Display> fmt::Display for Jffs2CreateError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Output(error) => write!(f, "the image cannot be written: {error}"),
@@ -148,7 +148,14 @@ impl<E: fmt::Display> fmt::Display for Error<E> {
     }
 }
 
-impl<E: fmt::Debug + fmt::Display> core::error::Error for Error<E> {}
+impl<E: core::error::Error + 'static> core::error::Error for Jffs2CreateError<E> {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            Self::Output(error) | Self::Content(error) => Some(error),
+            _ => None,
+        }
+    }
+}
 
 /// A file's attributes. Owner and group are at most 65535; times are kept to the second, from 1970
 /// to 2106.
@@ -181,7 +188,7 @@ pub struct Content<'a, E> {
 /// Makes an image. `S` takes its bytes, an erase block at a time, the last one maybe shorter.
 #[derive(Debug)]
 pub struct Builder<S> {
-    options: Options,
+    options: Jffs2Options,
     blocks: Blocks<S>,
     packer: Packer,
     page: Vec<u8>,
@@ -218,18 +225,24 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     /// Begins an image.
     ///
     /// # Errors
-    /// [`Error::Options`].
-    pub fn new(options: Options, sink: S) -> Result<Self, Error<E>> {
+    /// [`Jffs2CreateError::Options`].
+    pub fn new(options: Jffs2Options, sink: S) -> Result<Self, Jffs2CreateError<E>> {
         let erase_size = options.erase_size;
         if erase_size < ERASE_SIZE_MIN || !erase_size.is_multiple_of(4) {
-            return Err(Error::Options("the erase block size is no multiple of 4 from 4 KiB on"));
+            return Err(Jffs2CreateError::Options(
+                "the erase block size is no multiple of 4 from 4 KiB on",
+            ));
         }
         if !options.page_size.is_power_of_two() || !(4096..=65536).contains(&options.page_size) {
-            return Err(Error::Options("the page size is no power of two from 4 KiB to 64 KiB"));
+            return Err(Jffs2CreateError::Options(
+                "the page size is no power of two from 4 KiB to 64 KiB",
+            ));
         }
         let marker = options.cleanmarker_len;
         if marker != 0 && (marker < Header::LEN as u32 || marker > erase_size / 2) {
-            return Err(Error::Options("a clean marker has 12 bytes to half an erase block"));
+            return Err(Jffs2CreateError::Options(
+                "a clean marker has 12 bytes to half an erase block",
+            ));
         }
         Ok(Self {
             blocks: Blocks::new(&options, sink),
@@ -249,7 +262,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     ///
     /// # Errors
     /// As [`add`](Self::add).
-    pub fn root(&mut self, entry: &Entry<'_>) -> Result<(), Error<E>> {
+    pub fn root(&mut self, entry: &Entry<'_>) -> Result<(), Jffs2CreateError<E>> {
         self.directories.insert(ROOT_INO, clamp_time(entry.modified));
         if self.options.as_mkfs {
             return Ok(());
@@ -261,19 +274,21 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     /// Adds a file; returns its inode. A regular file needs `content`.
     ///
     /// # Errors
-    /// [`Error::Entry`] for what JFFS2 cannot hold, and whatever keeps the image from growing.
+    /// [`Jffs2CreateError::Entry`] for what JFFS2 cannot hold, and whatever keeps the image from
+    /// growing.
     pub fn add(
         &mut self,
         entry: &Entry<'_>,
         content: Option<Content<'_, E>>,
-    ) -> Result<u32, Error<E>> {
+    ) -> Result<u32, Jffs2CreateError<E>> {
         let ino = self.next_ino;
         let mut inode = self.attributes(ino, entry)?;
         self.dirent(entry, ino)?;
         self.next_ino += 1;
         match entry.file.kind {
             FileKind::Regular => {
-                let content = content.ok_or(Error::Entry("a regular file has no content"))?;
+                let content =
+                    content.ok_or(Jffs2CreateError::Entry("a regular file has no content"))?;
                 self.content(inode, content)?;
             }
             FileKind::Directory => {
@@ -286,8 +301,9 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
                 self.inode(inode, target)?;
             }
             FileKind::CharacterDevice | FileKind::BlockDevice => {
-                let (data, len) = device_data(self.options.order, entry.file.device)
-                    .ok_or(Error::Entry("the device number does not fit into 12 and 20 bits"))?;
+                let (data, len) = device_data(self.options.order, entry.file.device).ok_or(
+                    Jffs2CreateError::Entry("the device number does not fit into 12 and 20 bits"),
+                )?;
                 self.inode(inode, &data[..len])?;
             }
             FileKind::Fifo | FileKind::Socket => self.inode(inode, &[])?,
@@ -299,9 +315,9 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     ///
     /// # Errors
     /// As [`add`](Self::add).
-    pub fn link(&mut self, entry: &Entry<'_>, ino: u32) -> Result<(), Error<E>> {
+    pub fn link(&mut self, entry: &Entry<'_>, ino: u32) -> Result<(), Jffs2CreateError<E>> {
         if ino >= self.next_ino {
-            return Err(Error::Entry("the file to link to was not added"));
+            return Err(Jffs2CreateError::Entry("the file to link to was not added"));
         }
         self.dirent(entry, ino)
     }
@@ -310,11 +326,16 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     /// control lists in the form of Linux's `system.posix_acl_*` attributes.
     ///
     /// # Errors
-    /// [`Error::Entry`] when the namespace is none of JFFS2's or the value too long; as
+    /// [`Jffs2CreateError::Entry`] when the namespace is none of JFFS2's or the value too long; as
     /// [`add`](Self::add).
-    pub fn xattr(&mut self, ino: u32, name: &[u8], value: &[u8]) -> Result<(), Error<E>> {
+    pub fn xattr(
+        &mut self,
+        ino: u32,
+        name: &[u8],
+        value: &[u8],
+    ) -> Result<(), Jffs2CreateError<E>> {
         let (prefix, name, value) =
-            stored_form(name, value, self.options.order).map_err(Error::Entry)?;
+            stored_form(name, value, self.options.order).map_err(Jffs2CreateError::Entry)?;
         let key = (u8::from(prefix), name, value);
         let xid = match self.xids.get(&key) {
             Some(&xid) => xid,
@@ -337,12 +358,12 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     /// Gives out the last block.
     ///
     /// # Errors
-    /// [`Error::Output`], [`Error::Full`].
-    pub fn finish(self) -> Result<Written, Error<E>> {
+    /// [`Jffs2CreateError::Output`], [`Jffs2CreateError::Full`].
+    pub fn finish(self) -> Result<Written, Jffs2CreateError<E>> {
         self.blocks.finish()
     }
 
-    fn attributes(&self, ino: u32, entry: &Entry<'_>) -> Result<Inode, Error<E>> {
+    fn attributes(&self, ino: u32, entry: &Entry<'_>) -> Result<Inode, Jffs2CreateError<E>> {
         let file = &entry.file;
         let (mut owner, mut group) = (file.owner, file.group);
         if self.options.squash_owners {
@@ -352,9 +373,13 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         if self.options.squash_permissions && file.kind != FileKind::Symlink {
             permissions &= !0o6022;
         }
-        let id = |id| u16::try_from(id).map_err(|_| Error::Entry("JFFS2 keeps owners to 65535"));
+        let id = |id| {
+            u16::try_from(id).map_err(|_| Jffs2CreateError::Entry("JFFS2 keeps owners to 65535"))
+        };
         if file.kind == FileKind::Symlink && !(1..=TARGET_LEN_MAX).contains(&file.target.len()) {
-            return Err(Error::Entry("the target of a symbolic link has 1 to 254 bytes"));
+            return Err(Jffs2CreateError::Entry(
+                "the target of a symbolic link has 1 to 254 bytes",
+            ));
         }
         Ok(Inode {
             ino,
@@ -376,16 +401,16 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         })
     }
 
-    fn dirent(&mut self, entry: &Entry<'_>, ino: u32) -> Result<(), Error<E>> {
+    fn dirent(&mut self, entry: &Entry<'_>, ino: u32) -> Result<(), Jffs2CreateError<E>> {
         let name = entry.name;
         if name.is_empty() || name.len() > NAME_LEN_MAX {
-            return Err(Error::Entry("JFFS2 keeps names of 1 to 254 bytes"));
+            return Err(Jffs2CreateError::Entry("JFFS2 keeps names of 1 to 254 bytes"));
         }
         if name.iter().any(|byte| matches!(byte, 0 | b'/')) || name == b"." || name == b".." {
-            return Err(Error::Entry("no file can have this name"));
+            return Err(Jffs2CreateError::Entry("no file can have this name"));
         }
         let Some(&changed) = self.directories.get(&entry.parent) else {
-            return Err(Error::Entry("the directory was not added"));
+            return Err(Jffs2CreateError::Entry("the directory was not added"));
         };
         let dirent = Dirent {
             pino: entry.parent,
@@ -408,7 +433,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     }
 
     /// Writes an inode's only node.
-    fn inode(&mut self, mut inode: Inode, data: &[u8]) -> Result<(), Error<E>> {
+    fn inode(&mut self, mut inode: Inode, data: &[u8]) -> Result<(), Jffs2CreateError<E>> {
         inode.dsize = data.len() as u32;
         self.blocks.reserve(Inode::LEN + data.len(), INODE_ENTRY_LEN)?;
         append_inode(&mut self.blocks, self.options.order, &inode, data);
@@ -416,11 +441,15 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     }
 
     /// Writes the nodes of a regular file, one for each page, one for each hole.
-    fn content(&mut self, mut inode: Inode, content: Content<'_, E>) -> Result<(), Error<E>> {
+    fn content(
+        &mut self,
+        mut inode: Inode,
+        content: Content<'_, E>,
+    ) -> Result<(), Jffs2CreateError<E>> {
         inode.isize = u32::try_from(content.size)
             .ok()
             .filter(|&size| size != u32::MAX)
-            .ok_or(Error::Entry("JFFS2 keeps files of less than 4 GiB"))?;
+            .ok_or(Jffs2CreateError::Entry("JFFS2 keeps files of less than 4 GiB"))?;
         if inode.isize == 0 {
             return self.inode(inode, &[]);
         }
@@ -448,7 +477,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         self.hole(&mut inode, &mut hole)
     }
 
-    fn hole(&mut self, inode: &mut Inode, hole: &mut u32) -> Result<(), Error<E>> {
+    fn hole(&mut self, inode: &mut Inode, hole: &mut u32) -> Result<(), Jffs2CreateError<E>> {
         if *hole == 0 {
             return Ok(());
         }
@@ -461,7 +490,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         Ok(())
     }
 
-    fn data(&mut self, inode: &mut Inode, mut data: &[u8]) -> Result<(), Error<E>> {
+    fn data(&mut self, inode: &mut Inode, mut data: &[u8]) -> Result<(), Jffs2CreateError<E>> {
         while !data.is_empty() {
             let room = self.blocks.reserve(Inode::LEN + DATA_LEN_MIN, INODE_ENTRY_LEN)?;
             let packed = self.packer.pack(data, room - Inode::LEN);
@@ -481,7 +510,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         prefix: XattrPrefix,
         name: &[u8],
         value: &[u8],
-    ) -> Result<(), Error<E>> {
+    ) -> Result<(), Jffs2CreateError<E>> {
         let xattr = Xattr { xid, version: 1, prefix, name_len: 0, value_len: 0, data_crc: 0 };
         let len = Xattr::node_len(name.len(), value.len());
         self.blocks.reserve(len, INODE_ENTRY_LEN)?;
@@ -508,11 +537,13 @@ fn append_inode<E, S: FnMut(&[u8]) -> Result<(), E>>(
 fn fill<E>(
     buffer: &mut [u8],
     read: &mut dyn FnMut(&mut [u8]) -> Result<usize, E>,
-) -> Result<(), Error<E>> {
+) -> Result<(), Jffs2CreateError<E>> {
     let mut at = 0;
     while at < buffer.len() {
-        match read(&mut buffer[at..]).map_err(Error::Content)? {
-            0 => return Err(Error::ContentShort { missing: (buffer.len() - at) as u64 }),
+        match read(&mut buffer[at..]).map_err(Jffs2CreateError::Content)? {
+            0 => {
+                return Err(Jffs2CreateError::ContentShort { missing: (buffer.len() - at) as u64 });
+            }
             len => at += len.min(buffer.len() - at),
         }
     }

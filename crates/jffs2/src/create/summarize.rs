@@ -6,21 +6,26 @@ use flysch_api::flash::{Error as FlashError, Flash};
 use flysch_wire::jffs2::{ByteOrder, Dirent, Header, Inode, NodeType, SummaryEntry, Xattr, Xref};
 
 use super::blocks::{Blocks, Written};
-use super::{Error, Options};
+use super::{Jffs2CreateError, Jffs2Options};
 
 /// Writes the nodes of `flash` into blocks with summaries. Of `options` the byte order, the block
 /// and clean marker sizes, padding and size limit count. Nodes keep their order; what is obsolete,
 /// damaged or padding is left out.
 ///
 /// # Errors
-/// [`Error::Output`], [`Error::Full`]; [`Error::Options`] when the flash cannot be read.
-pub fn summarize<F, E, S>(flash: &F, options: &Options, sink: S) -> Result<Written, Error<E>>
+/// [`Jffs2CreateError::Output`], [`Jffs2CreateError::Full`]; [`Jffs2CreateError::Options`] when
+/// the flash cannot be read.
+pub fn summarize<F, E, S>(
+    flash: &F,
+    options: &Jffs2Options,
+    sink: S,
+) -> Result<Written, Jffs2CreateError<E>>
 where
     F: Flash,
     S: FnMut(&[u8]) -> Result<(), E>,
 {
     let geometry = *flash.geometry();
-    let mut blocks = Blocks::new(&Options { summary: true, ..options.clone() }, sink);
+    let mut blocks = Blocks::new(&Jffs2Options { summary: true, ..options.clone() }, sink);
     let mut bytes = vec![0; geometry.block_len(0) as usize];
     for block in 0..geometry.blocks() {
         let bytes = &mut bytes[..geometry.block_len(block) as usize];
@@ -29,7 +34,7 @@ where
         }
         match flash.read(geometry.block_start(block), bytes) {
             Ok(_) | Err(FlashError::Uncorrectable { .. }) => {}
-            Err(_) => return Err(Error::Options("the image cannot be read")),
+            Err(_) => return Err(Jffs2CreateError::Options("the image cannot be read")),
         }
         let mut at = 0;
         while at < bytes.len() {

@@ -37,7 +37,7 @@ fn content() -> Vec<u8> {
 }
 
 /// A tree with one of everything.
-fn image(options: Options) -> (Vec<u8>, Written) {
+fn image(options: Jffs2Options) -> (Vec<u8>, Written) {
     let mut out: Vec<u8> = vec![];
     let sink = |bytes: &[u8]| {
         out.extend_from_slice(bytes);
@@ -77,8 +77,12 @@ fn image(options: Options) -> (Vec<u8>, Written) {
     (out, written)
 }
 
-fn options() -> Options {
-    Options { erase_size: ERASE_SIZE, padding: Padding::To(256 << 10), ..Options::default() }
+fn options() -> Jffs2Options {
+    Jffs2Options {
+        erase_size: ERASE_SIZE,
+        padding: Padding::To(256 << 10),
+        ..Jffs2Options::default()
+    }
 }
 
 fn verify(bytes: Vec<u8>) -> Jffs2<Memory> {
@@ -123,7 +127,7 @@ fn everything_comes_back_in_every_form() {
                     let enabled = Compressor::ALL.to_vec();
                     let compressors = Compressors { mode, enabled };
                     let options =
-                        Options { order, summary, cleanmarker_len, compressors, ..options() };
+                        Jffs2Options { order, summary, cleanmarker_len, compressors, ..options() };
                     let (bytes, _) = image(options);
                     let facts = verify(bytes).facts();
                     assert_eq!(facts.order, order);
@@ -144,15 +148,15 @@ fn the_same_files_give_the_same_bytes() {
 #[test]
 fn zeros_are_holes_unless_mkfs_is_to_be_followed() {
     let none = Compressors::none();
-    let short = Options { padding: Padding::None, compressors: none, ..options() };
+    let short = Jffs2Options { padding: Padding::None, compressors: none, ..options() };
     let (holes, _) = image(short.clone());
-    let (zeros, _) = image(Options { as_mkfs: true, ..short });
+    let (zeros, _) = image(Jffs2Options { as_mkfs: true, ..short });
     assert!(zeros.len() > holes.len() + 30_000, "{} {}", zeros.len(), holes.len());
 }
 
 #[test]
 fn padding_ends_where_it_should() {
-    let with = |padding| image(Options { padding, ..options() }).0;
+    let with = |padding| image(Jffs2Options { padding, ..options() }).0;
     let bare = with(Padding::None);
     let block = with(Padding::Block);
     assert!(!bare.len().is_multiple_of(ERASE_SIZE as usize));
@@ -165,7 +169,7 @@ fn padding_ends_where_it_should() {
 fn an_image_that_gets_too_large_is_refused() {
     let sink = |_: &[u8]| Ok::<(), String>(());
     let limit = u64::from(ERASE_SIZE);
-    let options = Options { size_max: Some(limit), ..options() };
+    let options = Jffs2Options { size_max: Some(limit), ..options() };
     let mut builder = Builder::new(options, sink).unwrap();
     let mut noise = content().into_iter().rev();
     let mut read = |buffer: &mut [u8]| {
@@ -174,7 +178,7 @@ fn an_image_that_gets_too_large_is_refused() {
     };
     let content = Content { size: 40_000, read: &mut read };
     let file = entry(ROOT_INO, "file", FileKind::Regular, "");
-    assert_eq!(builder.add(&file, Some(content)), Err(Error::Full { limit }));
+    assert_eq!(builder.add(&file, Some(content)), Err(Jffs2CreateError::Full { limit }));
 }
 
 #[test]
@@ -197,19 +201,25 @@ fn what_jffs2_can_not_hold_is_refused() {
         entry(ROOT_INO, "symlink", FileKind::Symlink, ""),
         entry(ROOT_INO, "symlink", FileKind::Symlink, &long),
     ] {
-        assert!(matches!(builder.add(&bad, None), Err(Error::Entry(_))), "{bad:?}");
+        assert!(matches!(builder.add(&bad, None), Err(Jffs2CreateError::Entry(_))), "{bad:?}");
     }
-    assert!(matches!(builder.xattr(ROOT_INO, b"system.other", b""), Err(Error::Entry(_))));
-    assert!(matches!(builder.link(&fifo, 99), Err(Error::Entry(_))));
+    assert!(matches!(
+        builder.xattr(ROOT_INO, b"system.other", b""),
+        Err(Jffs2CreateError::Entry(_))
+    ));
+    assert!(matches!(builder.link(&fifo, 99), Err(Jffs2CreateError::Entry(_))));
     let mut read = |_: &mut [u8]| Ok(0);
     let short = Content { size: 10, read: &mut read };
     let file = entry(ROOT_INO, "file", FileKind::Regular, "");
-    assert_eq!(builder.add(&file, Some(short)), Err(Error::ContentShort { missing: 10 }));
+    assert_eq!(
+        builder.add(&file, Some(short)),
+        Err(Jffs2CreateError::ContentShort { missing: 10 })
+    );
 }
 
 #[test]
 fn squashing_leaves_root_and_owners_rights() {
-    let squash = Options { squash_owners: true, squash_permissions: true, ..options() };
+    let squash = Jffs2Options { squash_owners: true, squash_permissions: true, ..options() };
     let (bytes, _) = image(squash);
     let flash = Memory { geometry: Geometry::nor(bytes.len() as u64, ERASE_SIZE), bytes };
     let fs = Jffs2::mount(flash, None).unwrap();
@@ -221,7 +231,7 @@ fn squashing_leaves_root_and_owners_rights() {
 #[test]
 fn a_pass_over_an_image_adds_summaries() {
     for cleanmarker_len in [0, 12] {
-        let plain = Options { cleanmarker_len, padding: Padding::Block, ..options() };
+        let plain = Jffs2Options { cleanmarker_len, padding: Padding::Block, ..options() };
         let (bytes, before) = image(plain.clone());
         let flash = Memory { geometry: Geometry::nor(bytes.len() as u64, ERASE_SIZE), bytes };
         let mut out = vec![];
@@ -232,7 +242,7 @@ fn a_pass_over_an_image_adds_summaries() {
         assert_eq!(after.unwrap().nodes, before.nodes);
         assert!(verify(out.clone()).facts().summaries > 0);
         // One pass does the same, but fills blocks with pieces that were cut to fit.
-        let (at_once, _) = image(Options { summary: true, ..plain });
+        let (at_once, _) = image(Jffs2Options { summary: true, ..plain });
         assert!(at_once.len() <= out.len());
     }
 }

@@ -328,8 +328,12 @@ impl<F: FlashMut> Collector<F> {
     pub(super) fn inode_at(&self, address: Address) -> Result<Inode, Error> {
         let mut bytes = [0; Inode::LEN];
         node::read(&self.log().medium, address.offset(), &mut bytes)?;
-        let damaged = Error::Damaged { structure: "inode node", place: self.log().place(address) };
-        Inode::parse(&bytes, self.log().order).map_err(|_| damaged)
+        let (structure, place) = ("inode node", self.log().place(address));
+        Inode::parse(&bytes, self.log().order).map_err(|error| Error::Damaged {
+            structure,
+            place,
+            cause: node::damage(error),
+        })
     }
 
     /// Writes a page of a file anew.

@@ -250,7 +250,9 @@ impl<F: FlashMut> Files<F> {
         let found = View(self.inodes()).find_xattr(ino, name)?;
         let value = match (change, found.value.is_some()) {
             (XattrChange::Create(_), true) => return Err(Error::Exists),
-            (XattrChange::Replace(_) | XattrChange::Remove, false) => return Err(Error::NotFound),
+            (XattrChange::Replace(_) | XattrChange::Remove, false) => {
+                return Err(Error::NoAttribute);
+            }
             (XattrChange::Remove, true) => None,
             (
                 XattrChange::Set(value) | XattrChange::Create(value) | XattrChange::Replace(value),

@@ -9,7 +9,7 @@ use flysch_api::flash::{
     Corrected, Error as FlashError, Flash, FlashMut, Geometry, Kind as FlashKind, OobMode,
 };
 use flysch_api::vfs::{
-    Changes, DeviceNumber, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp,
+    Changes, Damage, DeviceNumber, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp,
     XattrChange,
 };
 
@@ -751,7 +751,8 @@ mod one_reader {
         log.name(1, 2, (12, DT_DIR), "empty");
         log.inode(12, 0o150_000);
         let place = flysch_api::finding::Place { peb: Some(0), leb: None, offset: Some(at) };
-        let damaged = Error::Damaged { structure: "mode of an inode node", place };
+        let (structure, cause) = ("mode of an inode node", Damage::Field("mode"));
+        let damaged = Error::Damaged { structure, place, cause };
         let attributes = log.both(|fs| fs.attributes(Inode(10)).map(drop));
         assert_eq!(attributes, [Err(damaged), Err(damaged)]);
         let found = [Ok(Inode(11)), Ok(Inode(11))];

@@ -62,6 +62,12 @@ impl Backend {
         self.media.restart(self.timing, self.seed);
     }
 
+    /// Ends the command in task `index` after the time a command without data takes.
+    pub(super) fn answer_later(&mut self, index: u16, accepted: u64, x: &mut Exchange) {
+        let end = self.media.answer(accepted);
+        x.agenda.at(end, Event::Complete(x.tasks.name(index)));
+    }
+
     /// The firmware takes up a write: its data comes once there is room for it. Answers whether
     /// there is none, and the buffer has to be emptied.
     pub(super) fn take_write(&mut self, name: TaskRef, len: u32, x: &mut Exchange) -> bool {

@@ -193,7 +193,15 @@ impl fmt::Display for ConfigError {
     }
 }
 
-impl core::error::Error for ConfigError {}
+impl core::error::Error for ConfigError {
+    fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
+        match self {
+            // The store's error is what is said.
+            Self::Store(error) => error.source(),
+            _ => None,
+        }
+    }
+}
 
 impl From<StoreError> for ConfigError {
     fn from(error: StoreError) -> Self {

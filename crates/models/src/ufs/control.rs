@@ -2,7 +2,7 @@
 
 use flysch_wire::scsi::cdb::{Buffer, BufferMode};
 use flysch_wire::scsi::unmap::{self, UnmapRange};
-use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey, Status};
+use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey};
 use flysch_wire::ufs::descriptor::ProvisioningType;
 use flysch_wire::ufs::query::FlagId;
 use flysch_wire::ufs::upiu::Wlun;
@@ -85,14 +85,12 @@ impl Device {
         });
         self.scratch = scratch;
         match result {
-            Ok(Reply::Done) => self.respond(index, Status::Good, 0, x),
-            Ok(Reply::Send(len) | Reply::Took(len)) => {
-                self.respond(index, Status::Good, len as u32, x)
-            }
+            Ok(Reply::Done) => self.answer(index, x).good(0),
+            Ok(Reply::Send(len) | Reply::Took(len)) => self.answer(index, x).good(len as u32),
             Ok(Reply::Segment(len, _, segment)) => {
-                self.respond_with_segment(index, &segment, len as u32, x)
+                self.answer(index, x).segment(&segment, len as u32)
             }
-            Err(Stop::Sense(sense)) => self.fail(index, sense, x),
+            Err(Stop::Sense(sense)) => self.answer(index, x).fail(sense),
             Err(Stop::Transfer(ocs)) => ocs,
         }
     }
@@ -251,7 +249,7 @@ impl Control<'_> {
             let bytes = u64::from(range.blocks) << shift;
             device.backend.cache.discarded(lun, offset, bytes);
             if readable && bytes > 0 {
-                device.unmapped(lun, offset, bytes);
+                device.upkeep.unmapped_readable(&mut device.units, (lun, offset, bytes));
             } else if let Some(unit) = device.units.get_mut(lun) {
                 unit.store.discard(offset, bytes).map_err(|_| INTERNAL)?;
                 device.upkeep.hid(bytes);

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use flysch_wire::scsi::{AdditionalSense, SenseKey};
 use flysch_wire::ufs::query::{
-    AttributeId, CurrentPowerMode, ExceptionEvents, FlagId, PurgeStatus, QueryResult, RefreshStatus,
+    AttributeId, CurrentPowerMode, ExceptionEvents, FlagId, PurgeStatus, RefreshStatus,
 };
 
 use super::backend::Backend;
@@ -16,7 +16,7 @@ use super::exchange::Exchange;
 use super::firmware::Firmware;
 use super::journal::{Journal, Turn};
 use super::link::LinkState;
-use super::lu::{LogicalUnits, Unit};
+use super::lu::LogicalUnits;
 use super::order::Order;
 use super::parameters::{Parameters, Reset};
 use super::profile::level;
@@ -24,13 +24,13 @@ use super::provision::{Bounds, Provision, Provisions, allocation_units};
 use super::readiness::Readiness;
 use super::rpmb::Rpmb;
 use super::sense::Sense;
-use super::task::{TaskRef, Tasks};
-use super::upkeep::{Stale, Upkeep};
+use super::task::Tasks;
+use super::upkeep::Upkeep;
 use super::writebooster::WriteBooster;
 use crate::faults::Injector;
 use crate::media::cache::Loss;
 use crate::software::Processor;
-use crate::store::{Store, StoreError};
+use crate::store::StoreError;
 
 /// Size of the buffer that READ BUFFER and WRITE BUFFER reach in data mode, bytes.
 pub(super) const BUFFER: usize = 4096;
@@ -43,7 +43,7 @@ const STRING_MAX: usize = 126;
 #[derive(Debug)]
 pub(super) struct Depths {
     /// Whether that can happen at all.
-    pub(super) bound: bool,
+    bound: bool,
     /// bQueueDepth.
     pub(super) device: u8,
     /// bLUQueueDepth of each unit; 0 shares the device's.
@@ -61,6 +61,26 @@ impl Depths {
         let units: Vec<u8> = config.units.iter().map(of_unit).collect();
         let bound = config.queue_depth != 0 || units.iter().any(|&depth| depth != 0);
         Self { bound, device, units }
+    }
+
+    /// Whether the device or the unit has as many commands as it can queue already, besides the
+    /// one in task `index`.
+    #[inline]
+    pub(super) fn are_full(&self, index: u16, tasks: &Tasks) -> bool {
+        self.bound && self.are_full_of(index, tasks)
+    }
+
+    fn are_full_of(&self, index: u16, tasks: &Tasks) -> bool {
+        let lun = tasks.get(index).lun;
+        let (mut all, mut of_unit) = (0, 0);
+        for (other, task) in tasks.iter() {
+            if other != index && task.in_device() && task.is_command {
+                all += 1;
+                of_unit += u16::from(task.lun == lun);
+            }
+        }
+        let unit = self.units.get(usize::from(lun)).copied().unwrap_or(0);
+        (unit != 0 && of_unit >= u16::from(unit)) || all >= u16::from(self.device)
     }
 }
 
@@ -153,10 +173,6 @@ impl Device {
         device
     }
 
-    pub(super) fn is_powered(&self) -> bool {
-        self.readiness.is_powered()
-    }
-
     /// The device starts afresh: what does not survive the reset is gone, and every unit says so.
     pub(super) fn start_over(&mut self, reset: Reset, now: u64) {
         let turn = if reset == Reset::Warm { Turn::WarmReset } else { Turn::PowerOn };
@@ -207,7 +223,7 @@ impl Device {
         self.journal.note(now, Turn::PowerLost, 0);
         self.forget_waiting();
         self.backend.lose_power();
-        self.set_link_rate(x.link.rate);
+        self.backend.media.set_link_rate(x.link.rate);
         self.meter_state(x);
     }
 
@@ -223,15 +239,10 @@ impl Device {
         Ok(loss)
     }
 
-    /// The rate of the link, bytes per millisecond.
-    pub(super) fn set_link_rate(&mut self, bytes_per_ms: u64) {
-        self.backend.media.set_link_rate(bytes_per_ms);
-    }
-
     /// Tells the meter what state device and link are in.
     pub(super) fn meter_state(&mut self, x: &Exchange) {
         let level = match self.readiness.mode() {
-            _ if !self.is_powered() => level::OFF,
+            _ if !self.readiness.is_powered() => level::OFF,
             CurrentPowerMode::Sleep => level::SLEEP,
             CurrentPowerMode::PowerDown => level::POWER_DOWN,
             CurrentPowerMode::DeepSleep => level::DEEP_SLEEP,
@@ -239,22 +250,6 @@ impl Device {
             _ => level::ACTIVE,
         };
         self.backend.media.meter_mut().enter(level, x.now());
-    }
-
-    /// Whether units in files could take the sizes of `next`.
-    pub(super) fn check_stores(&self, next: &Provision) -> Result<(), QueryResult> {
-        let grows = |(lun, unit): (usize, &Option<Unit>)| match unit {
-            Some(unit) if !matches!(unit.store, Store::Memory(_)) => {
-                let wanted = &next.units[lun];
-                wanted.b_lu_enable == 1
-                    && u64::from(wanted.d_num_alloc_units) * ALLOCATION_UNIT > unit.size
-            }
-            _ => false,
-        };
-        match self.units.list.iter().enumerate().any(grows) {
-            true => Err(QueryResult::InvalidValue),
-            false => Ok(()),
-        }
     }
 
     /// Ends fDeviceInit if its time has come.
@@ -316,50 +311,10 @@ impl Device {
         }
     }
 
-    /// A range of a unit was written.
-    #[inline]
-    pub(super) fn rewritten(&mut self, unit: u8, offset: u64, len: u64) {
-        if self.upkeep.has_stale() {
-            self.upkeep.written(Stale { unit, offset, len });
-            self.drop_overflow();
-        }
-    }
-
-    /// A range of a unit that lets unmapped blocks read as anything was unmapped.
-    pub(super) fn unmapped(&mut self, unit: u8, offset: u64, len: u64) {
-        self.upkeep.unmapped(Stale { unit, offset, len });
-        self.drop_overflow();
-    }
-
-    fn drop_overflow(&mut self) {
-        while let Some(range) = self.upkeep.overflow() {
-            self.units.discard(range);
-        }
-    }
-
-    /// LUN of the unit that the BOOT well-known unit stands for now.
-    pub(super) fn boot_unit(&self) -> Option<u8> {
-        let wanted = self.parameters.attribute(AttributeId::BootLunEn);
-        if wanted == 0 || self.provisions.current.header.b_boot_enable == 0 {
-            return None;
-        }
-        self.units.with_boot_id(wanted)
-    }
-
     /// LOGICAL UNIT RESET.
     pub(super) fn reset_unit(&mut self, lun: u8, now: u64) {
         self.journal.note(now, Turn::UnitReset, lun);
         self.units.reset(lun);
-    }
-
-    /// Forgets a command that waits inside the device.
-    pub(super) fn forget(&mut self, name: TaskRef) {
-        self.backend.forget(name);
-    }
-
-    /// Forgets every waiting command that is no longer in the device.
-    pub(super) fn forget_stale(&mut self, tasks: &Tasks) {
-        self.backend.forget_stale(tasks);
     }
 
     /// Forgets every waiting command.

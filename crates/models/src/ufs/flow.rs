@@ -2,19 +2,15 @@
 
 use flysch_wire::scsi::{AdditionalSense, Cdb, SenseKey, Status};
 use flysch_wire::ufs::query::{CurrentPowerMode, PINNED_GROUP};
-use flysch_wire::ufs::rpmb::AdvancedRpmb;
-use flysch_wire::ufs::upiu::{
-    self, CommandFlags, CommandUpiu, Header, NopIn, RESPONSE_LENGTH_MAX, Reject, ResponseFlags,
-    ResponseUpiu, TransactionCode,
-};
+use flysch_wire::ufs::upiu::{CommandFlags, CommandUpiu, Header, NopIn, Reject, TransactionCode};
 use flysch_wire::ufs::utrd::Ocs;
 
 use super::agenda::Event;
+use super::answer::Answer;
 use super::device::Device;
 use super::exchange::{Exchange, Failed};
 use super::inject::Upset;
 use super::query::Query;
-use super::rpmb::Segment;
 use super::scsi::Nexus;
 use super::sense::Sense;
 use super::task::{Task, TaskRef, Work};
@@ -36,40 +32,19 @@ impl Device {
             return self.receive_command(index, accepted, x);
         }
         task.work = Work::Transport;
-        self.answer_later(index, accepted, x);
-    }
-
-    /// Ends the command after the time a command without data takes.
-    fn answer_later(&mut self, index: u16, accepted: u64, x: &mut Exchange) {
-        let end = self.backend.media.answer(accepted);
-        x.agenda.at(end, Event::Complete(x.tasks.name(index)));
+        self.backend.answer_later(index, accepted, x);
     }
 
     /// A SCSI command: what will happen is decided here, when follows from the media.
     fn receive_command(&mut self, index: u16, accepted: u64, x: &mut Exchange) {
         let Ok(unit) = CommandUpiu::parse(&x.tasks.get(index).request) else { return };
-        if self.build.depths.bound && self.is_full(index, x) {
+        if self.build.depths.are_full(index, &x.tasks) {
             x.tasks.get_mut(index).work = Work::Status(Status::TaskSetFull);
-            return self.answer_later(index, accepted, x);
+            return self.backend.answer_later(index, accepted, x);
         }
         if !self.order.hold_back(index, unit.flags().attr(), &mut x.tasks) {
             self.start_command(index, &unit, accepted, x);
         }
-    }
-
-    /// Whether the device or the unit has as many commands as it can queue already.
-    fn is_full(&self, index: u16, x: &Exchange) -> bool {
-        let lun = x.tasks.get(index).lun;
-        let (mut all, mut of_unit) = (0, 0);
-        for (other, task) in x.tasks.iter() {
-            if other != index && task.in_device() && task.is_command {
-                all += 1;
-                of_unit += u16::from(task.lun == lun);
-            }
-        }
-        let depths = &self.build.depths;
-        let unit = depths.units.get(usize::from(lun)).copied().unwrap_or(0);
-        (unit != 0 && of_unit >= u16::from(unit)) || all >= u16::from(depths.device)
     }
 
     /// Starts a command that no older one keeps waiting.
@@ -101,7 +76,7 @@ impl Device {
             | Work::Status(_)
             | Work::Settle { .. }
             | Work::Transport => {
-                self.answer_later(index, accepted, x);
+                self.backend.answer_later(index, accepted, x);
             }
         }
     }
@@ -217,13 +192,13 @@ impl Device {
         Some(match x.tasks.get(index).work {
             Work::Read { unit, offset, len } => self.complete_read(index, (unit, offset), len, x),
             Work::Write { .. } => return self.complete_write(name, x),
-            Work::Settle { len } => self.respond(index, Status::Good, len, x),
+            Work::Settle { len } => self.answer(index, x).good(len),
             Work::Flush { unit } => self.complete_flush(index, unit, x),
             Work::Power { mode } => self.complete_power(index, mode, x),
             Work::Transport => self.answer_transport(index, x),
             Work::Control => self.control(index, x),
-            Work::Fail(sense) => self.fail(index, sense, x),
-            Work::Status(status) => self.respond(index, status, 0, x),
+            Work::Fail(sense) => self.answer(index, x).fail(sense),
+            Work::Status(status) => self.answer(index, x).status(status, 0),
         })
     }
 
@@ -238,11 +213,12 @@ impl Device {
         let moved = u64::from(len.min(x.tasks.get(index).expected));
         let unit = self.units.get_mut(unit).expect("units change only while no task lives");
         match x.send(index, (unit, offset), moved) {
-            Ok(()) => self.respond(index, Status::Good, len, x),
+            Ok(()) => self.answer(index, x).good(len),
             Err(Failed::Transfer(ocs)) => ocs,
             Err(Failed::Store | Failed::Full) => {
                 let lba = offset >> unit.block_shift;
-                self.fail(index, Sense::medium(AdditionalSense::UnrecoveredReadError, lba), x)
+                self.answer(index, x)
+                    .fail(Sense::medium(AdditionalSense::UnrecoveredReadError, lba))
             }
         }
     }
@@ -266,30 +242,30 @@ impl Device {
         let lba = offset >> unit.block_shift;
         match copied.and(kept.map_err(Failed::from)) {
             Ok(()) if force => {
-                self.rewritten(number, offset, bytes);
+                self.upkeep.rewritten(&mut self.units, (number, offset, bytes));
                 x.tasks.get_mut(index).work = Work::Settle { len };
                 self.wait_for_medium(name, x);
                 None
             }
             Ok(()) => {
-                self.rewritten(number, offset, bytes);
-                Some(self.respond(index, Status::Good, len, x))
+                self.upkeep.rewritten(&mut self.units, (number, offset, bytes));
+                Some(self.answer(index, x).good(len))
             }
             Err(Failed::Transfer(ocs)) => Some(ocs),
             Err(Failed::Store) => {
-                Some(self.fail(index, Sense::medium(AdditionalSense::WriteError, lba), x))
+                Some(self.answer(index, x).fail(Sense::medium(AdditionalSense::WriteError, lba)))
             }
-            Err(Failed::Full) => Some(self.fail(index, Sense::full(), x)),
+            Err(Failed::Full) => Some(self.answer(index, x).fail(Sense::full())),
         }
     }
 
     fn complete_flush(&mut self, index: u16, unit: u8, x: &Exchange) -> Ocs {
         let unit = self.units.get_mut(unit).expect("units change only while no task lives");
         match unit.store.flush() {
-            Ok(()) => self.respond(index, Status::Good, 0, x),
+            Ok(()) => self.answer(index, x).good(0),
             Err(_) => {
                 let key = SenseKey::HardwareError;
-                self.fail(index, Sense::new(key, AdditionalSense::InternalTargetFailure), x)
+                self.answer(index, x).fail(Sense::new(key, AdditionalSense::InternalTargetFailure))
             }
         }
     }
@@ -297,10 +273,11 @@ impl Device {
     fn complete_power(&mut self, index: u16, mode: CurrentPowerMode, x: &Exchange) -> Ocs {
         if self.readiness.change_mode(mode) {
             self.meter_state(x);
-            self.respond(index, Status::Good, 0, x)
+            self.answer(index, x).good(0)
         } else {
             let key = SenseKey::NotReady;
-            self.fail(index, Sense::new(key, AdditionalSense::InitializingCommandRequired), x)
+            self.answer(index, x)
+                .fail(Sense::new(key, AdditionalSense::InitializingCommandRequired))
         }
     }
 
@@ -316,54 +293,10 @@ impl Device {
         x.answer(index, &bytes)
     }
 
-    /// The answer to a SCSI command, of which the device had to move or took `moved` bytes.
+    /// How the command in task `index` is answered.
     #[inline]
-    fn response(&self, task: &Task, status: Status, moved: u32) -> ResponseUpiu {
-        let mut unit = ResponseUpiu::new(task.lun, task.tag, status.into_bits());
-        unit.header.iid = task.iid & 0xF;
-        unit.header.function = task.iid & 0xF0;
-        unit.header.device_information.set_event_alert(self.exceptions.alert());
-        if moved != task.expected {
-            let under = moved < task.expected;
-            unit.residual_transfer_count = moved.abs_diff(task.expected);
-            if !task.bare_residual {
-                unit.header.flags = ResponseFlags::new().with_u(under).with_o(!under).into_bits();
-            }
-        }
-        unit
-    }
-
-    /// Answers a SCSI command: `moved` is what the device had to move or took.
-    #[inline]
-    pub(super) fn respond(&self, index: u16, status: Status, moved: u32, x: &Exchange) -> Ocs {
-        let mut bytes = [0; upiu::LENGTH];
-        self.response(x.tasks.get(index), status, moved).emit(&mut bytes);
-        x.answer(index, &bytes)
-    }
-
-    /// Ends a command with CHECK CONDITION.
-    pub(super) fn fail(&self, index: u16, sense: Sense, x: &Exchange) -> Ocs {
-        let unit = self.response(x.tasks.get(index), Status::CheckCondition, 0);
-        let mut bytes = [0; RESPONSE_LENGTH_MAX];
-        let len = unit.emit_with_sense(&sense.to_fixed(), &mut bytes);
-        x.answer(index, &bytes[..len])
-    }
-
-    /// Answers a SCSI command that went well, with an extra header segment.
-    pub(super) fn respond_with_segment(
-        &self,
-        index: u16,
-        segment: &Segment,
-        moved: u32,
-        x: &Exchange,
-    ) -> Ocs {
-        let mut unit = self.response(x.tasks.get(index), Status::Good, moved);
-        unit.header.ehs_length = AdvancedRpmb::EHS_LENGTH;
-        let mut bytes = [0; upiu::LENGTH + AdvancedRpmb::LENGTH];
-        let (head, rest) = bytes.split_at_mut(upiu::LENGTH);
-        unit.emit(head.first_chunk_mut().expect("as long as a unit"));
-        rest.copy_from_slice(segment);
-        x.answer(index, &bytes)
+    pub(super) fn answer<'x>(&self, index: u16, x: &'x Exchange) -> Answer<'x> {
+        Answer { x, index, alert: self.exceptions.alert() }
     }
 
     /// Keeps `name` until everything that has arrived is on the medium.

@@ -92,7 +92,7 @@ impl Pair {
     /// LINERESET: both ends are in their lowest speed; commands go on in it.
     fn reset_line(&mut self) {
         self.exchange.link.fall_back();
-        self.device.set_link_rate(self.exchange.link.rate);
+        self.device.backend.media.set_link_rate(self.exchange.link.rate);
         let error = UecPa::new().with_err(true).with_generic(true);
         self.controller.registers.raise_uic(PA, error.into_bits(), Interrupts::new());
     }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use flysch_wire::scsi::AdditionalSense;
 use flysch_wire::ufs::descriptor::{ConfigurationUnit, LuWriteProtect, ProvisioningType};
-use flysch_wire::ufs::query::FlagId;
+use flysch_wire::ufs::query::{AttributeId, FlagId, QueryResult};
 use flysch_wire::ufs::upiu::Wlun;
 
 use super::config::{ALLOCATION_UNIT, UnitConfig};
@@ -172,11 +172,31 @@ impl LogicalUnits {
         Some(&mut self.attentions[known])
     }
 
-    /// LUN of the unit with a bBootLunID.
-    pub(super) fn with_boot_id(&self, id: u64) -> Option<u8> {
-        let is_it = |unit: &Unit| u64::from(unit.boot_id) == id;
+    /// LUN of the unit that the BOOT well-known unit stands for now.
+    pub(super) fn boot_unit(&self, parameters: &Parameters, provision: &Provision) -> Option<u8> {
+        let wanted = parameters.attribute(AttributeId::BootLunEn);
+        if wanted == 0 || provision.header.b_boot_enable == 0 {
+            return None;
+        }
+        let is_it = |unit: &Unit| u64::from(unit.boot_id) == wanted;
         let found = self.list.iter().position(|unit| unit.as_ref().is_some_and(is_it))?;
         Some(found as u8)
+    }
+
+    /// Whether units in files could take the sizes of `next`.
+    pub(super) fn check_stores(&self, next: &Provision) -> Result<(), QueryResult> {
+        let grows = |(lun, unit): (usize, &Option<Unit>)| match unit {
+            Some(unit) if !matches!(unit.store, Store::Memory(_)) => {
+                let wanted = &next.units[lun];
+                wanted.b_lu_enable == 1
+                    && u64::from(wanted.d_num_alloc_units) * ALLOCATION_UNIT > unit.size
+            }
+            _ => false,
+        };
+        match self.list.iter().enumerate().any(grows) {
+            true => Err(QueryResult::InvalidValue),
+            false => Ok(()),
+        }
     }
 
     /// Bytes of a block of a unit, 1 if there is no such unit.

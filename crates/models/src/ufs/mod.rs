@@ -22,6 +22,7 @@
 
 mod agenda;
 mod aggregation;
+mod answer;
 mod backend;
 pub mod config;
 mod control;

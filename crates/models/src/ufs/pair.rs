@@ -125,7 +125,7 @@ impl Pair {
         self.exchange.tasks.clear();
         self.device.forget_waiting();
         self.exchange.link.reset();
-        self.device.set_link_rate(self.exchange.link.rate);
+        self.device.backend.media.set_link_rate(self.exchange.link.rate);
         self.device.backend.media.set_auto_hibern8((0, 0), 0);
     }
 
@@ -195,7 +195,7 @@ impl Pair {
             Rung::Control(number, command) => {
                 let named = self.controller.control_queue(number, command, &self.exchange);
                 if let Some(index) = named {
-                    self.device.forget(self.exchange.tasks.name(index));
+                    self.device.backend.forget(self.exchange.tasks.name(index));
                     self.post(index, Ocs::Aborted);
                 }
                 // A host that asks without STOP has started the queue again.
@@ -294,7 +294,7 @@ impl Pair {
         let x = &mut self.exchange;
         for slot in (0..32_u8).filter(|slot| mask >> slot & 1 != 0) {
             if let Some(index) = self.controller.clear_slot(slot, x) {
-                self.device.forget(x.tasks.name(index));
+                self.device.backend.forget(x.tasks.name(index));
                 x.tasks.release(index, false);
             }
         }
@@ -352,7 +352,7 @@ impl Pair {
     fn drop_tasks(&mut self, is_meant: impl FnMut(&Task) -> bool) {
         let x = &mut self.exchange;
         x.tasks.drop_from_device(is_meant);
-        self.device.forget_stale(&x.tasks);
+        self.device.backend.forget_stale(&x.tasks);
         self.device.start_held_back(x);
     }
 

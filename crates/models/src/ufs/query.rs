@@ -267,7 +267,7 @@ impl Device {
             return Err(QueryResult::GeneralFailure);
         }
         if let Some(next) = self.provisions.write(index, bytes)? {
-            self.check_stores(&next)?;
+            self.units.check_stores(&next)?;
             self.provisions.accept(next);
         }
         Ok(())

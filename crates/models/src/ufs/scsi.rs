@@ -48,7 +48,7 @@ impl<'a> Nexus<'a> {
     fn read(mut self, transfer: &Transfer) -> Result<Work, Sense> {
         self.gate()?;
         let number = match Wlun::from_bits(self.lun) {
-            Wlun::Boot => self.device.boot_unit().ok_or(NO_SUCH_UNIT)?,
+            Wlun::Boot => self.boot_unit().ok_or(NO_SUCH_UNIT)?,
             _ => self.lun,
         };
         let unit = self.device.units.get(number).ok_or(INVALID_OPCODE)?;
@@ -74,6 +74,11 @@ impl<'a> Nexus<'a> {
             return Ok(Work::Status(Status::Good));
         }
         Ok(Work::Write { unit: self.lun, offset, len, force: transfer.flags.fua() })
+    }
+
+    fn boot_unit(&self) -> Option<u8> {
+        let Device { units, parameters, provisions, .. } = &*self.device;
+        units.boot_unit(parameters, &provisions.current)
     }
 
     /// Whether the unit takes ordinary commands now.
@@ -120,7 +125,7 @@ impl<'a> Nexus<'a> {
                 _ => Err(INVALID_OPCODE),
             },
             Wlun::Boot => match cdb {
-                Cdb::TestUnitReady if self.device.boot_unit().is_some() => Ok(Work::Control),
+                Cdb::TestUnitReady if self.boot_unit().is_some() => Ok(Work::Control),
                 Cdb::TestUnitReady => Err(NO_SUCH_UNIT),
                 _ => Err(INVALID_OPCODE),
             },

@@ -11,12 +11,10 @@ use super::lu::LogicalUnits;
 use super::rpmb::{Areas, Rpmb, Segment};
 use super::sense::Sense;
 
-impl Device {
-    /// The RPMB unit, and what write protection needs of the rest.
-    fn rpmb_and_areas(&mut self) -> (&mut Rpmb, Areas<'_>) {
-        let LogicalUnits { list, protection, .. } = &mut self.units;
-        (&mut self.rpmb, Areas { units: list, protection })
-    }
+/// The RPMB unit, and what write protection needs of the rest.
+fn rpmb_and_areas(device: &mut Device) -> (&mut Rpmb, Areas<'_>) {
+    let LogicalUnits { list, protection, .. } = &mut device.units;
+    (&mut device.rpmb, Areas { units: list, protection })
 }
 
 impl Control<'_> {
@@ -64,7 +62,7 @@ impl Control<'_> {
     ) -> Result<Reply, Stop> {
         let (region, len) = self.security(command)?;
         let segment = self.segment()?;
-        let (rpmb, areas) = self.device.rpmb_and_areas();
+        let (rpmb, areas) = rpmb_and_areas(self.device);
         Ok(match segment {
             None => {
                 rpmb.response(region, &mut data[..len], &areas);
@@ -87,7 +85,7 @@ impl Control<'_> {
         let segment = self.segment()?;
         self.take(len, data)?;
         let now = self.x.now();
-        let (rpmb, areas) = self.device.rpmb_and_areas();
+        let (rpmb, areas) = rpmb_and_areas(self.device);
         Ok(match segment {
             None => {
                 rpmb.request(region, &data[..len], now, areas);

@@ -109,11 +109,11 @@ impl Pair {
     }
 
     fn start_link(&mut self) -> Result<(), UicResult> {
-        if !self.device.is_powered() {
+        if !self.device.readiness.is_powered() {
             return Err(UicResult::InvalidMibAttribute);
         }
         self.exchange.link.start_up();
-        self.device.set_link_rate(self.exchange.link.rate);
+        self.device.backend.media.set_link_rate(self.exchange.link.rate);
         self.reset_device(Reset::Warm);
         let registers = &mut self.controller.registers;
         let hcs = registers.hcs.with_dp(true).with_utrlrdy(true).with_utmrlrdy(true);
@@ -137,7 +137,7 @@ impl Pair {
             _ => {
                 let value = self.controller.registers.uic_arguments[2];
                 let status = self.exchange.link.change_power_mode(value);
-                self.device.set_link_rate(self.exchange.link.rate);
+                self.device.backend.media.set_link_rate(self.exchange.link.rate);
                 (status, causes.with_upms(true))
             }
         };

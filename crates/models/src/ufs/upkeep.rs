@@ -9,6 +9,8 @@ use alloc::collections::VecDeque;
 
 use flysch_wire::ufs::query::{PurgeStatus, RefreshMethod, RefreshStatus, RefreshUnit};
 
+use super::lu::LogicalUnits;
+
 /// Time of the shortest purge, nanoseconds, and bytes purged per microsecond.
 const PURGE_NS: u64 = 100_000_000;
 const PURGE_RATE: u64 = 512;
@@ -61,7 +63,7 @@ impl Upkeep {
 
     /// Whether anything is stale.
     #[inline]
-    pub(super) fn has_stale(&self) -> bool {
+    fn has_stale(&self) -> bool {
         !self.stale.is_empty()
     }
 
@@ -71,13 +73,13 @@ impl Upkeep {
     }
 
     /// A range was unmapped and stays readable.
-    pub(super) fn unmapped(&mut self, range: Stale) {
+    fn unmapped(&mut self, range: Stale) {
         self.written(range);
         self.stale.push_back(range);
     }
 
     /// What has to go because there are too many ranges.
-    pub(super) fn overflow(&mut self) -> Option<Stale> {
+    fn overflow(&mut self) -> Option<Stale> {
         if self.stale.len() > RANGES_MAX { self.stale.pop_front() } else { None }
     }
 
@@ -143,6 +145,30 @@ impl Upkeep {
         let hidden = bytes.min(self.hidden);
         self.hidden -= hidden;
         bytes - hidden
+    }
+
+    /// A range of a unit was written: LUN, first byte, length.
+    #[inline]
+    pub(super) fn rewritten(&mut self, units: &mut LogicalUnits, range: (u8, u64, u64)) {
+        if self.has_stale() {
+            let (unit, offset, len) = range;
+            self.written(Stale { unit, offset, len });
+            self.drop_overflow(units);
+        }
+    }
+
+    /// A range of a unit that lets unmapped blocks read as anything was unmapped: LUN, first byte,
+    /// length.
+    pub(super) fn unmapped_readable(&mut self, units: &mut LogicalUnits, range: (u8, u64, u64)) {
+        let (unit, offset, len) = range;
+        self.unmapped(Stale { unit, offset, len });
+        self.drop_overflow(units);
+    }
+
+    fn drop_overflow(&mut self, units: &mut LogicalUnits) {
+        while let Some(range) = self.overflow() {
+            units.discard(range);
+        }
     }
 
     /// Takes the oldest stale bytes, `left` at most. Only whole blocks of `block` bytes go.

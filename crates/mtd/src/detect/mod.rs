@@ -22,7 +22,7 @@ use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader};
 use flysch_wire::ubifs;
 
 use self::blocks::Blocks;
-use crate::{Image, PageFormat, Scheme, Storage};
+use crate::{FlashImage, PageFormat, Scheme, Storage};
 
 pub use pages::page_format;
 
@@ -360,7 +360,7 @@ fn ubi_end<F: Flash>(flash: &F, start: u64, spacing: u64) -> Result<u64, Error> 
 /// # Errors
 /// When the storage cannot be read.
 pub fn plain_regions<S: Storage>(storage: S, hints: &Hints) -> Result<Vec<Region>, Error> {
-    regions(&Image::new(storage, Geometry::nor(0, 1 << 16)), hints)
+    regions(&FlashImage::new(storage, Geometry::nor(0, 1 << 16)), hints)
 }
 
 /// Everything that was found out about an image.

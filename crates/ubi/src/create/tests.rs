@@ -5,7 +5,7 @@ use flysch_api::flash::{Corrected, Error, Flash, Geometry};
 use flysch_api::volume;
 
 use super::*;
-use crate::{Options, Ubi, find_images};
+use crate::{AttachOptions, Ubi, find_images};
 
 /// An image in memory.
 #[derive(Clone)]
@@ -106,7 +106,7 @@ fn what_is_made_attaches() {
     let geometry = Geometry::nor(bytes.len() as u64, NAND.peb_size);
     let flash = Memory { bytes, geometry };
     let found = find_images(&flash, None);
-    let ubi = Ubi::attach(flash, found[0], &Options::default()).unwrap();
+    let ubi = Ubi::attach(flash, found[0], &AttachOptions::default()).unwrap();
     assert!(ubi.findings().is_empty(), "{:?}", ubi.findings());
     let volumes = ubi.volumes();
     let names: Vec<_> = volumes.iter().map(|it| (it.id, it.name.clone(), it.kind)).collect();

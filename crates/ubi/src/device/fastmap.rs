@@ -25,7 +25,7 @@ use flysch_wire::ubi::fastmap::{BLOCKS_MAX, START_MAX, Superblock};
 use super::Error;
 use super::lebs::Lebs;
 use super::wear::State;
-use crate::attach::Evidence;
+use crate::scan::Evidence;
 
 /// The fastmap on the flash, and what is left of others.
 #[derive(Debug, Default)]

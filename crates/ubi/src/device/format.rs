@@ -6,7 +6,7 @@ use flysch_api::flash::{Error as FlashError, FlashMut};
 use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader, VID_HEADER_SIZE};
 
 use super::io::Io;
-use super::{Device, DeviceOptions, Error, ReadOnly, open};
+use super::{DeviceOptions, Error, ReadOnly, UbiDevice, open};
 use crate::Offsets;
 
 /// How a flash is formatted.
@@ -29,7 +29,7 @@ impl FormatOptions {
     }
 }
 
-impl<F: FlashMut> Device<F> {
+impl<F: FlashMut> UbiDevice<F> {
     /// Erases all of `flash` and makes it an empty UBI device (`ubiformat`). Blocks that can not
     /// be erased are marked bad.
     ///

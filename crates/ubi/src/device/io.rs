@@ -12,7 +12,7 @@ use flysch_api::flash::{Corrected, Error, FlashMut, Kind};
 use flysch_wire::ubi::{EcHeader, HeaderError, VidHeader};
 
 use crate::blocks::{TORTURE_PATTERNS, is_blank};
-use crate::{Image, Offsets};
+use crate::{Offsets, UbiImage};
 
 /// How often a read, a write or an erase is tried again (`UBI_IO_RETRIES`).
 pub(crate) const RETRIES: u32 = 3;
@@ -22,7 +22,7 @@ const TORTURE_REPEATS: u32 = 1;
 /// Sizes and places in every block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
-    pub(crate) image: Image,
+    pub(crate) image: UbiImage,
     pub(crate) offsets: Offsets,
     /// Bytes that are programmed together.
     pub(crate) write_size: u32,
@@ -126,6 +126,7 @@ impl<F: FlashMut> Io<F> {
     pub(crate) fn read_vid(&self, peb: u32) -> Result<VidHeader, HeaderError> {
         let mut bytes = [0; flysch_wire::ubi::VID_HEADER_SIZE];
         let read = self.read(peb, self.shape.offsets.vid_header, &mut bytes);
+        // No cause: who asks wants to know whether there is a header, as a scan does.
         let _ = read.map_err(|_| HeaderError::Short)?;
         VidHeader::parse(&bytes).and_then(|vid| vid.fits(self.shape.leb_size()).map(|()| vid))
     }

@@ -33,15 +33,15 @@
 //!
 //! # Objects
 //!
-//! Each has the state that it alone changes, the lower ones within the upper ones: [`Device`] the
-//! table of volumes; [`Lebs`] which LEB lies where ([`Volumes`](entries::Volumes)); [`Pebs`] which
-//! block is what - how often erased and how good ([`Wear`](wear::Wear), [`Pools`](pools::Pools)),
+//! Each has the state that it alone changes, the lower ones within the upper ones: [`UbiDevice`]
+//! the table of volumes; [`Lebs`] which LEB lies where ([`Volumes`](entries::Volumes)); [`Pebs`]
+//! which block is what - how often erased and how good ([`Wear`](wear::Wear), [`Pools`](pools::Pools)),
 //! which are a fastmap ([`Fastmaps`](fastmap::Fastmaps)), how many there are for whom
 //! ([`Account`]); [`Io`](io::Io) the bytes in one.
 //!
 //! # No threads
 //!
-//! What Linux does in its background thread - erases, moves - is done by [`Device::work`], and
+//! What Linux does in its background thread - erases, moves - is done by [`UbiDevice::work`], and
 //! piecemeal by the calls that write: each does at most one overdue erase and one overdue move.
 //! An allocation erases queued blocks until one is free. Of the blocks not reserved by volumes one
 //! is kept for changes and one for moves, so one is always free or queued.
@@ -79,7 +79,7 @@ pub use update::Update;
 pub use volume::DeviceVolume;
 pub use volumes::NewVolume;
 
-use crate::{Image, Offsets, VolumeInfo};
+use crate::{Offsets, UbiImage, VolumeInfo};
 use entries::{Entry, UNMAPPED};
 use lebs::Lebs;
 use pebs::Pebs;
@@ -169,20 +169,21 @@ pub struct Statistics {
 /// An attached UBI device, read-write.
 ///
 /// ```text
-/// let mut device = Device::format(flash, &FormatOptions::new(seed), &DeviceOptions::default())?;
+/// let format = FormatOptions::new(seed);
+/// let mut device = UbiDevice::format(flash, &format, &DeviceOptions::default())?;
 /// let id = device.create(&NewVolume::dynamic(b"root", 100))?;
 /// let mut volume = device.volume_mut(id)?;     // borrowed, or: device.into_volume(id)?
 /// volume.write(0, 0, &page)?;
 /// volume.sync()?;
 /// ```
 #[derive(Debug)]
-pub struct Device<F> {
+pub struct UbiDevice<F> {
     lebs: Lebs<F>,
     findings: Vec<Finding>,
     attached_by_fastmap: bool,
 }
 
-impl<F: FlashMut> Device<F> {
+impl<F: FlashMut> UbiDevice<F> {
     fn pebs(&self) -> &Pebs<F> {
         &self.lebs.pebs
     }
@@ -208,7 +209,7 @@ impl<F: FlashMut> Device<F> {
     }
 
     /// What the image consists of.
-    pub fn image(&self) -> Image {
+    pub fn image(&self) -> UbiImage {
         self.pebs().io.shape.image
     }
 

@@ -17,9 +17,9 @@ use super::lebs::Lebs;
 use super::pebs::Pebs;
 use super::volumes::table_bytes;
 use super::wear::{State, Wear};
-use super::{Account, Device, DeviceOptions, Error, ReadOnly, Statistics};
-use crate::attach::{Evidence, Purpose};
-use crate::{Block, Content, FastmapUse, Image, Offsets, Options, Ubi};
+use super::{Account, DeviceOptions, Error, ReadOnly, Statistics, UbiDevice};
+use crate::scan::{Evidence, Purpose};
+use crate::{AttachOptions, Block, Content, FastmapUse, Offsets, Ubi, UbiImage};
 
 /// Blocks that UBI keeps for itself: the volume table twice, an atomic change, a move.
 pub(super) const INTERNAL_BLOCKS: u32 = 2 + 1 + 1;
@@ -27,7 +27,7 @@ pub(super) const INTERNAL_BLOCKS: u32 = 2 + 1 + 1;
 /// UBI's, or that the headers are lost in bulk.
 const CORRUPT_MIN: u32 = 8;
 
-impl<F: FlashMut> Device<F> {
+impl<F: FlashMut> UbiDevice<F> {
     /// Attaches the UBI device that covers `flash`, and mends what power cuts left behind: the
     /// volume table's second copy, unfinished copies, blocks of no volume. A volume flagged so
     /// grows to all the free space.
@@ -41,7 +41,7 @@ impl<F: FlashMut> Device<F> {
     pub fn attach(flash: F, options: &DeviceOptions) -> Result<Self, Error> {
         let image = whole(flash.geometry(), options)?;
         let use_map = if options.fastmap { FastmapUse::Use } else { FastmapUse::Ignore };
-        let how = Options { fastmap: use_map };
+        let how = AttachOptions { fastmap: use_map };
         let (ubi, evidence) = Ubi::attach_for(flash, image, &how, Purpose::Write)?;
         refuse(&ubi, &evidence, options)?;
         let shape = shape(ubi.flash().geometry(), options, ubi.image(), ubi.offsets())?;
@@ -107,7 +107,10 @@ impl<F: FlashMut> Device<F> {
 }
 
 /// The image that covers a flash.
-pub(super) fn whole(geometry: &flash::Geometry, options: &DeviceOptions) -> Result<Image, Error> {
+pub(super) fn whole(
+    geometry: &flash::Geometry,
+    options: &DeviceOptions,
+) -> Result<UbiImage, Error> {
     let write_size = options.write_size.unwrap_or(geometry.write_size);
     if geometry.kind == Kind::MlcNand {
         return Err(Error::Shape(
@@ -135,14 +138,14 @@ pub(super) fn whole(geometry: &flash::Geometry, options: &DeviceOptions) -> Resu
     if pebs < INTERNAL_BLOCKS {
         return Err(Error::Shape("UBI needs at least 4 erase blocks"));
     }
-    Ok(Image { start: 0, peb_size: geometry.erase_size, pebs, image_sequence: 0 })
+    Ok(UbiImage { start: 0, peb_size: geometry.erase_size, pebs, image_sequence: 0 })
 }
 
 /// Whether headers and data can be programmed where they lie.
 pub(super) fn shape(
     geometry: &flash::Geometry,
     options: &DeviceOptions,
-    image: Image,
+    image: UbiImage,
     offsets: Offsets,
 ) -> Result<Shape, Error> {
     let write_size = options.write_size.unwrap_or(geometry.write_size);
@@ -305,7 +308,7 @@ fn entries<F: Flash>(
     Ok(volumes)
 }
 
-impl<F: FlashMut> Device<F> {
+impl<F: FlashMut> UbiDevice<F> {
     /// Writes the copies of the table that are lost or differ from what counts.
     fn mend_table(&mut self) -> Result<(), Error> {
         let records = self.lebs.volumes.table_records();

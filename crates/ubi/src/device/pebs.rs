@@ -16,7 +16,7 @@ use super::open::{INTERNAL_BLOCKS, bad_limit};
 use super::pools::Sizes;
 use super::wear::{State, Wear};
 use super::{Account, DeviceOptions, Error, ReadOnly, Statistics};
-use crate::fastmap::Believed;
+use crate::scan::Believed;
 
 /// All erase blocks.
 #[derive(Debug)]

@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 use flysch_api::flash::FlashMut;
 use flysch_wire::ubi::VolumeKind;
 
-use super::{Device, Error, moving};
+use super::{Error, UbiDevice, moving};
 
 /// An update of a volume that was started: [`write`](Self::write) all bytes, then
 /// [`finish`](Self::finish). Dropped or cut before, the volume is void until it is updated again.
 #[derive(Debug)]
 pub struct Update<'d, F> {
-    device: &'d mut Device<F>,
+    device: &'d mut UbiDevice<F>,
     id: u32,
     kind: VolumeKind,
     leb_size: u32,
@@ -22,7 +22,7 @@ pub struct Update<'d, F> {
     buffer: Vec<u8>,
 }
 
-impl<F: FlashMut> Device<F> {
+impl<F: FlashMut> UbiDevice<F> {
     /// Starts to replace all of a volume's content by `bytes` bytes; the old content is lost.
     ///
     /// # Errors

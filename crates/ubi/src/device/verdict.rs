@@ -2,7 +2,7 @@
 //!
 //! A page that was cut late reads as either, each time anew: a copy that was whole may not be so at
 //! the next attach, and one that was not may be. So each block is judged once, by attaching, and
-//! then, before anything else is written and before [`Device::attach`](super::Device::attach)
+//! then, before anything else is written and before [`UbiDevice::attach`](super::UbiDevice::attach)
 //! returns:
 //!
 //! 1. blocks that were judged to be no copy of a LEB are erased, so that they never become one;
@@ -20,8 +20,8 @@ use flysch_wire::ubi::VidHeader;
 use super::lebs::Lebs;
 use super::wear::State;
 use super::{BLOCK_TRIES, Error, ReadOnly};
-use crate::attach::{Evidence, Fresh};
 use crate::blocks::Claim;
+use crate::scan::{Evidence, Fresh};
 
 impl<F: FlashMut> Lebs<F> {
     /// Does what the verdicts of attaching ask for.

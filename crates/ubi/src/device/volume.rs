@@ -4,23 +4,23 @@ use core::borrow::BorrowMut;
 use core::marker::PhantomData;
 
 use flysch_api::flash::{Corrected, Error as FlashError, FlashMut};
-use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_wire::ubi::VolumeKind;
 
-use super::{Device, Error};
+use super::{Error, UbiDevice};
 
-/// A volume of a device, written as [`VolumeMut`]: `D` is `&mut Device<F>` for one use among
-/// others, or `Device<F>` for a file system that is mounted and has the device for itself.
+/// A volume of a device, written as [`VolumeMut`]: `D` is `&mut UbiDevice<F>` for one use among
+/// others, or `UbiDevice<F>` for a file system that is mounted and has the device for itself.
 #[derive(Debug)]
 pub struct DeviceVolume<D, F> {
     device: D,
     id: u32,
-    geometry: Geometry,
+    geometry: VolumeGeometry,
     kind: VolumeKind,
     flash: PhantomData<fn() -> F>,
 }
 
-impl<F: FlashMut> Device<F> {
+impl<F: FlashMut> UbiDevice<F> {
     /// Volume `id`, as long as the device is borrowed.
     ///
     /// # Errors
@@ -39,15 +39,15 @@ impl<F: FlashMut> Device<F> {
     }
 }
 
-impl<F: FlashMut, D: BorrowMut<Device<F>>> DeviceVolume<D, F> {
+impl<F: FlashMut, D: BorrowMut<UbiDevice<F>>> DeviceVolume<D, F> {
     fn new(device: D, id: u32) -> Result<Self, Error> {
-        let inner: &Device<F> = device.borrow();
+        let inner: &UbiDevice<F> = device.borrow();
         let entry = inner.lebs.volumes.entry(id)?;
         let record = entry.record.ok_or(Error::NoVolume(id))?;
         if record.update_marker {
             return Err(Error::UpdateUnfinished(id));
         }
-        let geometry = Geometry {
+        let geometry = VolumeGeometry {
             leb_size: inner.leb_size() - entry.data_pad,
             lebs: record.reserved_pebs,
             write_size: Some(inner.write_size()),
@@ -61,12 +61,12 @@ impl<F: FlashMut, D: BorrowMut<Device<F>>> DeviceVolume<D, F> {
     }
 
     /// The device.
-    pub fn device(&self) -> &Device<F> {
+    pub fn device(&self) -> &UbiDevice<F> {
         self.device.borrow()
     }
 
     /// The device, for its background work.
-    pub fn device_mut(&mut self) -> &mut Device<F> {
+    pub fn device_mut(&mut self) -> &mut UbiDevice<F> {
         self.device.borrow_mut()
     }
 
@@ -96,8 +96,8 @@ impl<F: FlashMut, D: BorrowMut<Device<F>>> DeviceVolume<D, F> {
     }
 }
 
-impl<F: FlashMut, D: BorrowMut<Device<F>>> Volume for DeviceVolume<D, F> {
-    fn geometry(&self) -> Geometry {
+impl<F: FlashMut, D: BorrowMut<UbiDevice<F>>> Volume for DeviceVolume<D, F> {
+    fn geometry(&self) -> VolumeGeometry {
         self.geometry
     }
 
@@ -122,7 +122,7 @@ impl<F: FlashMut, D: BorrowMut<Device<F>>> Volume for DeviceVolume<D, F> {
     }
 }
 
-impl<F: FlashMut, D: BorrowMut<Device<F>>> VolumeMut for DeviceVolume<D, F> {
+impl<F: FlashMut, D: BorrowMut<UbiDevice<F>>> VolumeMut for DeviceVolume<D, F> {
     fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), FlashError> {
         self.check_write(lnum, offset, data.len())?;
         let id = self.id;

@@ -9,7 +9,7 @@ use flysch_wire::ubi::{
 };
 
 use super::entries::{Entry, Records, UNMAPPED};
-use super::{Device, Error};
+use super::{Error, UbiDevice};
 
 /// A volume to be made.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ impl<'n> NewVolume<'n> {
     }
 }
 
-impl<F: FlashMut> Device<F> {
+impl<F: FlashMut> UbiDevice<F> {
     /// Makes a volume and returns its id.
     ///
     /// # Errors

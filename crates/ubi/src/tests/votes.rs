@@ -44,9 +44,9 @@ fn memory(strangers: u32) -> Memory {
 
 fn attach(strangers: u32) -> (Ubi<Counting>, u32) {
     let memory = memory(strangers);
-    let image = Image { start: 0, peb_size: PEB_SIZE, pebs: PEBS, image_sequence: 0 };
+    let image = UbiImage { start: 0, peb_size: PEB_SIZE, pebs: PEBS, image_sequence: 0 };
     let flash = Counting { memory, starts: Cell::new(0) };
-    let ubi = Ubi::attach(flash, image, &Options::default()).unwrap();
+    let ubi = Ubi::attach(flash, image, &AttachOptions::default()).unwrap();
     let starts = ubi.flash().starts.get();
     (ubi, starts)
 }

@@ -16,8 +16,9 @@ use flysch_wire::ubifs::{
 };
 
 use super::Check;
-use crate::access::{Fault, Location, Scratch};
+use crate::access::{Fault, Scratch};
 use crate::file::{device_of, entry_size, is_name, kind_of};
+use crate::location::Location;
 use crate::store::Name;
 
 /// A directory without entries has this size.

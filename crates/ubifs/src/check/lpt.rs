@@ -12,7 +12,8 @@ use flysch_wire::ubifs::lpt::{
 };
 
 use super::Check;
-use crate::access::{Location, Scratch};
+use crate::access::Scratch;
+use crate::location::Location;
 
 /// A walk over the tree.
 struct Walk<'l, 'c, V> {

@@ -25,7 +25,8 @@ use flysch_api::vfs::Inode;
 use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::{Compression, Node, NodeKind, SUPERBLOCK_LEB};
 
-use crate::access::{Location, Scratch, finding};
+use crate::access::{Scratch, finding};
+use crate::location::Location;
 use crate::open::Ubifs;
 use crate::scan::{Item, Scan};
 

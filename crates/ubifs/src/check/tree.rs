@@ -10,8 +10,9 @@ use flysch_api::volume::{LebState, Volume};
 use flysch_wire::ubifs::{Branch, Index as IndexNode, Key, KeyKind, Node, NodeKind, align8};
 
 use super::Check;
-use crate::access::{Cause, Fault, Location, Scratch};
+use crate::access::{Cause, Fault, Scratch};
 use crate::index::{Visit, location};
+use crate::location::Location;
 use crate::overlay::Overlay;
 
 /// What the index uses of the main area.

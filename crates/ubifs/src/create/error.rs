@@ -106,6 +106,12 @@ impl fmt::Display for OptionsError {
 }
 
 impl OptionsError {
+    /// Whether the maximum of LEBs ([`CreateOptions::leb_count_max`](super::CreateOptions)) is what
+    /// is to blame, so that a larger one helps.
+    pub fn wants_more_lebs(&self) -> bool {
+        matches!(self, Self::LebsMax(..) | Self::Empty { .. } | Self::Grown { .. })
+    }
+
     fn of_sizes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MinIo(unit) => {

@@ -13,8 +13,8 @@ use flysch_wire::ubifs::{
 use xxhash_rust::xxh3::Xxh3Default;
 
 use super::{CreateError, LebSink, OptionsError};
-use crate::access::Location;
 use crate::auth::{Auth, Digest};
+use crate::location::Location;
 use crate::signature::Signer;
 
 /// Where a node lies.

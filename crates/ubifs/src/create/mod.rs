@@ -81,6 +81,17 @@ pub enum CreateError<E> {
     Sink(E),
 }
 
+impl<E> CreateError<E> {
+    /// Whether a larger maximum of LEBs helps.
+    pub fn wants_more_lebs(&self) -> bool {
+        match self {
+            Self::Options(error) => error.wants_more_lebs(),
+            Self::NoSpace { .. } => true,
+            _ => false,
+        }
+    }
+}
+
 impl<E: fmt::Display> fmt::Display for CreateError<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

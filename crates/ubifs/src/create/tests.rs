@@ -5,11 +5,11 @@ use std::vec::Vec;
 
 use flysch_api::flash::{self, Corrected};
 use flysch_api::vfs::{DeviceNumber, FileKind, FileSystem, Inode, Timestamp};
-use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_wire::ubifs::{BLOCK_SIZE, Compression, KeyHash};
 
 use super::*;
-use crate::{Options, Ubifs};
+use crate::{OpenOptions, Ubifs};
 
 /// LEBs in memory; those that never came are not there.
 #[derive(Clone, Debug, Default)]
@@ -31,8 +31,8 @@ impl LebSink for Lebs {
 }
 
 impl Volume for Lebs {
-    fn geometry(&self) -> Geometry {
-        Geometry { leb_size: self.leb_size, lebs: self.count, write_size: None }
+    fn geometry(&self) -> VolumeGeometry {
+        VolumeGeometry { leb_size: self.leb_size, lebs: self.count, write_size: None }
     }
     fn state(&self, lnum: u32) -> LebState {
         match self.lebs.contains_key(&lnum) {
@@ -129,7 +129,7 @@ fn build(options: &CreateOptions, files: usize, length: usize) -> (Created, Lebs
 }
 
 fn verify(lebs: Lebs, files: usize, length: usize) {
-    let fs = Ubifs::open(lebs, &Options::default()).unwrap();
+    let fs = Ubifs::open(lebs, &OpenOptions::default()).unwrap();
     let findings = fs.check();
     assert!(findings.is_empty(), "{findings:#?}");
     let root = Inode(1);
@@ -244,7 +244,7 @@ fn volumes_are_formatted() {
         let mut volume = Lebs { leb_size: 126_976, count: 60, ..Lebs::default() };
         let options = CreateOptions { double_hash, ..CreateOptions::new(2048, 126_976, 60) };
         format(&mut volume, &options, &NewInode::directory(NOW)).unwrap();
-        let fs = Ubifs::open(volume, &Options::default()).unwrap();
+        let fs = Ubifs::open(volume, &OpenOptions::default()).unwrap();
         assert!(fs.check().is_empty());
         assert_eq!(fs.attributes(Inode(1)).unwrap().permissions, 0o755);
     }

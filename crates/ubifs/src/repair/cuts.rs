@@ -12,11 +12,11 @@ use core::ops::ControlFlow;
 
 use flysch_api::flash::{Corrected, Error};
 use flysch_api::vfs::{self, FileKind, FileSystem};
-use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 
 use super::tests::{Memory, NOW, ROOT, assert_sound, filled, spoil};
 use super::{Level, repair, survey};
-use crate::{Options, Ubifs};
+use crate::{OpenOptions, Ubifs};
 
 const UNIT: usize = 512;
 
@@ -74,8 +74,8 @@ impl Killed {
 }
 
 impl Volume for Killed {
-    fn geometry(&self) -> Geometry {
-        Geometry { write_size: Some(UNIT as u32), ..self.0.borrow().memory.geometry() }
+    fn geometry(&self) -> VolumeGeometry {
+        VolumeGeometry { write_size: Some(UNIT as u32), ..self.0.borrow().memory.geometry() }
     }
 
     fn state(&self, lnum: u32) -> LebState {
@@ -142,7 +142,7 @@ impl VolumeMut for Killed {
 type Tree = BTreeMap<String, (FileKind, u16, u32, Result<Vec<u8>, vfs::Error>, Vec<Vec<u8>>)>;
 
 fn tree(memory: &Memory) -> Tree {
-    let fs = Ubifs::open(memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(memory, &OpenOptions::default()).unwrap();
     let mut all = Tree::new();
     let mut open = vec![(String::new(), ROOT)];
     while let Some((path, inode)) = open.pop() {
@@ -227,7 +227,7 @@ impl TakeWorld for Rc<RefCell<World>> {
 #[test]
 fn a_repair_that_was_killed_anywhere_is_made_again() {
     let good = filled();
-    let layout = Ubifs::open(&good, &Options::default()).unwrap().store.layout.clone();
+    let layout = Ubifs::open(&good, &OpenOptions::default()).unwrap().store.layout.clone();
     let mut writes = 0;
     // One of each kind of LEB: its first bytes are gone.
     let is_index = |lnum: u32| good.lebs[lnum as usize].as_ref().is_some_and(|leb| leb[20] == 9);

@@ -36,7 +36,7 @@ use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{NodeKind, SuperblockFlags};
 
 use crate::access::Scratch;
-use crate::open::{IndexUse, OpenError, Options, Ubifs};
+use crate::open::{IndexUse, OpenError, OpenOptions, Ubifs};
 use crate::scan::{Item, Scan};
 use crate::write::{Buffered, MountError, UbifsMut};
 use plan::Plan;
@@ -176,7 +176,7 @@ pub fn repair<V: VolumeMut>(volume: V, level: Level, now: u64) -> Result<(V, Rep
     let written = UbifsMut::rebase(fs, &state).map_err(RepairError::Write)?;
     let closed = written.close();
     let volume = closed.map_err(|error| RepairError::Write(MountError::Failed(error)))?;
-    let fs = Ubifs::open(volume, &Options::default()).map_err(RepairError::Open)?;
+    let fs = Ubifs::open(volume, &OpenOptions::default()).map_err(RepairError::Open)?;
     let mut rest = fs.check();
     rest.retain(|finding| finding.severity > Severity::Note);
     match rest.is_empty() {
@@ -205,7 +205,7 @@ struct Survey<V> {
 
 impl<V: Volume> Survey<V> {
     fn new(volume: V) -> Result<Self, RepairError> {
-        let fs = Ubifs::open(volume, &Options::default()).map_err(RepairError::Open)?;
+        let fs = Ubifs::open(volume, &OpenOptions::default()).map_err(RepairError::Open)?;
         refuse(&fs)?;
         let mut findings = fs.check();
         findings.retain(|finding| finding.severity > Severity::Note);
@@ -235,7 +235,7 @@ impl<V: Volume> Survey<V> {
                 finding,
             }));
         }
-        let options = Options { index: IndexUse::Rebuild, keys: None };
+        let options = OpenOptions { index: IndexUse::Rebuild, keys: None };
         let fs = Ubifs::open(fs.store.access.volume, &options).map_err(RepairError::Open)?;
         let mut plan = Plan::new(&fs, &[]);
         plan.add_structures(structures);

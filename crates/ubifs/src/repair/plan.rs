@@ -14,8 +14,9 @@ use flysch_wire::ubifs::{
 };
 
 use super::{Change, Level, Report};
-use crate::access::{Location, Scratch};
+use crate::access::Scratch;
 use crate::file::entry_size;
+use crate::location::Location;
 use crate::open::Ubifs;
 use crate::store::default_compression;
 use crate::write::rebase::{NewName, NewState};

@@ -14,9 +14,10 @@ use flysch_wire::ubifs::{
 
 use super::Level;
 use super::plan::{File, Name, Plan, Said};
-use crate::access::{Location, Scratch};
+use crate::access::Scratch;
 use crate::check::files::impossible;
 use crate::file::{is_name, kind_of, type_of, unpack};
+use crate::location::Location;
 use crate::master::INODE_WATERMARK;
 use crate::open::Ubifs;
 

@@ -11,7 +11,7 @@ use flysch_wire::ubifs::{
 
 use super::tests::{Memory, NOW, ROOT, assert_sound, assert_whole, bytes, content, filled};
 use super::{Level, Report, repair, survey};
-use crate::{Options, Ubifs};
+use crate::{OpenOptions, Ubifs};
 
 /// Where a node lies.
 type Place = (usize, usize);
@@ -72,7 +72,7 @@ fn mended(memory: Memory, level: Level) -> (Memory, Report) {
 
 /// Files that are there and have another content than before.
 fn changed(memory: &Memory) -> usize {
-    let fs = Ubifs::open(memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(memory, &OpenOptions::default()).unwrap();
     let all = (0..40).map(|n| (n / 10, n % 10));
     all.filter(|(d, f)| content(&fs, &format!("d{d}/f{f}")) != Some(bytes(*d, *f))).count()
 }
@@ -120,7 +120,7 @@ fn a_length_that_no_inode_has_is_no_node() {
 #[test]
 fn what_a_wrong_branch_leads_to_stays() {
     let mut memory = filled();
-    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
     let directory = fs.lookup(ROOT, b"d2").unwrap();
     let hash = |name: &[u8]| {
         let key =
@@ -138,7 +138,7 @@ fn what_a_wrong_branch_leads_to_stays() {
     memory.seal(place.0);
     let (memory, report) = mended(memory, Level::DangerDefault);
     assert!(report.changes.iter().any(|it| it.action == "the name is dropped"), "{report:#?}");
-    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
     assert_eq!(content(&fs, "d2/f4"), Some(bytes(2, 4)));
     assert_eq!(changed(&memory), 1, "d2/f6 has no name any more");
     let inode = fs.lookup(ROOT, b"lost+found").unwrap();
@@ -175,7 +175,7 @@ fn a_name_of_another_type_is_its_inodes() {
         memory.bytes(place)[49] = kind;
         memory.seal(place);
         let (memory, report) = mended(memory, Level::DangerDefault);
-        let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+        let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
         let told = |change: &super::Change| change.finding.problem.contains("type");
         assert!(report.changes.iter().any(told), "{report:#?}");
         assert_eq!(changed(&memory), usize::from(!stays), "type {kind}");
@@ -187,14 +187,14 @@ fn a_name_of_another_type_is_its_inodes() {
 #[test]
 fn a_name_that_is_one_too_many_for_its_inode_is_dropped() {
     let mut memory = filled();
-    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
     let directory = fs.lookup(ROOT, b"d1").unwrap();
     let place = entry(&memory, b"f7");
     memory.bytes(place)[40..48].copy_from_slice(&directory.0.to_le_bytes());
     memory.seal(place);
     let (memory, _) = mended(memory, Level::DangerDefault);
     assert_eq!(changed(&memory), 1);
-    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
     assert_eq!(fs.lookup(ROOT, b"d1"), Ok(directory));
     assert!(fs.lookup(ROOT, b"lost+found").is_ok());
 }
@@ -204,7 +204,7 @@ fn a_name_that_is_one_too_many_for_its_inode_is_dropped() {
 #[test]
 fn an_inode_under_a_key_that_nobody_asks_for_gets_its_own() {
     let mut memory = filled();
-    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
     let directory = fs.lookup(ROOT, b"d2").unwrap();
     let file = fs.lookup(directory, b"f6").unwrap();
     let mut key = [0; 8];
@@ -213,7 +213,7 @@ fn an_inode_under_a_key_that_nobody_asks_for_gets_its_own() {
     // Behind LEB, offset, length and number.
     memory.lebs[node.0].as_mut().unwrap()[at + 16] = 5;
     memory.seal(node);
-    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
     assert!(fs.attributes(file).is_err());
     let told = fs.check().into_iter().filter(|it| it.severity != Severity::Note);
     let told: Vec<_> = told.map(|it| (it.inode, it.path)).collect();

@@ -15,7 +15,7 @@ use flysch_api::flash::{Corrected, Error};
 use flysch_api::vfs::{
     FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp, XattrChange,
 };
-use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 
 use flysch_wire::ubifs::{
     Compression, Group, Header, Node, NodeKind, SUPERBLOCK_NODE_SIZE, Superblock,
@@ -23,7 +23,7 @@ use flysch_wire::ubifs::{
 
 use super::{Level, RepairError, repair, survey};
 use crate::create::{CreateOptions, NewInode, format};
-use crate::{Options, Ubifs, UbifsMut};
+use crate::{OpenOptions, Ubifs, UbifsMut};
 
 /// LEBs in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +33,8 @@ pub(super) struct Memory {
 }
 
 impl Volume for Memory {
-    fn geometry(&self) -> Geometry {
-        Geometry { leb_size: self.leb_size, lebs: self.lebs.len() as u32, write_size: None }
+    fn geometry(&self) -> VolumeGeometry {
+        VolumeGeometry { leb_size: self.leb_size, lebs: self.lebs.len() as u32, write_size: None }
     }
 
     fn state(&self, lnum: u32) -> LebState {
@@ -91,7 +91,7 @@ pub(super) const ROOT: Inode = Inode(1);
 
 /// Nothing but notes is found.
 pub(super) fn assert_sound(memory: &Memory, what: &str) {
-    let fs = Ubifs::open(memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(memory, &OpenOptions::default()).unwrap();
     let damage: Vec<_> =
         fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect();
     assert!(damage.is_empty(), "{what}: {damage:#?}");
@@ -134,7 +134,7 @@ pub(super) fn bytes(directory: u32, file: u32) -> Vec<u8> {
 }
 
 pub(super) fn assert_whole(memory: &Memory, what: &str) {
-    let fs = Ubifs::open(memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(memory, &OpenOptions::default()).unwrap();
     for (directory, file) in (0..40).map(|n| (n / 10, n % 10)) {
         let path = format!("d{directory}/f{file}");
         assert_eq!(content(&fs, &path), Some(bytes(directory, file)), "{what}: {path}");
@@ -152,7 +152,7 @@ fn what_is_clean_is_not_touched() {
 #[test]
 fn a_lost_log_tree_or_index_costs_no_file() {
     let good = filled();
-    let layout = Ubifs::open(&good, &Options::default()).unwrap().store.layout.clone();
+    let layout = Ubifs::open(&good, &OpenOptions::default()).unwrap().store.layout.clone();
     let mut levels = Vec::new();
     for lnum in 1..layout.main.end {
         let mut memory = good.clone();
@@ -195,7 +195,7 @@ fn an_inode_that_the_index_has_under_another_number_is_found() {
     let (memory, _) = repair(memory, Level::DangerRebuild, NOW).unwrap();
     assert_sound(&memory, "repaired");
     assert_whole(&memory, "repaired");
-    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
     assert_eq!(content(&fs, "late/file").as_deref(), Some(&b"content"[..]));
 }
 
@@ -233,7 +233,7 @@ fn a_rebuild_leaves_truncated_files_short() {
     memory.lebs[3..3 + log_lebs].iter_mut().flatten().for_each(|leb| leb[..64].fill(4));
     let (memory, report) = repair(memory, Level::DangerRebuild, NOW).unwrap();
     assert_eq!(report.level, Some(Level::DangerRebuild));
-    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
     assert_eq!(content(&fs, "d1/f3").unwrap(), bytes(1, 3)[..100]);
     assert_eq!(content(&fs, "d1/f4").unwrap(), bytes(1, 4));
 }
@@ -270,17 +270,17 @@ pub(super) fn spoil(mut memory: Memory, random: &mut u64) -> Memory {
 #[test]
 fn lebs_that_the_volume_does_not_have_cost_nothing() {
     let mut memory = filled();
-    let superblock = *Ubifs::open(&memory, &Options::default()).unwrap().superblock();
+    let superblock = *Ubifs::open(&memory, &OpenOptions::default()).unwrap().superblock();
     let (leb_count, leb_count_max) = (1 << 30, i32::MAX as u32);
     let claims = Superblock { leb_count, leb_count_max, ..superblock };
     let mut bytes = vec![0; SUPERBLOCK_NODE_SIZE];
     Node::Superblock(claims).emit(1, Group::None, &mut bytes);
     memory.change(0, &bytes).unwrap();
-    let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
     let told = fs.check().iter().any(|it| it.problem.contains("LEBs, the volume has 64"));
     assert!(told, "{:#?}", fs.check());
     let fs =
-        Ubifs::open(&memory, &Options { index: crate::IndexUse::Rebuild, keys: None }).unwrap();
+        Ubifs::open(&memory, &OpenOptions { index: crate::IndexUse::Rebuild, keys: None }).unwrap();
     assert!(content(&fs, "d0/f0").is_some());
     assert!(matches!(survey(&memory), Err(RepairError::Unrepairable(_))));
 }
@@ -289,13 +289,13 @@ fn lebs_that_the_volume_does_not_have_cost_nothing() {
 #[test]
 fn a_compressor_that_nobody_knows_is_told_and_taken_out() {
     let mut memory = filled();
-    let superblock = *Ubifs::open(&memory, &Options::default()).unwrap().superblock();
+    let superblock = *Ubifs::open(&memory, &OpenOptions::default()).unwrap().superblock();
     for code in [4, 1024, u16::MAX] {
         let claims = Superblock { default_compression: code, ..superblock };
         let mut bytes = vec![0; SUPERBLOCK_NODE_SIZE];
         Node::Superblock(claims).emit(1, Group::None, &mut bytes);
         memory.change(0, &bytes).unwrap();
-        let fs = Ubifs::open(&memory, &Options::default()).unwrap();
+        let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
         let told = fs.check();
         let told: Vec<_> = told.iter().filter(|it| it.severity != Severity::Note).collect();
         let [told] = &told[..] else { panic!("{code}: {told:#?}") };
@@ -308,7 +308,7 @@ fn a_compressor_that_nobody_knows_is_told_and_taken_out() {
         let (mended, report) = repair(memory.clone(), Level::Safe, NOW).unwrap();
         assert_eq!(report.level, Some(Level::Safe));
         assert_sound(&mended, "repaired");
-        let fs = Ubifs::open(&mended, &Options::default()).unwrap();
+        let fs = Ubifs::open(&mended, &OpenOptions::default()).unwrap();
         assert_eq!(fs.superblock().default_compression, Compression::None.code());
         assert_eq!(content(&fs, "d3/f9"), Some(self::bytes(3, 9)));
     }
@@ -350,7 +350,7 @@ fn volume_of(image: &[u8]) -> Memory {
 
 /// What is wrong with the outcome, by the columns of expected.tsv.
 fn compare(memory: &Memory, columns: &[&str], good: (&[u8], &[u8])) -> Vec<String> {
-    let fs = Ubifs::open(memory, &Options::default()).unwrap();
+    let fs = Ubifs::open(memory, &OpenOptions::default()).unwrap();
     let mut wrong = Vec::new();
     let mut hold = |what: &str, column: usize, found: bool| {
         if found != (columns[column] == "1") {
@@ -404,7 +404,7 @@ fn the_prepared_images_come_to_what_is_stated() {
         volume_of(&Command::new("gzip").arg("-dc").arg(path).output().unwrap().stdout)
     };
     let good = image("good");
-    let good = Ubifs::open(&good, &Options::default()).unwrap();
+    let good = Ubifs::open(&good, &OpenOptions::default()).unwrap();
     let (file, other) = (content(&good, "corrupt_file").unwrap(), content(&good, "dir/file"));
     let good = (&file[..], &other.unwrap()[..]);
     let mut failures = Vec::new();

@@ -4,7 +4,7 @@ use std::vec;
 use std::vec::Vec;
 
 use flysch_api::flash::{self, Corrected};
-use flysch_api::volume::{Geometry, LebState, Volume};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry};
 use flysch_wire::ubifs::lpt::{LebProperties, LptFormat, LptPlace, Ltab, Nnode, Pnode};
 use flysch_wire::ubifs::{
     Branch, BranchFormat, CommitStart, Compression, Data, DirectoryEntry, EntryKind, Group, Index,
@@ -12,7 +12,7 @@ use flysch_wire::ubifs::{
     SuperblockFlags, Truncation, align8,
 };
 
-use crate::{Options, Ubifs};
+use crate::{OpenOptions, Ubifs};
 
 pub(super) const LEB_SIZE: u32 = 15872;
 pub(super) const LOG: u32 = 3;
@@ -34,9 +34,9 @@ pub(super) struct Memory {
 }
 
 impl Volume for Memory {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> VolumeGeometry {
         let lebs = self.lebs.len() as u32;
-        Geometry { leb_size: LEB_SIZE, lebs, write_size: Some(8) }
+        VolumeGeometry { leb_size: LEB_SIZE, lebs, write_size: Some(8) }
     }
 
     fn state(&self, lnum: u32) -> LebState {
@@ -361,7 +361,7 @@ impl Image {
     }
 
     pub(super) fn open(&self) -> Ubifs<Memory> {
-        Ubifs::open(self.volume.clone(), &Options::default()).unwrap()
+        Ubifs::open(self.volume.clone(), &OpenOptions::default()).unwrap()
     }
 }
 

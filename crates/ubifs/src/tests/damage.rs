@@ -10,7 +10,7 @@ use flysch_api::vfs::{Error, FileSystem, Inode};
 use flysch_wire::ubifs::{Group, MASTER_NODE_SIZE, Master, MasterFlags, Node};
 
 use super::builder::{BASE, COMMITTED_LEB, DATA, INDEX_LEB, Image, Memory, block, file, root};
-use crate::{IndexUse, OpenError, Options, Ubifs};
+use crate::{IndexUse, OpenError, OpenOptions, Ubifs};
 
 /// Sixteen files of one block each, inodes 64 to 79, and one file in the journal.
 fn sample() -> Image {
@@ -89,7 +89,7 @@ fn a_flipped_bit_is_never_handed_out() {
         for at in (0..image.end(lnum)).step_by(7) {
             let mut broken = image.clone();
             broken.volume.lebs[lnum as usize][at] ^= 1 << (at % 8);
-            let fs = Ubifs::open(broken.volume, &Options::default()).unwrap();
+            let fs = Ubifs::open(broken.volume, &OpenOptions::default()).unwrap();
             if lnum == DATA {
                 // The block in the journal is told to be lost; reading it fails unless the damage
                 // is in what says whose block it is.
@@ -112,7 +112,7 @@ fn a_flipped_bit_is_never_handed_out() {
 fn a_trusted_index_is_an_error_where_it_is_damaged() {
     let mut image = sample();
     image.volume.lebs[INDEX_LEB as usize][40] ^= 1;
-    let options = Options { index: IndexUse::Trust, keys: None };
+    let options = OpenOptions { index: IndexUse::Trust, keys: None };
     let fs = Ubifs::open(image.volume.clone(), &options).unwrap();
     let (good, bad) = survey(&fs);
     assert!(good < 11 && bad > 0, "{good} {bad}");
@@ -187,9 +187,9 @@ fn master_nodes_may_differ_in_their_hmac_and_nothing_else() {
 #[test]
 fn nothing_at_all_is_said() {
     let empty = Memory { lebs: vec![vec![0xff; super::builder::LEB_SIZE as usize]; 20] };
-    assert_eq!(Ubifs::open(empty, &Options::default()).unwrap_err(), OpenError::NotUbifs);
+    assert_eq!(Ubifs::open(empty, &OpenOptions::default()).unwrap_err(), OpenError::NotUbifs);
     let zeros = Memory { lebs: vec![vec![0; super::builder::LEB_SIZE as usize]; 3] };
-    assert_eq!(Ubifs::open(zeros, &Options::default()).unwrap_err(), OpenError::NotUbifs);
+    assert_eq!(Ubifs::open(zeros, &OpenOptions::default()).unwrap_err(), OpenError::NotUbifs);
 }
 
 #[test]
@@ -210,7 +210,8 @@ fn mutated_images_never_panic() {
             fix_checksum(&mut broken, lnum, at);
         }
         for index in [IndexUse::Verify, IndexUse::Trust, IndexUse::Rebuild] {
-            let Ok(fs) = Ubifs::open(broken.volume.clone(), &Options { index, keys: None }) else {
+            let Ok(fs) = Ubifs::open(broken.volume.clone(), &OpenOptions { index, keys: None })
+            else {
                 continue;
             };
             let _ = (fs.check(), fs.statistics());

@@ -181,7 +181,7 @@ fn extended_attributes_come_from_index_and_journal() {
     assert_eq!(&bytes, b"other");
     let short = fs.read_xattr(Inode(64), b"user.old", &mut bytes[..2]);
     assert_eq!(short, Err(Error::BufferTooSmall(5)));
-    assert_eq!(fs.read_xattr(Inode(64), b"user.none", &mut bytes), Err(Error::NotFound));
+    assert_eq!(fs.read_xattr(Inode(64), b"user.none", &mut bytes), Err(Error::NoAttribute));
     assert_eq!(fs.attributes(Inode(65)), Err(Error::NotFound), "a value is no file");
     assert_sound(&fs);
 

@@ -8,8 +8,9 @@ use core::ops::ControlFlow;
 use flysch_wire::ubifs::{Branch, Key};
 
 use super::builder::{Image, file, root};
-use crate::access::{Fault, Location};
+use crate::access::Fault;
 use crate::index::{Visit, location};
+use crate::location::Location;
 use crate::overlay::Overlay;
 
 #[derive(Default)]

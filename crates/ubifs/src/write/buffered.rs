@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use flysch_api::flash::{Corrected, Error};
-use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_wire::ubifs::{
     Group, JOURNAL_HEADS, NODE_ALIGNMENT, Node, PADDING_BYTE, PADDING_NODE_SIZE,
 };
@@ -131,7 +131,7 @@ pub(crate) fn pad(buffer: &mut Vec<u8>, unit: usize) {
 }
 
 impl<V: VolumeMut> Volume for Buffered<V> {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> VolumeGeometry {
         self.flash.geometry()
     }
 

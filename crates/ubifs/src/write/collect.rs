@@ -6,14 +6,14 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::{Damage, Error};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{DATA_NODE_SIZE, EntryKind, Key, KeyKind, Node, align8};
 
 use super::heads::{Heads, auth_size};
 use super::journal::Journal;
 use super::{GC, Stop};
-use crate::access::Location;
+use crate::location::Location;
 use crate::scan::{Item, Scan};
 
 /// A node in use.
@@ -108,7 +108,8 @@ impl<V: VolumeMut> Collector<'_, V> {
         }
         if self.heads.space.leb(victim).used != 0 {
             let place = self.heads.store.access.place(victim, 0);
-            return Err(Error::Damaged { structure: "LEB properties", place }.into());
+            let cause = Damage::Field("free and dirty bytes");
+            return Err(Error::Damaged { structure: "LEB properties", place, cause }.into());
         }
         // Not before the copies are on the flash, and whatever made other nodes there needless.
         self.heads.sync_heads()?;

@@ -12,8 +12,8 @@ use flysch_wire::ubifs::Master;
 use super::heads::Heads;
 use super::merge::IndexWriter;
 use super::store::StoreMut;
-use crate::access::Location;
 use crate::index::Index;
+use crate::location::Location;
 use crate::overlay::Overlay;
 
 impl<V: VolumeMut> StoreMut<V> {

@@ -10,8 +10,8 @@ use flysch_wire::ubifs::{BLOCK_SIZE, InodeFlags, Key, Node, SuperblockFlags};
 use super::budget::{BLOCK_COST, Budget, INODE_COST, Need};
 use super::cache::{Cache, Record};
 use super::store::StoreMut;
-use crate::access::Location;
 use crate::crypt::{FileCipher, Use};
+use crate::location::Location;
 
 /// Inodes and content.
 ///

@@ -14,8 +14,9 @@ use flysch_wire::ubifs::{
 
 use super::buffered::Buffered;
 use super::merge::{Entry, IndexWriter};
-use crate::access::{Cause, Fault, Location, Scratch};
+use crate::access::{Cause, Fault, Scratch};
 use crate::index::Visit;
+use crate::location::Location;
 use crate::overlay::Overlay;
 use crate::scan::{Item, Scan};
 use crate::store::Store;

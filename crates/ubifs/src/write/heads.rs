@@ -9,7 +9,7 @@ use flysch_wire::ubifs::{Group, JOURNAL_HEADS, Node, align8};
 use super::buffered::Buffered;
 use super::space::Space;
 use super::{BASE, DATA, GC};
-use crate::access::Location;
+use crate::location::Location;
 use crate::store::{Store, is_kept};
 
 /// The flash with its write buffers, and what each LEB of the main area holds: what appending to

@@ -10,7 +10,8 @@ use flysch_wire::ubifs::{
 
 use super::buffered::pad;
 use super::merge::{Entry, IndexWriter};
-use crate::access::{Cause, Location};
+use crate::access::Cause;
+use crate::location::Location;
 
 impl<V: VolumeMut> IndexWriter<'_, V> {
     /// Writes nodes over `entries`, evenly filled; their branches go to `out`.

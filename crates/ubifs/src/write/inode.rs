@@ -10,8 +10,9 @@ use super::BASE;
 use super::budget::Need;
 use super::cache::Record;
 use super::files::Files;
-use crate::access::{Location, Scratch};
+use crate::access::Scratch;
 use crate::file::node_flags;
+use crate::location::Location;
 
 /// A time as nodes have it.
 pub(super) fn stamp(time: Timestamp) -> (u64, u32) {

@@ -15,7 +15,8 @@ use flysch_api::volume::{LebState, Volume, VolumeMut};
 use flysch_wire::ubifs::{MASTER_LEB, NODE_ALIGNMENT};
 
 use super::buffered::{Buffered, pad};
-use crate::access::{Access, Fault, Location, Scratch};
+use crate::access::{Access, Fault, Scratch};
+use crate::location::Location;
 use crate::store::Store;
 
 /// How often a place is read to tell whether it reads the same each time.

@@ -15,8 +15,9 @@ use flysch_wire::ubifs::{Key, Node, NodeKind, align8};
 use super::buffered::Buffered;
 use super::gaps::Gaps;
 use super::space::Space;
-use crate::access::{Cause, Fault, Location, Scratch};
+use crate::access::{Cause, Fault, Scratch};
 use crate::index::location;
+use crate::location::Location;
 use crate::overlay::NameChange;
 use crate::store::Store;
 

@@ -76,7 +76,7 @@ mod tests;
 use flysch_api::vfs::Error;
 use flysch_api::volume::VolumeMut;
 
-use crate::open::Options;
+use crate::open::OpenOptions;
 pub(crate) use buffered::Buffered;
 use files::Files;
 use store::StoreMut;
@@ -138,7 +138,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// [`MountError::ReadOnly`] for what can be read and not written: authenticated and encrypted
     /// images, formats of the future, damage that cost something.
     pub fn open(volume: V) -> Result<Self, MountError> {
-        Self::open_with(volume, &Options::default())
+        Self::open_with(volume, &OpenOptions::default())
     }
 
     /// The same with options: an index that is trusted ([`IndexUse::Trust`](crate::IndexUse)) is
@@ -147,7 +147,7 @@ impl<V: VolumeMut> UbifsMut<V> {
     /// # Errors
     /// As [`open`](Self::open); a damaged part of a trusted index is met later, by the operation
     /// that needs it.
-    pub fn open_with(volume: V, options: &Options) -> Result<Self, MountError> {
+    pub fn open_with(volume: V, options: &OpenOptions) -> Result<Self, MountError> {
         Ok(Self { files: Files::new(StoreMut::open(volume, options)?) })
     }
 

@@ -11,7 +11,7 @@ use core::fmt;
 use core::ops::ControlFlow;
 
 use flysch_api::finding::Severity;
-use flysch_api::vfs::Error;
+use flysch_api::vfs::{Damage, Error};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{MASTER_LEB, MasterFlags, SuperblockFlags, align8};
@@ -26,11 +26,12 @@ use super::recover::Recovery;
 use super::space::Space;
 use super::store::StoreMut;
 use super::tnc::leaf_cost;
-use crate::access::{Fault, Location, Scratch};
+use crate::access::{Fault, Scratch};
 use crate::auth::is_unsigned;
+use crate::location::Location;
 use crate::lpt::Lpt;
 use crate::master::{bad_fields, content};
-use crate::open::{OpenError, Options, Ubifs};
+use crate::open::{OpenError, OpenOptions, Ubifs};
 use crate::replay::{BudEnd, Seen};
 
 /// Why a file system could not be opened for writing.
@@ -77,7 +78,7 @@ fn read_only<T>(why: impl Into<String>) -> Result<T, MountError> {
 
 impl<V: VolumeMut> StoreMut<V> {
     /// Opens for writing; see [`UbifsMut::open_with`](super::UbifsMut::open_with).
-    pub(super) fn open(volume: V, options: &Options) -> Result<Self, MountError> {
+    pub(super) fn open(volume: V, options: &OpenOptions) -> Result<Self, MountError> {
         let buffered = Buffered::new(volume, 8);
         let fs = Ubifs::open(buffered, options).map_err(MountError::Open)?;
         let mut this = Self::prepare(fs)?;
@@ -244,7 +245,8 @@ impl<V: VolumeMut> StoreMut<V> {
             let leb = self.space.leb(at.lnum);
             if leb.free + leb.used + align8(at.length) > leb_size {
                 let place = self.fs.store.access.place(at.lnum, at.offset);
-                return Err(Error::Damaged { structure: "LEB properties", place });
+                let cause = Damage::Field("free and dirty bytes");
+                return Err(Error::Damaged { structure: "LEB properties", place, cause });
             }
             self.space.acquire(at);
         }

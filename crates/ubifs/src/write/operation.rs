@@ -8,7 +8,7 @@ use flysch_wire::ubifs::{Key, Node};
 
 use super::cache::Record;
 use super::{BASE, UbifsMut};
-use crate::access::Location;
+use crate::location::Location;
 
 /// What follows from an inode without links that was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

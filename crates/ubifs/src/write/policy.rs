@@ -21,7 +21,7 @@ use super::budget::Need;
 use super::files::Files;
 use super::heads::auth_size;
 use super::store::StoreMut;
-use crate::access::Location;
+use crate::location::Location;
 
 /// Most commits that one operation waits for.
 const COMMITS_MAX: u32 = 2;

@@ -11,7 +11,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use flysch_api::vfs::Error;
+use flysch_api::vfs::{Damage, Error};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::lpt::LebProperties;
 use flysch_wire::ubifs::{
@@ -29,7 +29,7 @@ use super::orphans::Orphans;
 use super::space::Space;
 use super::store::StoreMut;
 use super::{MountError, UbifsMut};
-use crate::access::Location;
+use crate::location::Location;
 use crate::lpt::Lpt;
 use crate::master::INODE_WATERMARK;
 use crate::open::Ubifs;
@@ -162,7 +162,8 @@ impl<V: VolumeMut> Rebase<'_, V> {
             };
             if used > end {
                 let place = self.disk.fs.store.access.place(lnum, 0);
-                return Err(Error::Damaged { structure: "LEB: nodes lie in each other", place });
+                let structure = "LEB: nodes lie in each other";
+                return Err(Error::Damaged { structure, place, cause: Damage::Misplaced });
             }
             if held.rewrite && used > 0 {
                 self.disk.fs.store.access.change_leb(lnum, &content)?;

@@ -7,7 +7,7 @@ use core::ops::Range;
 use flysch_wire::ubifs::lpt::LebProperties;
 use flysch_wire::ubifs::{Master, Superblock, align8};
 
-use crate::access::Location;
+use crate::location::Location;
 use crate::lpt::unusable;
 
 /// One LEB of the main area.

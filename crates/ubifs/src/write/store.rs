@@ -1,6 +1,6 @@
 //! What there is below files: nodes on the flash, and everything that says where they lie.
 
-use flysch_api::vfs::{Error, FileKind};
+use flysch_api::vfs::{Damage, Error, FileKind};
 use flysch_api::volume::VolumeMut;
 use flysch_wire::ubifs::{EntryKind, Group, Key, Node, SUPERBLOCK_HMAC, SUPERBLOCK_LEB};
 use flysch_wire::ubifs::{MasterFlags, SUPERBLOCK_NODE_SIZE, Superblock};
@@ -17,7 +17,8 @@ use super::numbers::Numbers;
 use super::orphans::Orphans;
 use super::space::Space;
 use super::tnc::Tnc;
-use crate::access::{Location, Scratch};
+use crate::access::Scratch;
+use crate::location::Location;
 use crate::lpt::Lpt;
 use crate::open::Ubifs;
 use crate::store::Store;
@@ -63,7 +64,12 @@ impl<V: VolumeMut> StoreMut<V> {
     /// Refuses when what is known of space contradicts itself.
     pub(super) fn believable(&self) -> Result<(), Error> {
         let (structure, place) = ("LEB properties", Default::default());
-        if self.space.is_astray() { Err(Error::Damaged { structure, place }) } else { Ok(()) }
+        let cause = Damage::Field("free and dirty bytes");
+        if self.space.is_astray() {
+            Err(Error::Damaged { structure, place, cause })
+        } else {
+            Ok(())
+        }
     }
 
     pub(super) fn heads(&mut self) -> Heads<'_, V> {

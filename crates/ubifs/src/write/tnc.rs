@@ -9,7 +9,7 @@ use flysch_wire::ubifs::{EntryKind, Key, Superblock, align8};
 
 use super::buffered::Buffered;
 use super::space::Space;
-use crate::access::Location;
+use crate::location::Location;
 use crate::store::Store;
 
 /// Worst case of what one more leaf adds to the index: a node of its own.

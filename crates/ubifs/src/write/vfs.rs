@@ -27,9 +27,11 @@ impl<V: VolumeMut> FileSystem for UbifsMut<V> {
         match self.files.waiting(inode) {
             Some(record) if kind(record) == Some(FileKind::Symlink) => {
                 let node = record.node();
+                // No cause: the mode is all that can be wrong with what was made here.
                 describe(&node, self.files.disk.fs.shown_size(&node))
                     .map_err(|_| Error::Invalid("an inode of no kind"))
             }
+            // No cause: as above.
             Some(record) => describe(&record.node(), record.node.size)
                 .map_err(|_| Error::Invalid("an inode of no kind")),
             None => self.files.disk.fs.attributes(inode),

@@ -53,7 +53,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         host.node.changed = stamp(now);
         match (change, old) {
             (XattrChange::Create(_), Some(_)) => Err(Error::Exists),
-            (XattrChange::Replace(_) | XattrChange::Remove, None) => Err(Error::NotFound),
+            (XattrChange::Replace(_) | XattrChange::Remove, None) => Err(Error::NoAttribute),
             (XattrChange::Remove, Some(old)) => self.remove_xattr(host, name, old),
             (XattrChange::Set(value) | XattrChange::Replace(value), Some(old)) => {
                 self.replace_xattr(host, old, value, now)

@@ -234,7 +234,7 @@ impl<C: Clock> Disk<C> {
                 match data {
                     Data::One(range) => {
                         let at = self.memory.offset_of(range.address, range.len as usize);
-                        let at = at.map_err(|_| BadData::Outside)?;
+                        let at = at.map_err(|_| BadData::Outside)?; // No cause: both say the same.
                         // The range is inside the memory.
                         let address = self.memory.as_ptr().wrapping_add(at);
                         match is_read {
@@ -263,7 +263,7 @@ impl<C: Clock> Disk<C> {
         for range in data.ranges(&self.memory) {
             let range = range?;
             let at = self.memory.offset_of(range.address, range.len as usize);
-            let at = at.map_err(|_| BadData::Outside)?;
+            let at = at.map_err(|_| BadData::Outside)?; // No cause: both say the same.
             if list.len() == SEGMENTS_MAX {
                 return Err(BadData::TooMany);
             }

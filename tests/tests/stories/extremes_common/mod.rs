@@ -11,12 +11,12 @@ use flysch_api::flash::{Corrected, Error as FlashError};
 use flysch_api::vfs::{
     DeviceNumber, Error, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp,
 };
-use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 
 /// LEBs in memory, held to the rules of flash.
 #[derive(Clone, Debug)]
 pub(crate) struct Lebs {
-    geometry: Geometry,
+    geometry: VolumeGeometry,
     /// Content and where what was written ends.
     lebs: Vec<Option<(Vec<u8>, usize)>>,
     /// Writes and changes done.
@@ -37,7 +37,7 @@ pub(crate) struct Faults {
 impl Lebs {
     pub(crate) fn new(leb_size: u32, lebs: u32, unit: u32) -> Self {
         Self {
-            geometry: Geometry { leb_size, lebs, write_size: Some(unit) },
+            geometry: VolumeGeometry { leb_size, lebs, write_size: Some(unit) },
             lebs: vec![None; lebs as usize],
             writes: 0,
             faults: Arc::default(),
@@ -72,7 +72,7 @@ impl Lebs {
 }
 
 impl Volume for Lebs {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> VolumeGeometry {
         self.geometry
     }
 

@@ -368,7 +368,7 @@ impl<F: FlashMut> FlashMut for Metered<F> {
 }
 
 impl<V: Volume> Volume for Metered<V> {
-    fn geometry(&self) -> volume::Geometry {
+    fn geometry(&self) -> volume::VolumeGeometry {
         self.inner.geometry()
     }
 

@@ -8,9 +8,9 @@ use flysch_api::vfs::{
     self, DeviceNumber, FileKind, FileSystem, FileSystemMut, NewFile, Timestamp,
 };
 use flysch_jffs2::{ByteOrder, Jffs2Mut, WriteOptions};
-use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume};
+use flysch_ubi::{DeviceOptions, DeviceVolume, FormatOptions, NewVolume, UbiDevice};
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
-use flysch_ubifs::{IndexUse, Options, UbifsMut};
+use flysch_ubifs::{IndexUse, OpenOptions, UbifsMut};
 use serde::Serialize;
 
 use super::chip::Chip;
@@ -105,7 +105,7 @@ fn at<E: ToString>(step: &'static str) -> impl FnOnce(E) -> Error {
     move |error| Error::Failed(step, error.to_string())
 }
 
-type Volume = Metered<DeviceVolume<Device<Mtd>, Mtd>>;
+type Volume = Metered<DeviceVolume<UbiDevice<Mtd>, Mtd>>;
 
 /// A mounted file system.
 #[derive(Debug)]
@@ -166,8 +166,9 @@ impl<'t> Stacks<'t> {
         let mtd = self.mtd(self.target.chip())?;
         // mkfs.ubifs takes 8 bytes where the flash programs single ones.
         let write_size = mtd.geometry().write_size.max(8);
-        let mut device = Device::format(mtd, &FormatOptions::new(7), &Self::ubi_options(subject))
-            .map_err(at("ubiformat"))?;
+        let mut device =
+            UbiDevice::format(mtd, &FormatOptions::new(7), &Self::ubi_options(subject))
+                .map_err(at("ubiformat"))?;
         let lebs = device.account().available;
         let new = NewVolume::dynamic(b"bench", lebs);
         let id = device.create(&new).map_err(at("ubimkvol"))?;
@@ -202,14 +203,15 @@ impl<'t> Stacks<'t> {
             return Ok((mounted, Reading::default(), self.meter.reading() - start));
         }
         let entered = self.meter.enter(Layer::Ubi);
-        let device = Device::attach(mtd, &Self::ubi_options(subject)).map_err(at("UBI attach"))?;
+        let device =
+            UbiDevice::attach(mtd, &Self::ubi_options(subject)).map_err(at("UBI attach"))?;
         let id = device.find(b"bench").ok_or(Error::Differs)?;
         let volume = device.into_volume(id).map_err(at("UBI volume"))?;
         drop(entered);
         let attached = self.meter.reading();
         let volume = Metered::new(volume, Layer::Ubi, &self.meter);
         let entered = self.meter.enter(Layer::FileSystem);
-        let fs = UbifsMut::open_with(volume, &Options { index, keys: None })
+        let fs = UbifsMut::open_with(volume, &OpenOptions { index, keys: None })
             .map_err(at("mount of UBIFS"))?;
         drop(entered);
         let mounted = self.meter.reading() - attached;

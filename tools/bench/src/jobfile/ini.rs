@@ -113,7 +113,7 @@ fn with_variables(value: &str, place: &Place) -> Result<String, JobError> {
             .split_once('}')
             .ok_or_else(|| fail(format!("`{value}` lacks a closing brace")))?;
         let content = std::env::var(name)
-            .map_err(|_| fail(format!("the environment variable {name} is not set")))?;
+            .map_err(|cause| fail(format!("the environment variable {name}: {cause}")))?;
         result.push_str(before);
         result.push_str(&content);
         rest = after;

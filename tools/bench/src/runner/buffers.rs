@@ -46,6 +46,7 @@ pub(super) fn deal(job: &Workload, memory: &DmaRegion, used: &mut u64) -> Result
             0 | 1 => Ok(Data::One(memory.slice(at, length))),
             segments => list(memory, (at, stride as usize), (length, segments), index),
         };
+        // No cause: room is all that a list can lack.
         let data = data.map_err(|_| Error::Invalid {
             job: job.name.clone(),
             what: "there is no room for its lists of segments",

@@ -204,7 +204,10 @@ impl<'a> Sink<'a> {
             io::copy(&mut before, &mut file.file()).map_err(failed)?;
         } else if !file.is_regular() && seek > 0 {
             let placed = file.file().seek(SeekFrom::Start(seek));
-            placed.map_err(|_| Failure::usage("--seek needs a DST with places, not a stream"))?;
+            placed.map_err(|cause| {
+                let text = "--seek needs a DST with places, not a stream";
+                Failure::usage(format!("{text} ({cause})"))
+            })?;
         }
         Ok(Self::File { file, path: path.into(), seek })
     }

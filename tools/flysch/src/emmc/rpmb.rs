@@ -144,6 +144,7 @@ fn warn(reply: &RpmbReply) {
 fn read_key(path: &Path) -> Result<RpmbKey, Failure> {
     let bytes = exactly(path, KEY)?;
     let key = <[u8; KEY]>::try_from(bytes.as_slice());
+    // No cause: `exactly` has said what is wrong with its length.
     key.map(RpmbKey::new).map_err(|_| Failure::of(path.display(), "no key"))
 }
 

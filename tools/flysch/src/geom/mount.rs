@@ -328,6 +328,7 @@ impl Mount {
 
 impl Mount {
     fn find(&mut self, folder: u64, name: &[u8]) -> Result<Entry, Errno> {
+        // No cause: providers have names in UTF-8, so there is none of this one.
         let name = std::str::from_utf8(name).map_err(|_| Errno::NOENT)?;
         if folder == ROOT && name == LINK {
             return Ok(self.link());

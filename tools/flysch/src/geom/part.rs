@@ -209,6 +209,7 @@ impl When {
 
 /// The table on a disk.
 fn find(session: &Session, name: &str) -> Result<GeomId, Failure> {
+    // No cause: what is missing is looked for anew, and why.
     session.graph.geom("PART", name).map_err(|_| {
         if let Err(missing) = session.graph.provider(name) {
             return session.failure(missing);

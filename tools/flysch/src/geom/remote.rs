@@ -102,7 +102,9 @@ fn attend(stream: &UnixStream, orders: &mpsc::Sender<Order>) -> io::Result<()> {
     BufReader::new(stream.take(QUESTION_MAX)).read_line(&mut question)?;
     let (sender, answer) = mpsc::channel();
     let sent = orders.send(Order::Command(question, sender));
+    // No cause: the owner of the graph has gone.
     sent.map_err(|_| io::ErrorKind::BrokenPipe)?;
+    // No cause: the same.
     let mut answer = answer.recv().map_err(|_| io::ErrorKind::BrokenPipe)?;
     answer.push('\n');
     let mut stream = stream;
@@ -182,8 +184,9 @@ fn obey(session: &mut Session, question: &Question) -> Answer {
 fn ask(path: &Path, question: &Question) -> Result<Answer, Failure> {
     let socket = match path.is_dir() {
         false => path.to_path_buf(),
-        true => path.join(LINK).read_link().map_err(|_| {
-            Failure::of(path.display(), "is no mount of `flysch geom mount`; nothing to talk to")
+        true => path.join(LINK).read_link().map_err(|cause| {
+            let text = "is no mount of `flysch geom mount`; nothing to talk to";
+            Failure::of(path.display(), format!("{text} ({cause})"))
         })?,
     };
     let failed = |error: io::Error| Failure::of(path.display(), error);
@@ -199,11 +202,9 @@ fn ask(path: &Path, question: &Question) -> Result<Answer, Failure> {
     stream.write_all(line.as_bytes()).map_err(failed)?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).map_err(failed)?;
-    serde_json::from_str(&answer).map_err(|_| {
-        Failure::of(
-            path.display(),
-            "gave no answer that is understood; did the mount or workload end?",
-        )
+    serde_json::from_str(&answer).map_err(|cause| {
+        let text = "gave no answer that is understood; did the mount or workload end?";
+        Failure::of(path.display(), format!("{text} ({cause})"))
     })
 }
 

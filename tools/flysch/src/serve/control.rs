@@ -131,8 +131,9 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     connection.shutdown(Shutdown::Write).map_err(failed)?;
     let mut answer = String::new();
     connection.read_to_string(&mut answer).map_err(failed)?;
-    let answer: Value = serde_json::from_str(&answer)
-        .map_err(|_| Failure::of(path.display(), "the server gave no answer"))?;
+    let answer: Value = serde_json::from_str(&answer).map_err(|cause| {
+        Failure::of(path.display(), format!("the server gave no answer that is JSON: {cause}"))
+    })?;
     match answer.get("error").and_then(Value::as_str) {
         Some(why) => Err(Failure::failed(why)),
         None => tell(output, &answer),

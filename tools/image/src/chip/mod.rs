@@ -12,7 +12,7 @@ use flysch_api::vfs::Timestamp;
 use flysch_models::nand::{Config, NandChip};
 use flysch_models::nor::NorChip;
 use flysch_mtd::Nand;
-use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
+use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 use flysch_ubifs::create::{CreateOptions, NewInode};
 
 pub use target::{CHIP_KEYS, ChipTarget};
@@ -248,7 +248,7 @@ fn make_ubifs(flash: AnyFlash, seed: u64) -> Result<(), WritableError> {
     let now = Timestamp { seconds, nanoseconds: now.subsec_nanos() };
     let write_size = flash.geometry().write_size;
     let options = FormatOptions::new(seed as u32);
-    let device = Device::format(flash, &options, &DeviceOptions::default());
+    let device = UbiDevice::format(flash, &options, &DeviceOptions::default());
     let mut device = device.map_err(format)?;
     let lebs = device.account().available;
     let id = device.create(&NewVolume::dynamic(VOLUME, lebs)).map_err(format)?;
@@ -260,7 +260,7 @@ fn make_ubifs(flash: AnyFlash, seed: u64) -> Result<(), WritableError> {
 }
 
 fn open_ubifs(flash: AnyFlash<'static>, wanted: Option<&str>) -> Result<Writable, WritableError> {
-    let device = Device::attach(flash, &DeviceOptions::default()).map_err(format)?;
+    let device = UbiDevice::attach(flash, &DeviceOptions::default()).map_err(format)?;
     let names: Vec<(u32, String)> = device
         .volumes()
         .map(|volume| (volume.id, String::from_utf8_lossy(&volume.name).into_owned()))

@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use flysch_api::vfs::{FileKind, NewFile};
 use flysch_jffs2::create::{
-    Builder, Content as Jffs2Content, Entry as Jffs2Entry, Error as Jffs2Error, Options, Written,
+    Builder, Content as Jffs2Content, Entry as Jffs2Entry, Jffs2CreateError as Jffs2Error,
+    Jffs2Options, Written,
 };
 use flysch_wire::jffs2::ROOT_INO;
 
@@ -65,7 +66,7 @@ struct Filler<'t, 'o> {
 /// [`CreateError`].
 pub fn create_jffs2(
     tree: &Tree,
-    (options, xattrs): (Options, XattrChoice),
+    (options, xattrs): (Jffs2Options, XattrChoice),
     out: &mut dyn Write,
     making: &Making,
 ) -> Result<Jffs2Written, CreateError> {
@@ -87,7 +88,7 @@ fn explain(path: &str, error: Jffs2Error<io::Error>) -> CreateError {
             CreateError::source(path, io::Error::other("the file changed while it was read"))
         }
         Jffs2Error::Options(what) => CreateError::options(what.to_string()),
-        Jffs2Error::Full { .. } => CreateError::options(error.to_string()),
+        full @ Jffs2Error::Full { .. } => CreateError::Room(full.into()),
         Jffs2Error::Entry(_) | Jffs2Error::NodeTooLong { .. } => CreateError::refused(path, error),
     }
 }

@@ -48,6 +48,9 @@ pub enum CreateError {
     /// The options do not fit together.
     #[error(transparent)]
     Options(Box<dyn Error + Send + Sync>),
+    /// The image would be larger than it may become.
+    #[error(transparent)]
+    Room(Box<dyn Error + Send + Sync>),
     /// The image.
     #[error("the image cannot be written: {0}")]
     Output(io::Error),

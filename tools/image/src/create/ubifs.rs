@@ -106,6 +106,7 @@ pub fn create_ubifs(
 fn explain(error: UbifsError<io::Error>) -> CreateError {
     match error {
         UbifsError::Sink(error) => CreateError::Output(error),
+        other if other.wants_more_lebs() => CreateError::Room(other.into()),
         other => CreateError::options(other),
     }
 }
@@ -131,9 +132,9 @@ fn lebs_to_offer(tree: &Tree, format: &CreateOptions, encrypted: bool) -> Result
     for _ in 0..2 {
         let main = needs.main_lebs(format) * 2 + LEBS_TO_GROW;
         let max = u32::try_from(main + lebs)
-            .map_err(|_| CreateError::options("the tree is too large for UBIFS"))?;
+            .map_err(|_| CreateError::Room("the tree is too large for UBIFS".into()))?;
         let tried = CreateOptions { leb_count_max: max, ..*format };
-        let superblock = tried.superblock(max).map_err(CreateError::options)?;
+        let superblock = tried.superblock(max).map_err(|why| explain(UbifsError::Options(why)))?;
         let areas = 3 + superblock.log_lebs + superblock.lpt_lebs + superblock.orphan_lebs;
         lebs = areas.into();
     }

@@ -93,7 +93,7 @@ fn what_can_not_be_says_why() {
     let mut fs = memory();
     let mut editor = Editor::new(&mut fs, NOW);
     let cases: [(&[u8], &str); 3] = [
-        (b"/no/file", "/no: no such file, directory or attribute"),
+        (b"/no/file", "/no: no such file or directory"),
         (b"/..", "/..: this is no name of a file"),
         (b"/", "/: this is no name of a file"),
     ];

@@ -10,7 +10,7 @@ use std::fs::File;
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::Error;
 use flysch_api::volume::Volume as _;
-use flysch_mtd::{FileStorage, Image as PlainImage, Storage};
+use flysch_mtd::{FileStorage, FlashImage as PlainImage, Storage};
 use flysch_ubi::DeviceOptions;
 use flysch_ubifs::repair::{self, Change, Level, RepairError, Report};
 use flysch_ubifs::{FlatImage, MountError, Ubifs};
@@ -18,7 +18,7 @@ use flysch_wire::ubi::VolumeFlags;
 
 use crate::open::{Contents, Image, Part, SharedVolume, Volume};
 use crate::storage::{GROWTH_MAX, Window};
-use crate::writable::{AnyFlash, OwnVolume, Room, UBI_SPARE, UbiDevice, geometry};
+use crate::writable::{AnyFlash, AnyUbiDevice, OwnVolume, Room, UBI_SPARE, geometry};
 
 /// Why there is no repair.
 #[derive(Debug, thiserror::Error)]
@@ -144,7 +144,7 @@ impl Image {
             erase_corrupt: level >= Level::DangerDefault,
             ..DeviceOptions::default()
         };
-        let mut device = UbiDevice::attach(flash, &options).map_err(failed)?;
+        let mut device = AnyUbiDevice::attach(flash, &options).map_err(failed)?;
         if !plan.changes.is_empty() {
             ubi::settle(&mut device).map_err(failed)?;
         }

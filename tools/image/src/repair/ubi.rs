@@ -6,7 +6,7 @@
 
 use flysch_api::finding::{Finding, Severity};
 use flysch_api::flash::{self, Flash as _, FlashMut};
-use flysch_ubi::{Content, Device as UbiDevice, Error};
+use flysch_ubi::{Content, Error, UbiDevice};
 use flysch_ubifs::repair::{Change, Level};
 use flysch_wire::ubi::{
     EC_HEADER_SIZE, ERASE_COUNTER_MAX, EcHeader, HeaderError, VID_HEADER_SIZE, VidHeader,

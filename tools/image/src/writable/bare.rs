@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use flysch_api::flash::{Corrected, Error, FlashMut};
-use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_ubifs::FlatImage;
 
 use super::WritableError;
@@ -70,7 +70,7 @@ impl<F: FlashMut> BareVolume<F> {
 }
 
 impl<F: FlashMut> Volume for BareVolume<F> {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> VolumeGeometry {
         self.image.geometry()
     }
     fn state(&self, lnum: u32) -> LebState {
@@ -109,13 +109,13 @@ impl<F: FlashMut> VolumeMut for BareVolume<F> {
 
 #[cfg(test)]
 mod tests {
-    use flysch_mtd::Image;
+    use flysch_mtd::FlashImage;
 
     use super::*;
 
-    fn image() -> FlatImage<Image<Vec<u8>>> {
+    fn image() -> FlatImage<FlashImage<Vec<u8>>> {
         let geometry = flysch_api::flash::Geometry::nand(0, 16384, 512, 512);
-        FlatImage::new(Image::new(vec![0xFF; 4 * 16384], geometry), 16384, 4)
+        FlatImage::new(FlashImage::new(vec![0xFF; 4 * 16384], geometry), 16384, 4)
     }
 
     fn start_of(volume: &impl Volume, lnum: u32) -> [u8; 4] {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use flysch_api::flash::{Flash, FlashMut, Geometry};
 use flysch_linux::{Access, MtdDevice};
-use flysch_mtd::{Dump, FileStorage, Image as PlainImage, Partition, Storage};
+use flysch_mtd::{Dump, FileStorage, FlashImage as PlainImage, Partition, Storage};
 
 use super::{Room, WritableError};
 use crate::open::{Image, Part};

@@ -14,7 +14,7 @@ use flysch_api::vfs::{FileSystem, FileSystemMut};
 use flysch_api::volume::VolumeMut;
 use flysch_jffs2::{Jffs2, Jffs2Mut, WriteOptions};
 use flysch_mtd::detect::Content;
-use flysch_ubi::{Device, DeviceOptions, DeviceVolume, Gluebi, Offsets};
+use flysch_ubi::{DeviceOptions, DeviceVolume, Gluebi, Offsets, UbiDevice};
 use flysch_ubifs::{FlatImage, Keys, Ubifs, UbifsMut};
 use flysch_wire::jffs2::ByteOrder;
 use flysch_wire::ubi::VolumeFlags;
@@ -25,8 +25,8 @@ use crate::lock::{Exclusive, Lock};
 use crate::open::{Contents, Image, Part, SharedFlash, SharedVolume, Volume};
 
 /// A UBI device that changes.
-pub(crate) type UbiDevice<'a> = Device<AnyFlash<'a>>;
-type UbiVolumeMut = DeviceVolume<UbiDevice<'static>, AnyFlash<'static>>;
+pub(crate) type AnyUbiDevice<'a> = UbiDevice<AnyFlash<'a>>;
+type UbiVolumeMut = DeviceVolume<AnyUbiDevice<'static>, AnyFlash<'static>>;
 
 /// What a file system has for itself, and leaves as an unmount would: of one type whatever it is,
 /// so that each file system is compiled once.
@@ -129,7 +129,7 @@ impl Writable {
         keys: Option<Arc<Keys>>,
         trim: Option<Trim>,
     ) -> Result<Self, WritableError> {
-        let options = flysch_ubifs::Options { keys, ..Default::default() };
+        let options = flysch_ubifs::OpenOptions { keys, ..Default::default() };
         let fs = UbifsMut::open_with(volume, &options).map_err(format)?;
         Ok(Self::new(fs, move |fs: UbifsMut<OwnVolume>| {
             fs.close().map_err(format)?.rest()?;
@@ -160,6 +160,7 @@ impl Writable {
         let fs = Arc::new(RwLock::new(fs));
         let own = fs.clone();
         let close = Box::new(move || match Arc::try_unwrap(own) {
+            // No cause: a poisoned lock says only that somebody panicked.
             Ok(fs) => close(fs.into_inner().map_err(|_| format("a change was left half done"))?),
             // Somebody is still in it: what was synced is safe.
             Err(_) => Ok(()),
@@ -247,7 +248,7 @@ impl Image {
             bad_per_1024: if self.device.is_some() { BAD_PER_1024 } else { 0 },
             ..DeviceOptions::default()
         };
-        let mut device = Device::attach(flash, &options).map_err(|error| match error {
+        let mut device = UbiDevice::attach(flash, &options).map_err(|error| match error {
             flysch_ubi::Error::NoSpace { .. } => WritableError::NoRoom(error.to_string()),
             other => format(other),
         })?;

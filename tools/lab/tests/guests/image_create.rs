@@ -13,7 +13,7 @@ use flysch_image::create::{
     Making, Tree, TreeOptions, UbiPlan, UbifsOptions, XattrChoice, create_jffs2, create_ubifs,
 };
 use flysch_image::{Image, Options};
-use flysch_jffs2::create::Options as Jffs2Options;
+use flysch_jffs2::create::Jffs2Options;
 use flysch_lab::manifest::{self, Detail, Manifest};
 use flysch_ubi::create::{ImageOptions, lebs_on_chip};
 use flysch_ubifs::create::{CreateOptions, Packing};

@@ -12,7 +12,7 @@ use flysch_api::vfs::FileSystemMut;
 use flysch_jffs2::{Compressor, Compressors, Jffs2, Jffs2Mut, Mode, WriteOptions, check};
 use flysch_lab::Lab;
 use flysch_lab::manifest::{self, Detail, Manifest};
-use flysch_mtd::Image;
+use flysch_mtd::FlashImage;
 use flysch_wire::jffs2::ByteOrder;
 
 /// A chip that the guest can have, too.
@@ -63,7 +63,13 @@ impl Chip {
 }
 
 /// Works on the file system; `cut`: until so many flash operations are done.
-fn work(chip: &Chip, flash: &mut Image<Vec<u8>>, seed: u64, operations: u64, cut: Option<u64>) {
+fn work(
+    chip: &Chip,
+    flash: &mut FlashImage<Vec<u8>>,
+    seed: u64,
+    operations: u64,
+    cut: Option<u64>,
+) {
     let left = cut.unwrap_or(u64::MAX);
     let unit = flash.geometry().write_size.max(64) as usize;
     let flash = Cutting { flash, left, unit };
@@ -76,7 +82,7 @@ fn work(chip: &Chip, flash: &mut Image<Vec<u8>>, seed: u64, operations: u64, cut
 }
 
 /// What Flysch shows of it, reading and about to write; its check finds nothing.
-fn shown(flash: &Image<Vec<u8>>, what: &str) -> Manifest {
+fn shown(flash: &FlashImage<Vec<u8>>, what: &str) -> Manifest {
     let mut wrong = vec![];
     check(flash, None, &mut |finding| {
         if finding.severity != Severity::Note {
@@ -90,8 +96,8 @@ fn shown(flash: &Image<Vec<u8>>, what: &str) -> Manifest {
 }
 
 /// What Flysch shows of a copy that it has mounted for writing.
-fn shown_for_writing(chip: &Chip, flash: &Image<Vec<u8>>) -> Manifest {
-    let mut copy = Image::new(flash.storage().clone(), chip.geometry);
+fn shown_for_writing(chip: &Chip, flash: &FlashImage<Vec<u8>>) -> Manifest {
+    let mut copy = FlashImage::new(flash.storage().clone(), chip.geometry);
     let fs = Jffs2Mut::mount(&mut copy, &chip.options()).unwrap();
     manifest::of_file_system(&fs, Detail::Whole)
 }
@@ -119,7 +125,7 @@ const FUNCTIONS: &str = r#"
 "#;
 
 /// Linux mounts each image, compares, works on; the images come back.
-fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, Image<Vec<u8>>)], seed: u64) {
+fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, FlashImage<Vec<u8>>)], seed: u64) {
     let share = tempfile::tempdir().unwrap();
     let mut expected = Vec::new();
     for (name, flash) in images.iter() {
@@ -146,7 +152,7 @@ fn linux_round(lab: &Lab, chip: &Chip, images: &mut [(String, Image<Vec<u8>>)], 
             let _ = writeln!(wrong, "{name}: before Linux wrote:\n{different}");
         }
         let content = fs::read(share.path().join(format!("{name}.out"))).unwrap();
-        *flash = Image::new(content, chip.geometry);
+        *flash = FlashImage::new(content, chip.geometry);
         let second = manifest::from_text(&second);
         let different = difference(&shown(flash, name), &second);
         if !different.is_empty() {
@@ -168,11 +174,11 @@ fn linux_and_flysch_write_in_turn() {
     let Some(lab) = lab() else { return };
     for chip in chips() {
         let erased = vec![0xff; chip.geometry.size as usize];
-        let mut clean = Image::new(erased, chip.geometry);
+        let mut clean = FlashImage::new(erased, chip.geometry);
         let mut images = Vec::new();
         work(&chip, &mut clean, 1, 200, None);
         for cut in [40, 90, 150, 311, 520, 777] {
-            let mut flash = Image::new(clean.storage().clone(), chip.geometry);
+            let mut flash = FlashImage::new(clean.storage().clone(), chip.geometry);
             work(&chip, &mut flash, cut, 400, Some(cut));
             images.push((format!("cut{cut}"), flash));
         }

@@ -4,8 +4,8 @@ use crate::linux::Kernel;
 use flysch_api::flash::Geometry;
 use flysch_image::{Contents, Image, Options};
 use flysch_lab::manifest::{self, Detail, Manifest};
-use flysch_mtd::Image as Flash;
-use flysch_ubi::{Device, DeviceOptions};
+use flysch_mtd::FlashImage as Flash;
+use flysch_ubi::{DeviceOptions, UbiDevice};
 use flysch_ubifs::Ubifs;
 
 #[test]
@@ -51,11 +51,11 @@ fn what_linux_wrote_with_a_fastmap_is_attached_by_it() {
         let Some(expected) = crate::linux::expected(&path) else { continue };
         let mut flash = Flash::new(std::fs::read(&path).unwrap(), geometry);
         let options = DeviceOptions { fastmap: true, ..DeviceOptions::default() };
-        let mut device = Device::attach(&mut flash, &options).unwrap();
+        let mut device = UbiDevice::attach(&mut flash, &options).unwrap();
         let used = device.attached_by_fastmap();
         assert!(used || !path.ends_with("clean.img"), "{}", path.display());
         let volume = device.volume_mut(0).unwrap();
-        let fs = Ubifs::open(&volume, &flysch_ubifs::Options::default()).unwrap();
+        let fs = Ubifs::open(&volume, &flysch_ubifs::OpenOptions::default()).unwrap();
         let found = manifest::of_file_system(&fs, Detail::Whole);
         let differences = manifest::differences(&expected, &found);
         assert!(differences.is_empty(), "{}: {differences:#?}", path.display());

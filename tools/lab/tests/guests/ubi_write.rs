@@ -9,8 +9,8 @@ use crate::common::lab;
 use flysch_api::flash::{FlashMut, Geometry};
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_lab::Lab;
-use flysch_mtd::Image;
-use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume, VolumeKind};
+use flysch_mtd::FlashImage;
+use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice, VolumeKind};
 use sha2::{Digest, Sha256};
 
 /// A chip that the guest can have, too.
@@ -63,7 +63,7 @@ fn options() -> DeviceOptions {
 }
 
 /// Everything a device does, in one life.
-fn life<F: FlashMut>(device: &mut Device<F>, seed: u64) -> Result<(), flysch_ubi::Error> {
+fn life<F: FlashMut>(device: &mut UbiDevice<F>, seed: u64) -> Result<(), flysch_ubi::Error> {
     let mut numbers = Numbers(seed);
     let data = device.create(&NewVolume::dynamic(b"data", 12))?;
     let kernel = device.create(&NewVolume::fixed(b"kernel", 5))?;
@@ -102,8 +102,8 @@ fn life<F: FlashMut>(device: &mut Device<F>, seed: u64) -> Result<(), flysch_ubi
 }
 
 /// What a device holds, a line each volume: id, name, kind, LEBs, digest of the content.
-fn listing(flash: &mut Image<Vec<u8>>) -> Result<String, flysch_ubi::Error> {
-    let mut device = Device::attach(flash, &options())?;
+fn listing(flash: &mut FlashImage<Vec<u8>>) -> Result<String, flysch_ubi::Error> {
+    let mut device = UbiDevice::attach(flash, &options())?;
     while device.work(100)? {}
     let mut text = String::new();
     for info in device.volumes().collect::<Vec<_>>() {
@@ -118,7 +118,7 @@ fn listing(flash: &mut Image<Vec<u8>>) -> Result<String, flysch_ubi::Error> {
     Ok(text)
 }
 
-fn digest<F: FlashMut>(device: &mut Device<F>, id: u32) -> Result<String, flysch_ubi::Error> {
+fn digest<F: FlashMut>(device: &mut UbiDevice<F>, id: u32) -> Result<String, flysch_ubi::Error> {
     let info = device.info(id).unwrap();
     let whole = u64::from(info.leb_size) * u64::from(info.reserved_pebs);
     let mut left = info.used_bytes.unwrap_or(whole);
@@ -154,15 +154,15 @@ fn run(lab: &Lab, script: &str, share: &Path) {
 }
 
 /// A device after its life, or after the part of it before a cut.
-fn lived(chip: &Chip, cut: Option<u64>) -> (Image<Vec<u8>>, bool) {
+fn lived(chip: &Chip, cut: Option<u64>) -> (FlashImage<Vec<u8>>, bool) {
     let erased = vec![0xff; chip.geometry.size as usize];
-    let mut flash = Image::new(erased, chip.geometry);
-    Device::format(&mut flash, &FormatOptions::new(0x5eed), &options()).unwrap();
+    let mut flash = FlashImage::new(erased, chip.geometry);
+    UbiDevice::format(&mut flash, &FormatOptions::new(0x5eed), &options()).unwrap();
     let left = cut.unwrap_or(u64::MAX);
     // Half of the pages; half of a page in chips without them.
     let unit = chip.geometry.write_size as usize;
     let cutting = Cutting { flash: &mut flash, left, unit };
-    let ended = Device::attach(cutting, &options()).and_then(|mut device| life(&mut device, 1));
+    let ended = UbiDevice::attach(cutting, &options()).and_then(|mut device| life(&mut device, 1));
     if cut.is_none() {
         ended.as_ref().unwrap();
     }
@@ -222,9 +222,9 @@ fn devices_go_to_linux_and_back() {
         run(&lab, &made, share.path());
         for round in 0..2_u8 {
             let linux = fs::read_to_string(share.path().join("linux.txt")).unwrap();
-            let mut flash = Image::new(fs::read(&image).unwrap(), chip.geometry);
+            let mut flash = FlashImage::new(fs::read(&image).unwrap(), chip.geometry);
             assert_eq!(listing(&mut flash).unwrap(), linux, "{} round {round}", chip.name);
-            let mut device = Device::attach(&mut flash, &options()).unwrap();
+            let mut device = UbiDevice::attach(&mut flash, &options()).unwrap();
             assert_eq!(device.findings(), [], "{} round {round}", chip.name);
             let unit = device.write_size().max(512) as usize;
             let mut volume = device.volume_mut(0).unwrap();

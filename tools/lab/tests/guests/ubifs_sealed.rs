@@ -6,9 +6,9 @@ use std::path::Path;
 use flysch_api::finding::Severity;
 use flysch_api::flash::Geometry;
 use flysch_lab::manifest::{self, Detail};
-use flysch_mtd::Image;
-use flysch_ubi::{Options as AttachOptions, Ubi, UbiVolume, find_images};
-use flysch_ubifs::{AuthError, AuthKey, Keys, OpenError, Options, Proof, Ubifs};
+use flysch_mtd::FlashImage;
+use flysch_ubi::{AttachOptions, Ubi, UbiVolume, find_images};
+use flysch_ubifs::{AuthError, AuthKey, Keys, OpenError, OpenOptions, Proof, Ubifs};
 
 use crate::common::{AUTH_KEY, KEYS, call, command, complaints, difference, keys, lab, put_signed};
 
@@ -60,15 +60,15 @@ const SCRIPT: &str = r#"
     dmesg > log
 "#;
 
-type Fs = Ubifs<UbiVolume<Image<Vec<u8>>>>;
+type Fs = Ubifs<UbiVolume<FlashImage<Vec<u8>>>>;
 
 fn open(path: &Path, keys: Keys) -> Result<Fs, OpenError> {
     let content = fs::read(path).unwrap();
     let geometry = Geometry::nand(content.len() as u64, 128 << 10, 2048, 512);
-    let flash = Image::new(content, geometry);
+    let flash = FlashImage::new(content, geometry);
     let image = find_images(&flash, Some(128 << 10))[0];
     let ubi = Ubi::attach(flash, image, &AttachOptions::default()).unwrap();
-    let options = Options { keys: Some(keys.into()), ..Options::default() };
+    let options = OpenOptions { keys: Some(keys.into()), ..OpenOptions::default() };
     Ubifs::open(ubi.volume(0).unwrap(), &options)
 }
 

@@ -17,10 +17,10 @@ use flysch_api::vfs::{
 use flysch_api::volume::VolumeMut;
 use flysch_lab::Lab;
 use flysch_lab::manifest::{self, Detail, Manifest};
-use flysch_mtd::Image;
-use flysch_ubi::{Device, DeviceOptions, FormatOptions, NewVolume};
+use flysch_mtd::FlashImage;
+use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 use flysch_ubifs::create::{self, CreateOptions, NewInode};
-use flysch_ubifs::{CipherMode, HashAlgorithm, Options, Policy, Ubifs, UbifsMut};
+use flysch_ubifs::{CipherMode, HashAlgorithm, OpenOptions, Policy, Ubifs, UbifsMut};
 use flysch_wire::ubifs::{Compression, KeyHash};
 
 /// A chip that the guest can have, too.
@@ -41,9 +41,9 @@ impl Chip {
         DeviceOptions { fastmap: self.fastmap, ..DeviceOptions::default() }
     }
 
-    fn keys(&self) -> Options {
+    fn keys(&self) -> OpenOptions {
         let keys = self.sealed.then(|| crate::common::keys().into());
-        Options { keys, ..Options::default() }
+        OpenOptions { keys, ..OpenOptions::default() }
     }
 }
 
@@ -82,12 +82,12 @@ fn chips() -> [Chip; 3] {
 }
 
 /// A flash with an empty UBIFS.
-fn made(chip: &Chip) -> Image<Vec<u8>> {
+fn made(chip: &Chip) -> FlashImage<Vec<u8>> {
     let erased = vec![0xff; chip.geometry.size as usize];
-    let mut flash = Image::new(erased, chip.geometry);
+    let mut flash = FlashImage::new(erased, chip.geometry);
     let options = chip.options();
-    Device::format(&mut flash, &FormatOptions::new(0x5eed), &options).unwrap();
-    let mut device = Device::attach(&mut flash, &options).unwrap();
+    UbiDevice::format(&mut flash, &FormatOptions::new(0x5eed), &options).unwrap();
+    let mut device = UbiDevice::attach(&mut flash, &options).unwrap();
     let lebs = device.account().available;
     let id = device.create(&NewVolume::dynamic(b"v", lebs)).unwrap();
     let min_io = device.write_size().max(8);
@@ -152,22 +152,29 @@ fn fill<V: VolumeMut>(fs: &mut UbifsMut<V>) -> Result<(), FsError> {
 }
 
 /// Works on the file system; `cut`: until so many flash operations are done.
-fn work(chip: &Chip, flash: &mut Image<Vec<u8>>, seed: u64, operations: u64, cut: Option<u64>) {
+fn work(
+    chip: &Chip,
+    flash: &mut FlashImage<Vec<u8>>,
+    seed: u64,
+    operations: u64,
+    cut: Option<u64>,
+) {
     live(chip, flash, cut, |fs| churn(fs, seed, operations));
 }
 
-type OnFlash<'d, 'f> = UbifsMut<flysch_ubi::DeviceVolume<&'d mut Device<Cutting<'f>>, Cutting<'f>>>;
+type OnFlash<'d, 'f> =
+    UbifsMut<flysch_ubi::DeviceVolume<&'d mut UbiDevice<Cutting<'f>>, Cutting<'f>>>;
 
 fn live(
     chip: &Chip,
-    flash: &mut Image<Vec<u8>>,
+    flash: &mut FlashImage<Vec<u8>>,
     cut: Option<u64>,
     life: impl for<'d, 'f> FnOnce(&mut OnFlash<'d, 'f>) -> Result<(), FsError>,
 ) {
     let left = cut.unwrap_or(u64::MAX);
     let unit = flash.geometry().write_size.max(64) as usize;
     let flash = Cutting { flash, left, unit };
-    let Ok(mut device) = Device::attach(flash, &chip.options()) else {
+    let Ok(mut device) = UbiDevice::attach(flash, &chip.options()) else {
         assert!(cut.is_some());
         return;
     };
@@ -184,8 +191,8 @@ fn live(
 }
 
 /// What Flysch shows of it, reading; its check finds nothing.
-fn shown(chip: &Chip, flash: &mut Image<Vec<u8>>, what: &str) -> Manifest {
-    let mut device = Device::attach(flash, &chip.options()).unwrap();
+fn shown(chip: &Chip, flash: &mut FlashImage<Vec<u8>>, what: &str) -> Manifest {
+    let mut device = UbiDevice::attach(flash, &chip.options()).unwrap();
     let volume = device.volume_mut(0).unwrap();
     let fs = Ubifs::open(&volume, &chip.keys()).unwrap();
     let unclean = fs.is_unclean();
@@ -195,8 +202,8 @@ fn shown(chip: &Chip, flash: &mut Image<Vec<u8>>, what: &str) -> Manifest {
 }
 
 /// Blocks in all and left, as the mounted file system tells them.
-fn space(chip: &Chip, mut flash: Image<Vec<u8>>) -> String {
-    let mut device = Device::attach(&mut flash, &chip.options()).unwrap();
+fn space(chip: &Chip, mut flash: FlashImage<Vec<u8>>) -> String {
+    let mut device = UbiDevice::attach(&mut flash, &chip.options()).unwrap();
     let fs = UbifsMut::open_with(device.volume_mut(0).unwrap(), &chip.keys()).unwrap();
     let all = fs.statistics();
     format!("{} {}", all.blocks, all.blocks_free)
@@ -276,7 +283,7 @@ const FUNCTIONS: &str = r#"
     }
 "#;
 
-type Images = Vec<(String, Image<Vec<u8>>)>;
+type Images = Vec<(String, FlashImage<Vec<u8>>)>;
 
 /// Linux mounts each image, compares, works on; the images come back. How many it attached by their
 /// fastmaps.
@@ -331,12 +338,12 @@ fn linux_round(lab: &Lab, chip: &Chip, has_fastmap: bool, images: &mut Images, s
             let _ = writeln!(wrong, "{name}: blocks {space}, Linux says {linux_space}");
         }
         let content = fs::read(share.path().join(format!("{name}.out"))).unwrap();
-        *flash = Image::new(content, chip.geometry);
+        *flash = FlashImage::new(content, chip.geometry);
         let different = difference(&shown(chip, flash, name), &manifest::from_text(&second));
         if !different.is_empty() {
             let _ = writeln!(wrong, "{name}: after Linux wrote:\n{different}");
         }
-        let used = Device::attach(&mut *flash, &chip.options()).unwrap().attached_by_fastmap();
+        let used = UbiDevice::attach(&mut *flash, &chip.options()).unwrap().attached_by_fastmap();
         if used != has_fastmap {
             let _ = writeln!(wrong, "{name}: after Linux wrote, attached by fastmap: {used}");
         }

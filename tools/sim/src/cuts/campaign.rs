@@ -304,6 +304,7 @@ impl Campaign {
         thread::scope(|scope| {
             let threads: Vec<_> = (0..self.jobs.max(1)).map(|_| scope.spawn(work)).collect();
             for thread in threads {
+                // No cause: the panic has been printed.
                 let one = thread.join().map_err(|_| "a thread of the campaign panicked")??;
                 all.worlds += one.worlds;
                 all.total.add(one.total);

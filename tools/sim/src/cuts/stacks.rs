@@ -9,7 +9,7 @@ use flysch_api::vfs::{FileSystemMut, Timestamp};
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_jffs2::{Jffs2Mut, WriteOptions};
 use flysch_models::random::Random;
-use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, Gluebi, NewVolume, Ubi};
+use flysch_ubi::{DeviceOptions, DeviceVolume, FormatOptions, Gluebi, NewVolume, Ubi, UbiDevice};
 use flysch_ubifs::create::{CreateOptions, NewInode};
 use flysch_ubifs::{Ubifs, UbifsMut};
 use flysch_wire::ubifs::Compression;
@@ -23,7 +23,7 @@ use super::ubi::background;
 /// Bytes of the static volume beside a file system.
 const BOOT_LEN: usize = 20_000;
 
-type UbiVolume = DeviceVolume<Device<Probe>, Probe>;
+type UbiVolume = DeviceVolume<UbiDevice<Probe>, Probe>;
 
 /// UBIFS on the one volume of a UBI device.
 pub struct UbifsStack {
@@ -99,7 +99,7 @@ fn letter(version: u32, len: usize) -> Vec<u8> {
 }
 
 /// Volumes beside the file system: a static one, and one that is changed now and then.
-fn make_neighbours(device: &mut Device<Probe>) -> Result<(), String> {
+fn make_neighbours(device: &mut UbiDevice<Probe>) -> Result<(), String> {
     let boot = device.create(&NewVolume::fixed(b"boot", 2)).map_err(text)?;
     let mut update = device.update(boot, BOOT_LEN as u64).map_err(text)?;
     update.write(&letter(0, BOOT_LEN)).map_err(text)?;
@@ -111,8 +111,8 @@ fn make_neighbours(device: &mut Device<Probe>) -> Result<(), String> {
 }
 
 /// Reads the volumes beside the file system, and changes one.
-fn visit_neighbours(device: &mut Device<Probe>) -> Result<(), String> {
-    let find = |device: &Device<Probe>, name: &str| {
+fn visit_neighbours(device: &mut UbiDevice<Probe>) -> Result<(), String> {
+    let find = |device: &UbiDevice<Probe>, name: &str| {
         device.find(name.as_bytes()).ok_or(format!("volume {name} is gone"))
     };
     let (boot, environment) = (find(device, "boot")?, find(device, "environment")?);
@@ -149,7 +149,7 @@ impl Stack for UbifsStack {
 
     fn make(&self, flash: Probe) -> Result<(), String> {
         let format = FormatOptions::new(0x4321);
-        let mut device = Device::format(flash, &format, &self.options).map_err(text)?;
+        let mut device = UbiDevice::format(flash, &format, &self.options).map_err(text)?;
         if self.user == User::Several {
             make_neighbours(&mut device)?;
         }
@@ -170,7 +170,7 @@ impl Stack for UbifsStack {
 
     fn mount(&self, flash: Probe) -> Result<Box<dyn Mounted>, String> {
         let mut device =
-            Device::attach(flash, &self.options).map_err(|e| format!("attaching: {e}"))?;
+            UbiDevice::attach(flash, &self.options).map_err(|e| format!("attaching: {e}"))?;
         // What Linux does in the background.
         if self.user != User::Bare {
             background(&mut device)?;
@@ -191,12 +191,12 @@ impl Stack for UbifsStack {
     fn check(&self, flash: &Probe) -> Result<Vec<Finding>, String> {
         let images = flysch_ubi::find_images(flash, Some(flash.geometry().erase_size));
         let image = *images.first().ok_or("no UBI is found any more")?;
-        let options = flysch_ubi::Options::default();
+        let options = flysch_ubi::AttachOptions::default();
         let ubi = Ubi::attach(flash.clone(), image, &options).map_err(text)?;
         let mut findings = ubi.findings().to_vec();
         for info in ubi.volumes().iter().filter(|info| info.name == b"root") {
             let volume = ubi.volume(info.id).ok_or("a volume is gone")?;
-            let fs = Ubifs::open(volume, &flysch_ubifs::Options::default()).map_err(text)?;
+            let fs = Ubifs::open(volume, &flysch_ubifs::OpenOptions::default()).map_err(text)?;
             findings.extend(fs.check());
         }
         Ok(findings)
@@ -242,7 +242,7 @@ impl Stack for Jffs2UbiStack {
 
     fn make(&self, flash: Probe) -> Result<(), String> {
         let format = FormatOptions::new(0x4321);
-        let mut device = Device::format(flash, &format, &self.device).map_err(text)?;
+        let mut device = UbiDevice::format(flash, &format, &self.device).map_err(text)?;
         let lebs = self.lebs.min(device.account().available);
         device.create(&NewVolume::dynamic(b"root", lebs)).map_err(text)?;
         self.mount(device.detach().map_err(text)?)?.close()
@@ -250,7 +250,7 @@ impl Stack for Jffs2UbiStack {
 
     fn mount(&self, flash: Probe) -> Result<Box<dyn Mounted>, String> {
         let mut device =
-            Device::attach(flash, &self.device).map_err(|e| format!("attaching: {e}"))?;
+            UbiDevice::attach(flash, &self.device).map_err(|e| format!("attaching: {e}"))?;
         if self.user != User::Bare {
             background(&mut device)?;
         }
@@ -269,7 +269,7 @@ impl Stack for Jffs2UbiStack {
     fn check(&self, flash: &Probe) -> Result<Vec<Finding>, String> {
         let images = flysch_ubi::find_images(flash, Some(flash.geometry().erase_size));
         let image = *images.first().ok_or("no UBI is found any more")?;
-        let options = flysch_ubi::Options::default();
+        let options = flysch_ubi::AttachOptions::default();
         let ubi = Ubi::attach(flash.clone(), image, &options).map_err(text)?;
         let mut findings = ubi.findings().to_vec();
         let info = ubi.volumes().iter().find(|info| info.name == b"root");

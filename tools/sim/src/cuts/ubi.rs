@@ -7,7 +7,7 @@ use std::rc::Rc;
 use flysch_api::finding::{Finding, Severity};
 use flysch_api::flash::Flash;
 use flysch_api::volume::{Volume, VolumeMut};
-use flysch_ubi::{Content, Device, DeviceOptions, FormatOptions, NewVolume, Ubi, VolumeInfo};
+use flysch_ubi::{Content, DeviceOptions, FormatOptions, NewVolume, Ubi, UbiDevice, VolumeInfo};
 use flysch_wire::ubi::VolumeKind;
 
 use super::Scenario;
@@ -110,7 +110,7 @@ impl std::fmt::Debug for UbiScenario {
     }
 }
 
-pub(super) type Attached = Device<Probe>;
+pub(super) type Attached = UbiDevice<Probe>;
 
 /// Content of `units` units, different for every step.
 fn content(seed: usize, units: u32, unit: u32) -> Vec<u8> {
@@ -279,7 +279,7 @@ fn perform(
 
 impl UbiScenario {
     fn attach(&self, flash: &Probe) -> Result<Attached, String> {
-        Device::attach(flash.clone(), &self.options).map_err(|e| format!("attaching: {e}"))
+        UbiDevice::attach(flash.clone(), &self.options).map_err(|e| format!("attaching: {e}"))
     }
 
     /// Attaches what a cut left by its fastmap and by a scan, on copies, and compares them.
@@ -293,7 +293,7 @@ impl UbiScenario {
             return Ok(());
         }
         self.attached.set((fast + 1, slow));
-        let other = Device::attach(copies[1].clone(), &options);
+        let other = UbiDevice::attach(copies[1].clone(), &options);
         let mut other = other.map_err(|e| format!("attaching by a scan: {e}"))?;
         compare(&mut one, knowledge).map_err(|e| format!("by fastmap: {e}"))?;
         compare(&mut other, knowledge).map_err(|e| format!("by a scan: {e}"))?;
@@ -348,7 +348,8 @@ impl Scenario for UbiScenario {
 
     fn begin(&self) -> Result<(Chip, Knowledge), String> {
         let flash = Probe::new(self.chip.clone(), None, None);
-        Device::format(flash.clone(), &FormatOptions::new(0x1234), &self.options).map_err(text)?;
+        UbiDevice::format(flash.clone(), &FormatOptions::new(0x1234), &self.options)
+            .map_err(text)?;
         let knowledge = Rc::new(RefCell::new(Knowledge::default()));
         self.work(&flash, &knowledge, &self.before)?;
         let knowledge = knowledge.borrow().clone();
@@ -439,7 +440,8 @@ fn agree_in_detail(one: &Attached, other: &Attached, flash: &Probe) -> Result<()
     let size = flash.geometry().erase_size;
     let images = flysch_ubi::find_images(flash, Some(size));
     let image = *images.first().ok_or("no UBI is found any more")?;
-    let ubi = Ubi::attach(flash.clone(), image, &flysch_ubi::Options::default()).map_err(text)?;
+    let ubi =
+        Ubi::attach(flash.clone(), image, &flysch_ubi::AttachOptions::default()).map_err(text)?;
     let mut doubtful = 0;
     for (peb, (known, block)) in one.erase_counters().zip(ubi.blocks()).enumerate() {
         // Where a header was lost there is none.
@@ -663,7 +665,8 @@ fn check(flash: &Probe) -> Result<(), String> {
     let size = flash.geometry().erase_size;
     let images = flysch_ubi::find_images(flash, Some(size));
     let image = *images.first().ok_or("no UBI is found any more")?;
-    let ubi = Ubi::attach(flash.clone(), image, &flysch_ubi::Options::default()).map_err(text)?;
+    let ubi =
+        Ubi::attach(flash.clone(), image, &flysch_ubi::AttachOptions::default()).map_err(text)?;
     let mut findings = ubi.findings().to_vec();
     for info in ubi.volumes().iter().filter(|info| !info.update_marker) {
         findings.extend(ubi.volume(info.id).map(|volume| volume.verify()).unwrap_or_default());

@@ -16,7 +16,7 @@ use flysch_models::flash::Tear;
 use flysch_models::nand::{Config, NandChip, Profile};
 use flysch_sim::cuts::chip::Chip;
 use flysch_sim::cuts::probe::{Hook, Probe};
-use flysch_ubi::{Device, DeviceOptions, DeviceVolume, FormatOptions, NewVolume, Ubi};
+use flysch_ubi::{DeviceOptions, DeviceVolume, FormatOptions, NewVolume, Ubi, UbiDevice};
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 use flysch_ubifs::{Ubifs, UbifsMut};
 
@@ -48,7 +48,7 @@ fn fresh(name: &str, blocks: u32, seed: u64) -> NandChip {
     let config = Config { corrects: true, factory_bad: 1, seed, ..Config::default() };
     let mut chip = NandChip::new(profile, config);
     let options = DeviceOptions::default();
-    let mut device = Device::format(&mut chip, &FormatOptions::new(0x1234), &options).unwrap();
+    let mut device = UbiDevice::format(&mut chip, &FormatOptions::new(0x1234), &options).unwrap();
     let lebs = device.account().available;
     let id = device.create(&NewVolume::dynamic(b"root", lebs)).unwrap();
     let volume = device.volume_mut(id).unwrap();
@@ -148,10 +148,10 @@ fn same(first: &Blocks, again: &Blocks, what: &str) -> Result<(), String> {
 fn recover(mut chip: NandChip, wanted: &Wanted) -> Result<(), String> {
     let images = flysch_ubi::find_images(&chip, Some(chip.geometry().erase_size));
     let image = *images.first().ok_or("no UBI")?;
-    let options = flysch_ubi::Options::default();
+    let options = flysch_ubi::AttachOptions::default();
     let ubi = Ubi::attach(&chip, image, &options).map_err(|e| format!("attach to read: {e}"))?;
     let volume = ubi.volume(0).ok_or("no volume to read")?;
-    let options = flysch_ubifs::Options::default();
+    let options = flysch_ubifs::OpenOptions::default();
     let fs = Ubifs::open(volume, &options).map_err(|e| format!("open to read: {e}"))?;
     let found = contents(&fs);
     judge(&found, wanted).map_err(|problem| format!("read-only: {problem}"))?;
@@ -172,9 +172,10 @@ fn recover(mut chip: NandChip, wanted: &Wanted) -> Result<(), String> {
 /// Mounts, looks, and leaves as if the power went again.
 fn mounted<F: FlashMut, T>(
     flash: F,
-    look: impl FnOnce(&mut UbifsMut<DeviceVolume<&mut Device<F>, F>>) -> Result<T, String>,
+    look: impl FnOnce(&mut UbifsMut<DeviceVolume<&mut UbiDevice<F>, F>>) -> Result<T, String>,
 ) -> Result<T, String> {
-    let mut device = Device::attach(flash, &DeviceOptions::default()).map_err(|e| e.to_string())?;
+    let mut device =
+        UbiDevice::attach(flash, &DeviceOptions::default()).map_err(|e| e.to_string())?;
     let volume = device.volume_mut(0).map_err(|e| e.to_string())?;
     look(&mut UbifsMut::open(volume).map_err(|e| e.to_string())?)
 }

@@ -35,7 +35,7 @@ impl Oracle {
         self.may[lnum as usize].last().unwrap()
     }
 
-    fn check(&self, device: &mut Device<Ram>, what: &str) {
+    fn check(&self, device: &mut UbiDevice<Ram>, what: &str) {
         let names = names(device);
         assert!(self.names.contains(&names), "{what}: volumes {names:?}, not {:?}", self.names);
         if !names.contains_key(&0) {
@@ -58,7 +58,7 @@ impl Oracle {
     }
 }
 
-fn names(device: &Device<Ram>) -> BTreeMap<u32, String> {
+fn names(device: &UbiDevice<Ram>) -> BTreeMap<u32, String> {
     device.volumes().map(|v| (v.id, String::from_utf8(v.name).unwrap())).collect()
 }
 
@@ -81,7 +81,7 @@ enum Step {
 }
 
 /// Does a step; `false` when the power went.
-fn step(device: &mut Device<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
+fn step(device: &mut UbiDevice<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
     let unit = device.write_size().max(64) as usize;
     let before = oracle.names.last().unwrap().clone();
     let mut after = before.clone();
@@ -170,7 +170,7 @@ fn step(device: &mut Device<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
 
 /// Appends one unit to a LEB, or starts it again when it is full.
 fn write_next(
-    device: &mut Device<Ram>,
+    device: &mut UbiDevice<Ram>,
     oracle: &mut Oracle,
     lnum: u32,
     tag: u8,
@@ -197,7 +197,7 @@ fn write_next(
     }
 }
 
-fn update(device: &mut Device<Ram>, id: u32, len: usize) -> Result<(), Error> {
+fn update(device: &mut UbiDevice<Ram>, id: u32, len: usize) -> Result<(), Error> {
     let mut update = device.update(id, len as u64)?;
     update.write(&data(0x77, len))?;
     update.finish()
@@ -238,7 +238,7 @@ fn run(flash: &Ram, fastmap: bool, at: u64, cut: Cut) -> bool {
     let mut flash = flash.clone();
     flash.left = Some((at, cut));
     let what = std::format!("cut at {at}, {cut:?}");
-    let mut device = Device::attach(flash, &options).unwrap();
+    let mut device = UbiDevice::attach(flash, &options).unwrap();
     let mut oracle = Oracle::new(device.leb_size() as usize);
     let mut done = workload().iter().all(|one| step(&mut device, &mut oracle, one));
     if done && fastmap {
@@ -249,7 +249,7 @@ fn run(flash: &Ram, fastmap: bool, at: u64, cut: Cut) -> bool {
         BY_FASTMAP.fetch_add(1, Ordering::Relaxed);
     }
     let mut device =
-        Device::attach(flash, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
+        UbiDevice::attach(flash, &options).unwrap_or_else(|error| panic!("{what}: {error}"));
     oracle.check(&mut device, &what);
     go_on(device, &oracle, &what);
     !done
@@ -260,10 +260,10 @@ static BY_FASTMAP: AtomicU64 = AtomicU64::new(0);
 
 /// After a cut the device is whole again: nothing is found at the attach after the next, and every
 /// LEB can be written.
-fn go_on(mut device: Device<Ram>, oracle: &Oracle, what: &str) {
+fn go_on(mut device: UbiDevice<Ram>, oracle: &Oracle, what: &str) {
     device.flash_mut().weak.clear();
     while device.work(100).unwrap_or_else(|error| panic!("{what}: {error}")) {}
-    let mut device = Device::attach(device.into_flash(), &options()).unwrap();
+    let mut device = UbiDevice::attach(device.into_flash(), &options()).unwrap();
     let findings = device.findings();
     assert!(findings.iter().all(|f| f.structure == "fastmap"), "{what}: {findings:?}");
     if device.info(0).is_none() {
@@ -338,17 +338,17 @@ fn a_second_cut_while_the_first_is_mended_loses_nothing() {
         for first in (0..200).step_by(3) {
             let mut flash = flash.clone();
             flash.left = Some((first, Cut::Torn));
-            let mut device = Device::attach(flash, &options()).unwrap();
+            let mut device = UbiDevice::attach(flash, &options()).unwrap();
             let mut oracle = Oracle::new(device.leb_size() as usize);
             workload().iter().all(|one| step(&mut device, &mut oracle, one));
             let torn = device.into_flash().revived();
             for second in 0.. {
                 let mut flash = torn.clone();
                 flash.left = Some((second, Cut::Torn));
-                let mended =
-                    Device::attach(&mut flash, &options()).and_then(|mut device| device.work(1000));
+                let mended = UbiDevice::attach(&mut flash, &options())
+                    .and_then(|mut device| device.work(1000));
                 let what = std::format!("cuts at {first} and {second}");
-                let mut device = Device::attach(flash.revived(), &options())
+                let mut device = UbiDevice::attach(flash.revived(), &options())
                     .unwrap_or_else(|error| panic!("{what}: {error}"));
                 oracle.check(&mut device, &what);
                 if mended.is_ok() {
@@ -366,7 +366,7 @@ fn a_second_cut_while_the_first_is_mended_loses_nothing() {
 /// never shows.
 #[test]
 fn leftovers_never_enter_a_new_volume() {
-    type Change = fn(&mut Device<&mut Ram>) -> Result<(), Error>;
+    type Change = fn(&mut UbiDevice<&mut Ram>) -> Result<(), Error>;
     let cases: [(Change, Change, u32); 2] = [
         (|d| d.remove(0), |d| d.create(&NewVolume::dynamic(b"w", 6)).map(drop), 0),
         (|d| d.resize(0, 2), |d| d.resize(0, 6), 2),
@@ -379,7 +379,7 @@ fn leftovers_never_enter_a_new_volume() {
     let cut = |flash: &Ram, left: u64, step: Change| {
         let mut flash = flash.clone();
         flash.left = Some((left, Cut::Before));
-        let done = Device::attach(&mut flash, &options()).and_then(|mut d| step(&mut d));
+        let done = UbiDevice::attach(&mut flash, &options()).and_then(|mut d| step(&mut d));
         (flash.revived(), done.is_ok())
     };
     for (shrink, grow, first_new) in cases {
@@ -387,7 +387,7 @@ fn leftovers_never_enter_a_new_volume() {
             let (shrunk, is_shrunk) = cut(&full, left, shrink);
             for left in 0.. {
                 let (flash, is_done) = cut(&shrunk, left, grow);
-                let mut device = Device::attach(flash, &options()).unwrap();
+                let mut device = UbiDevice::attach(flash, &options()).unwrap();
                 let info = device.info(0);
                 let is_new = info.is_some_and(|v| v.name == b"w" || v.reserved_pebs == 6);
                 let was_shrunk = cut(&shrunk, u64::MAX, |d| {
@@ -414,7 +414,7 @@ fn leftovers_never_enter_a_new_volume() {
 /// An update that is cut leaves the old content, none, or the new one and nothing of the old.
 #[test]
 fn an_update_is_whole_or_void() {
-    let content = |device: &mut Device<Ram>| -> Vec<u8> {
+    let content = |device: &mut UbiDevice<Ram>| -> Vec<u8> {
         (0..6).flat_map(|lnum| leb(device, 0, lnum)).collect()
     };
     let mut device = format(Ram::nand(40));
@@ -428,7 +428,7 @@ fn an_update_is_whole_or_void() {
         for left in 0.. {
             let mut flash = flash.clone();
             flash.left = Some((left, cut));
-            let done = Device::attach(&mut flash, &options()).and_then(|mut device| {
+            let done = UbiDevice::attach(&mut flash, &options()).and_then(|mut device| {
                 let mut update = device.update(0, 4000)?;
                 update.write(&data(0x77, 4000))?;
                 update.finish()

@@ -4,7 +4,7 @@ use flysch_api::flash::{Flash, Geometry};
 
 use super::*;
 use crate::device::wear::State;
-use crate::{Content, FastmapUse, Options, Ubi, VolumeInfo};
+use crate::{AttachOptions, Content, FastmapUse, Ubi, VolumeInfo};
 
 fn options() -> DeviceOptions {
     DeviceOptions { fastmap: true, wear_threshold: 4, ..DeviceOptions::default() }
@@ -13,7 +13,7 @@ fn options() -> DeviceOptions {
 /// A device with some content, and its flash after a clean detach.
 fn detached(blocks: u32) -> Ram {
     let new = FormatOptions::new(3);
-    let mut device = Device::format(Ram::nand(blocks), &new, &options()).unwrap();
+    let mut device = UbiDevice::format(Ram::nand(blocks), &new, &options()).unwrap();
     let id = device.create(&NewVolume::dynamic(b"v", 30)).unwrap();
     for round in 0..3 {
         for lnum in 0..20 {
@@ -27,13 +27,13 @@ fn detached(blocks: u32) -> Ram {
 fn read_attached(flash: &Ram, fastmap: FastmapUse) -> Ubi<Ram> {
     let size = flash.geometry().erase_size;
     let image = crate::find_images(flash, Some(size))[0];
-    Ubi::attach(flash.clone(), image, &Options { fastmap }).unwrap()
+    Ubi::attach(flash.clone(), image, &AttachOptions { fastmap }).unwrap()
 }
 
 /// Attaches by fastmap and by scan and compares what both find; `false` if no fastmap was believed.
 pub(super) fn agrees_with_a_scan(flash: &Ram, options: &DeviceOptions, what: &str) -> bool {
     let with = |fastmap: bool| {
-        Device::attach(flash.clone(), &DeviceOptions { fastmap, ..*options })
+        UbiDevice::attach(flash.clone(), &DeviceOptions { fastmap, ..*options })
             .unwrap_or_else(|error| panic!("{what}, fastmap {fastmap}: {error}"))
     };
     let (mut one, mut other) = (with(true), with(false));
@@ -107,7 +107,7 @@ fn a_fastmap_says_what_a_scan_says() {
 fn reading_leaves_the_fastmap_and_changes_keep_it() {
     let flash = detached(100);
     let before = flash.operations;
-    let mut device = Device::attach(flash, &options()).unwrap();
+    let mut device = UbiDevice::attach(flash, &options()).unwrap();
     assert!(device.attached_by_fastmap());
     assert_eq!(leb(&mut device, 0, 3)[..1024], data(5, 1024));
     assert_eq!(device.flash().operations, before);
@@ -117,19 +117,19 @@ fn reading_leaves_the_fastmap_and_changes_keep_it() {
         change(&mut device, 0, 3, &data(tag, 1024));
         let ubi = read_attached(device.flash(), FastmapUse::Use);
         assert!(ubi.attached_by_fastmap(), "{:?}", ubi.findings());
-        let mut again = Device::attach(device.flash().clone(), &options()).unwrap();
+        let mut again = UbiDevice::attach(device.flash().clone(), &options()).unwrap();
         assert!(again.attached_by_fastmap());
         assert_eq!(leb(&mut again, 0, 3)[..1024], data(tag, 1024));
     }
     assert!(device.statistics().fastmaps > 2);
-    let mut device = Device::attach(device.detach().unwrap(), &options()).unwrap();
+    let mut device = UbiDevice::attach(device.detach().unwrap(), &options()).unwrap();
     assert!(device.attached_by_fastmap());
     assert_eq!(leb(&mut device, 0, 3)[..1024], data(39, 1024));
 }
 
 #[test]
 fn who_does_not_use_fastmaps_erases_them_first() {
-    let mut device = Device::attach(detached(100), &DeviceOptions::default()).unwrap();
+    let mut device = UbiDevice::attach(detached(100), &DeviceOptions::default()).unwrap();
     change(&mut device, 0, 3, &data(9, 1024));
     assert!(!read_attached(device.flash(), FastmapUse::Use).attached_by_fastmap());
     device.sync().unwrap();
@@ -140,14 +140,14 @@ fn who_does_not_use_fastmaps_erases_them_first() {
 #[test]
 fn the_anchor_gets_a_place_when_the_first_blocks_are_full() {
     let new = FormatOptions::new(3);
-    let mut device = Device::format(Ram::nand(200), &new, &options()).unwrap();
+    let mut device = UbiDevice::format(Ram::nand(200), &new, &options()).unwrap();
     let lebs = device.account().available;
     let id = device.create(&NewVolume::dynamic(b"v", lebs)).unwrap();
     for lnum in 0..lebs {
         change(&mut device, id, lnum, &data(lnum as u8, 1024));
     }
     for _ in 0..3 {
-        device = Device::attach(device.detach().unwrap(), &options()).unwrap();
+        device = UbiDevice::attach(device.detach().unwrap(), &options()).unwrap();
         assert!(device.attached_by_fastmap());
         for lnum in 0..lebs {
             assert_eq!(leb(&mut device, id, lnum)[..1024], data(lnum as u8, 1024));
@@ -167,11 +167,11 @@ fn a_damaged_fastmap_costs_a_scan_and_nothing_else() {
         for at in [1030, 1400] {
             let mut flash = flash.clone();
             flash.bytes[peb * 4096 + at] ^= 0x10;
-            let mut device = Device::attach(flash, &options()).unwrap();
+            let mut device = UbiDevice::attach(flash, &options()).unwrap();
             assert!(!device.attached_by_fastmap(), "block {peb}, byte {at}");
             assert_eq!(leb(&mut device, 0, 3)[..1024], data(5, 1024));
             change(&mut device, 0, 3, &data(1, 1024));
-            let device = Device::attach(device.detach().unwrap(), &options()).unwrap();
+            let device = UbiDevice::attach(device.detach().unwrap(), &options()).unwrap();
             assert!(device.attached_by_fastmap());
             assert_eq!(device.flash().geometry().blocks(), 100);
         }
@@ -183,7 +183,7 @@ fn a_damaged_fastmap_costs_a_scan_and_nothing_else() {
 fn attaching_after_a_cut_reads_the_pools_and_not_the_chip() {
     let options = DeviceOptions { fastmap: true, ..DeviceOptions::default() };
     let flash = Ram::new(Geometry::nand(1000 << 17, 1 << 17, 2048, 2048));
-    let mut device = Device::format(flash, &FormatOptions::new(3), &options).unwrap();
+    let mut device = UbiDevice::format(flash, &FormatOptions::new(3), &options).unwrap();
     let id = device.create(&NewVolume::dynamic(b"v", 900)).unwrap();
     (0..800).for_each(|lnum| write(&mut device, id, lnum, 0, &data(1, 2048)));
     let (before, changes) = (device.statistics().fastmaps, 2000);
@@ -195,7 +195,7 @@ fn attaching_after_a_cut_reads_the_pools_and_not_the_chip() {
     let pages = |fastmap: bool, flash: &mut Ram| {
         let before = flash.pages_read.get();
         let options = DeviceOptions { fastmap, ..options };
-        let device = Device::attach(&mut *flash, &options).unwrap();
+        let device = UbiDevice::attach(&mut *flash, &options).unwrap();
         assert_eq!(device.attached_by_fastmap(), fastmap);
         drop(device);
         flash.pages_read.get() - before

@@ -10,16 +10,16 @@ fn options(wear_threshold: u32) -> DeviceOptions {
     DeviceOptions { wear_threshold, ..DeviceOptions::default() }
 }
 
-fn spread(device: &Device<Ram>) -> u32 {
+fn spread(device: &UbiDevice<Ram>) -> u32 {
     let counters: Vec<u32> = device.erase_counters().flatten().collect();
     counters.iter().max().unwrap() - counters.iter().min().unwrap()
 }
 
 /// A device with a volume of which all LEBs are written and never again, and one LEB that is
 /// changed again and again.
-fn hot_and_cold(flash: Ram, threshold: u32) -> (Device<Ram>, u32) {
+fn hot_and_cold(flash: Ram, threshold: u32) -> (UbiDevice<Ram>, u32) {
     let new = FormatOptions::new(1);
-    let mut device = Device::format(flash, &new, &options(threshold)).unwrap();
+    let mut device = UbiDevice::format(flash, &new, &options(threshold)).unwrap();
     let cold = device.account().available - 1;
     let cold = device.create(&NewVolume::dynamic(b"cold", cold)).unwrap();
     let hot = device.create(&NewVolume::dynamic(b"hot", 1)).unwrap();

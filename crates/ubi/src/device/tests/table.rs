@@ -7,7 +7,7 @@ use flysch_wire::ubi::{EcHeader, LAYOUT_VOLUME, VolumeFlags, VolumeKind, VolumeR
 
 use super::*;
 
-fn names(device: &Device<Ram>) -> Vec<(u32, Vec<u8>)> {
+fn names(device: &UbiDevice<Ram>) -> Vec<(u32, Vec<u8>)> {
     device.volumes().map(|volume| (volume.id, volume.name)).collect()
 }
 
@@ -85,7 +85,7 @@ fn static_volumes_are_updated_and_checked() {
     update.finish().unwrap();
     let flash = device.into_flash();
     let image = crate::find_images(&flash, Some(4096))[0];
-    let ubi = crate::Ubi::attach(flash.clone(), image, &crate::Options::default()).unwrap();
+    let ubi = crate::Ubi::attach(flash.clone(), image, &crate::AttachOptions::default()).unwrap();
     let volume = ubi.volume(id).unwrap();
     assert_eq!(volume.info().used_bytes, Some(content.len() as u64));
     assert_eq!(volume.verify(), []);
@@ -101,7 +101,7 @@ fn static_volumes_are_updated_and_checked() {
     while device.work(10).unwrap() {}
     assert_ne!(device.lebs.peb_of(id, 2), Some(peb));
     let flash = device.into_flash();
-    let ubi = crate::Ubi::attach(flash, image, &crate::Options::default()).unwrap();
+    let ubi = crate::Ubi::attach(flash, image, &crate::AttachOptions::default()).unwrap();
     assert_eq!(ubi.volume(id).unwrap().verify(), []);
     assert_eq!(ubi.volume(id).unwrap().info().used_bytes, Some(content.len() as u64));
 }
@@ -147,7 +147,7 @@ fn alignment_leaves_the_end_of_each_leb_unused() {
 }
 
 /// Changes the records of a device's table behind its back.
-fn edit(device: &mut Device<Ram>, change: impl Fn(&mut VolumeRecord)) {
+fn edit(device: &mut UbiDevice<Ram>, change: impl Fn(&mut VolumeRecord)) {
     let mut records = device.lebs.volumes.table_records();
     records.values_mut().for_each(change);
     device.lebs.write_table(&records).unwrap();
@@ -185,7 +185,7 @@ fn the_lost_copy_of_the_table_is_written_again() {
 
 #[test]
 fn what_linux_refuses_is_refused() {
-    let blank = Device::attach(Ram::nand(40), &DeviceOptions::default()).unwrap_err();
+    let blank = UbiDevice::attach(Ram::nand(40), &DeviceOptions::default()).unwrap_err();
     assert!(blank.to_string().contains("no erase block has a readable UBI header"));
 
     let mut device = format(Ram::nand(40));
@@ -193,7 +193,7 @@ fn what_linux_refuses_is_refused() {
     let tables = [0, 1].map(|lnum| device.lebs.peb_of(LAYOUT_VOLUME, lnum).unwrap() as usize);
     change(&mut device, 0, 0, &data(1, 512));
     let good = device.into_flash();
-    let attach = |flash: Ram| Device::attach(flash, &DeviceOptions::default());
+    let attach = |flash: Ram| UbiDevice::attach(flash, &DeviceOptions::default());
 
     let mut flash = good.clone();
     tables.iter().for_each(|peb| flash.bytes[peb * 4096..][..4096].fill(0xff));
@@ -220,11 +220,11 @@ fn what_linux_refuses_is_refused() {
     let error = attach(flash.clone()).unwrap_err().to_string();
     assert!(error.contains("8 erase blocks have damaged headers over data"), "{error}");
     let erase = DeviceOptions { erase_corrupt: true, ..DeviceOptions::default() };
-    let mut device = Device::attach(flash, &erase).unwrap();
+    let mut device = UbiDevice::attach(flash, &erase).unwrap();
     device.sync().unwrap();
     assert_eq!((device.account().kept, leb(&mut device, 0, 0)[..512].to_vec()), (0, data(1, 512)));
 
-    let mut device = Device::attach(good, &DeviceOptions::default()).unwrap();
+    let mut device = UbiDevice::attach(good, &DeviceOptions::default()).unwrap();
     edit(&mut device, |record| record.reserved_pebs = u32::MAX);
     let error = attach(device.into_flash()).unwrap_err();
     assert!(matches!(error, Error::NoSpace { .. }), "{error}");
@@ -234,7 +234,7 @@ fn what_linux_refuses_is_refused() {
 fn shapes_that_can_not_be_written_are_refused() {
     let format = |geometry| {
         let new = FormatOptions::new(1);
-        Device::format(Ram::new(geometry), &new, &DeviceOptions::default()).map(drop)
+        UbiDevice::format(Ram::new(geometry), &new, &DeviceOptions::default()).map(drop)
     };
     let nand = flysch_api::flash::Geometry::nand(40 * 4096, 4096, 512, 512);
     assert_eq!(format(nand), Ok(()));
@@ -246,7 +246,7 @@ fn shapes_that_can_not_be_written_are_refused() {
     let device = super::format(Ram::sub_paged(40));
     let mut flash = Ram::new(flysch_api::flash::Geometry::nand(40 * 8192, 8192, 1024, 1024));
     flash.bytes = device.into_flash().bytes;
-    let error = Device::attach(flash, &DeviceOptions::default()).unwrap_err();
+    let error = UbiDevice::attach(flash, &DeviceOptions::default()).unwrap_err();
     assert!(error.to_string().contains("can only be read"), "{error}");
 }
 
@@ -257,7 +257,7 @@ fn a_flash_of_bytes_is_written_in_the_units_it_is_told() {
     let mut file = Ram::nor(40);
     file.bytes = device.into_flash().bytes;
     let options = DeviceOptions { write_size: Some(512), ..DeviceOptions::default() };
-    let mut device = Device::attach(file, &options).unwrap();
+    let mut device = UbiDevice::attach(file, &options).unwrap();
     assert_eq!(device.write_size(), 512);
     let id = device.create(&NewVolume { ..NewVolume::dynamic(b"v", 4) }).unwrap();
     assert_eq!(device.info(id).unwrap().kind, VolumeKind::Dynamic);
@@ -292,7 +292,7 @@ fn flipped_bits_anywhere_never_panic() {
             flash.bytes[(peb * 4096 + at) as usize] ^= 1 << next(8);
         }
         let options = DeviceOptions { erase_corrupt: round % 2 == 0, ..DeviceOptions::default() };
-        let Ok(mut device) = Device::attach(flash, &options) else { continue };
+        let Ok(mut device) = UbiDevice::attach(flash, &options) else { continue };
         attached += 1;
         let ids: Vec<u32> = device.volumes().map(|volume| volume.id).collect();
         for id in ids {

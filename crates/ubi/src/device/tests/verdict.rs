@@ -10,12 +10,12 @@ use flysch_wire::ubi::{VidHeader, crc32};
 
 use super::ram::Shaky;
 use super::*;
-use crate::{Image, Options, Ubi};
+use crate::{AttachOptions, Ubi, UbiImage};
 
 const LEBS: u32 = 6;
 
 /// A device whose LEB 0 holds `data(1, 1024)`, on the flash for good.
-fn device() -> Device<Ram> {
+fn device() -> UbiDevice<Ram> {
     let mut device = format(Ram::nand(24));
     device.create(&NewVolume::dynamic(b"a", LEBS)).unwrap();
     write(&mut device, 0, 0, 0, &data(1, 1024));
@@ -24,7 +24,7 @@ fn device() -> Device<Ram> {
 }
 
 /// Where page `page` of a LEB's data lies.
-fn place(device: &mut Device<Ram>, lnum: u32, page: u64) -> u64 {
+fn place(device: &mut UbiDevice<Ram>, lnum: u32, page: u64) -> u64 {
     let (offset, size) = (u64::from(device.offsets().data), u64::from(device.image().peb_size));
     match device.volume_mut(0).unwrap().state(lnum) {
         LebState::Mapped(Some(peb)) => u64::from(peb) * size + offset + page * 512,
@@ -42,7 +42,7 @@ fn changed(is_good: fn(u32) -> bool) -> Ram {
     flash
 }
 
-fn assert_begins(device: &mut Device<Ram>, lnum: u32, bytes: &[u8], what: &str) {
+fn assert_begins(device: &mut UbiDevice<Ram>, lnum: u32, bytes: &[u8], what: &str) {
     assert!(leb(device, 0, lnum).starts_with(bytes), "{what}: LEB {lnum}");
 }
 
@@ -60,8 +60,8 @@ fn a_copy_that_was_believed_stays_though_it_is_not_readable_again() {
 #[test]
 fn who_only_reads_reads_a_copy_once() {
     let flash = changed(|look| look == 0);
-    let image = Image { start: 0, peb_size: 4096, pebs: 24, image_sequence: 0x1234 };
-    let ubi = Ubi::attach(&flash, image, &Options::default()).unwrap();
+    let image = UbiImage { start: 0, peb_size: 4096, pebs: 24, image_sequence: 0x1234 };
+    let ubi = Ubi::attach(&flash, image, &AttachOptions::default()).unwrap();
     let volume = ubi.volume(0).unwrap();
     for _ in 0..2 {
         let mut bytes = vec![0; 2048];
@@ -162,9 +162,9 @@ fn a_block_whose_erase_was_announced_is_left_before_its_other_header_goes() {
 fn an_announced_erase_is_no_damage() {
     for (first, second) in [([0; 4], [0x51, 0x42, 0x49, 0x21]), ([0x50, 0, 0, 0], [0; 4])] {
         let (mut flash, peb) = on_nor();
-        let image = Image { start: 0, peb_size: 4096, pebs: 24, image_sequence: 0x1234 };
+        let image = UbiImage { start: 0, peb_size: 4096, pebs: 24, image_sequence: 0x1234 };
         let read = |flash: &Ram| {
-            let ubi = Ubi::attach(flash, image, &Options::default()).unwrap();
+            let ubi = Ubi::attach(flash, image, &AttachOptions::default()).unwrap();
             ubi.findings().iter().map(|it| it.severity).collect::<std::vec::Vec<_>>()
         };
         let offset = u64::from(attach(flash.clone()).offsets().vid_header);

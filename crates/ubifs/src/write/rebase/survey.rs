@@ -7,7 +7,8 @@ use flysch_api::volume::{LebState, Volume, VolumeMut};
 use flysch_wire::ubifs::{Header, Key, NodeKind, align8};
 
 use super::NewState;
-use crate::access::{Location, Scratch};
+use crate::access::Scratch;
+use crate::location::Location;
 use crate::open::Ubifs;
 use crate::overlay::Overlay;
 use crate::scan::{Item, Scan};

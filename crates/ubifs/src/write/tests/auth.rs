@@ -11,10 +11,10 @@ use flysch_wire::ubifs::{Header, NodeKind};
 use super::memory::Ram;
 use super::{ROOT, SMALL, assert_sound_with, at, authenticated, content, new_file, with_key};
 use crate::scan::{Item, Scan};
-use crate::{AuthError, AuthKey, HashAlgorithm, OpenError, Options, Proof, Ubifs, UbifsMut};
+use crate::{AuthError, AuthKey, HashAlgorithm, OpenError, OpenOptions, Proof, Ubifs, UbifsMut};
 
 /// One with files in it, closed; and one that was not closed.
-fn filled() -> (Ram, Ram, Options) {
+fn filled() -> (Ram, Ram, OpenOptions) {
     let (ram, options) = authenticated(SMALL);
     let mut fs = UbifsMut::open_with(ram, &options).unwrap();
     for number in 0..60_u8 {
@@ -67,7 +67,7 @@ fn what_was_signed_is_verified() {
         assert_eq!((verified.superblock, verified.master), (Proof::Hmac, Proof::Hmac));
         assert_eq!(content(&fs, fs.lookup(ROOT, b"last").unwrap()), b"not committed");
         // Without a key it can be read, and that nothing was verified is told.
-        let fs = Ubifs::open(ram, &Options::default()).unwrap();
+        let fs = Ubifs::open(ram, &OpenOptions::default()).unwrap();
         assert!(fs.verified().is_none());
         assert!(fs.findings().iter().any(|it| it.problem.contains("without its key")));
         let error = UbifsMut::open(ram.clone()).unwrap_err();

@@ -6,7 +6,7 @@ use std::vec;
 use std::vec::Vec;
 
 use flysch_api::flash::{Corrected, Error};
-use flysch_api::volume::{Geometry, LebState, Volume, VolumeMut};
+use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 
 /// LEBs in memory, held to the rules of flash.
 #[derive(Clone, Debug)]
@@ -105,9 +105,9 @@ impl Ram {
 }
 
 impl Volume for Ram {
-    fn geometry(&self) -> Geometry {
+    fn geometry(&self) -> VolumeGeometry {
         let (leb_size, lebs) = (self.leb_size, self.lebs.len() as u32);
-        Geometry { leb_size, lebs, write_size: Some(self.unit) }
+        VolumeGeometry { leb_size, lebs, write_size: Some(self.unit) }
     }
 
     fn state(&self, lnum: u32) -> LebState {

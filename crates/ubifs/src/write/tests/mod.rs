@@ -22,7 +22,7 @@ use flysch_wire::ubifs::{Compression, MASTER_LEB};
 
 use crate::create::{CreateOptions, NewInode, format, format_authenticated};
 use crate::{
-    AuthKey, CipherMode, HashAlgorithm, Keys, MasterKey, Options, Policy, Ubifs, UbifsMut,
+    AuthKey, CipherMode, HashAlgorithm, Keys, MasterKey, OpenOptions, Policy, Ubifs, UbifsMut,
 };
 use memory::Ram;
 
@@ -47,7 +47,7 @@ fn empty((leb_size, lebs, unit): (u32, u32, u32), compression: Compression) -> R
 }
 
 /// An empty authenticated file system, and what opens it.
-fn authenticated((leb_size, lebs, unit): (u32, u32, u32)) -> (Ram, Options) {
+fn authenticated((leb_size, lebs, unit): (u32, u32, u32)) -> (Ram, OpenOptions) {
     let mut ram = Ram::new(leb_size, lebs, unit);
     let authentication = Some(HashAlgorithm::Sha256);
     let options =
@@ -67,15 +67,15 @@ fn newer((leb_size, lebs, unit): (u32, u32, u32)) -> Ram {
     ram
 }
 
-fn with_key(key: AuthKey) -> Options {
-    Options {
+fn with_key(key: AuthKey) -> OpenOptions {
+    OpenOptions {
         keys: Some(Arc::new(Keys { auth: Some(key), ..Keys::default() })),
-        ..Options::default()
+        ..OpenOptions::default()
     }
 }
 
 /// The same file system with everything in its root directory encrypted.
-fn encrypted(ram: Ram, options: &Options, mode: CipherMode) -> (Ram, Options) {
+fn encrypted(ram: Ram, options: &OpenOptions, mode: CipherMode) -> (Ram, OpenOptions) {
     let master = MasterKey::new(&[0x42; 64], None).unwrap();
     let auth = options.keys.as_ref().and_then(|keys| keys.auth.clone());
     // Version 1 for the oldest mode, as it was used.
@@ -84,7 +84,7 @@ fn encrypted(ram: Ram, options: &Options, mode: CipherMode) -> (Ram, Options) {
         _ => master.identifier(),
     };
     let keys = Keys { auth, masters: vec![master], entropy: Some([7; 32]), ..Keys::default() };
-    let options = Options { keys: Some(Arc::new(keys)), ..Options::default() };
+    let options = OpenOptions { keys: Some(Arc::new(keys)), ..OpenOptions::default() };
     let mut fs = UbifsMut::open_with(ram, &options).unwrap();
     let policy = Policy::new(name, mode, 16).unwrap();
     fs.encrypt(ROOT, &policy, at(1)).unwrap();
@@ -94,10 +94,10 @@ fn encrypted(ram: Ram, options: &Options, mode: CipherMode) -> (Ram, Options) {
 
 /// Nothing but notes is found.
 fn assert_sound(ram: &Ram, what: &str) {
-    assert_sound_with(ram, &Options::default(), what);
+    assert_sound_with(ram, &OpenOptions::default(), what);
 }
 
-fn assert_sound_with(ram: &Ram, options: &Options, what: &str) {
+fn assert_sound_with(ram: &Ram, options: &OpenOptions, what: &str) {
     let fs = Ubifs::open(ram, options).unwrap_or_else(|error| panic!("{what}: {error}"));
     let damage: Vec<_> =
         fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect();
@@ -123,7 +123,7 @@ fn what_is_written_is_there_after_a_stop_without_a_commit() {
     assert_eq!(content(&fs, file), bytes);
     fs.sync(Some(file)).unwrap();
     let ram = fs.volume().clone();
-    let reader = Ubifs::open(&ram, &Options::default()).unwrap();
+    let reader = Ubifs::open(&ram, &OpenOptions::default()).unwrap();
     assert_eq!(content(&reader, reader.lookup(ROOT, b"file").unwrap()), bytes);
     assert_sound(&ram, "without a commit");
     let fs = UbifsMut::open(ram).unwrap();
@@ -140,7 +140,7 @@ fn syncing_data_leaves_times_behind_and_nothing_else() {
     fs.sync(None).unwrap();
     let on_flash = |fs: &UbifsMut<Ram>| {
         let ram = fs.volume().clone();
-        let reader = Ubifs::open(&ram, &Options::default()).unwrap();
+        let reader = Ubifs::open(&ram, &OpenOptions::default()).unwrap();
         let file = reader.lookup(ROOT, b"file").unwrap();
         (content(&reader, file), reader.attributes(file).unwrap().modified)
     };
@@ -341,7 +341,7 @@ fn what_cannot_be_written_is_refused_with_the_reason() {
     use flysch_wire::ubifs::{Group, Node, SUPERBLOCK_NODE_SIZE, SuperblockFlags};
     for flag in [SuperblockFlags::AUTHENTICATION, SuperblockFlags(1 << 20)] {
         let mut ram = empty(SMALL, Compression::None);
-        let reader = Ubifs::open(&ram, &Options::default()).unwrap();
+        let reader = Ubifs::open(&ram, &OpenOptions::default()).unwrap();
         let mut superblock = *reader.superblock();
         superblock.flags.0 |= flag.0;
         let mut bytes = [0; SUPERBLOCK_NODE_SIZE];
@@ -358,7 +358,7 @@ fn what_cannot_be_written_is_refused_with_the_reason() {
 fn what_contradicts_itself_is_refused() {
     use flysch_wire::ubifs::{Group, MASTER_NODE_SIZE, Master, Node};
     let good = empty(SMALL, Compression::None);
-    let chosen = Ubifs::open(&good, &Options::default()).unwrap().master.unwrap();
+    let chosen = Ubifs::open(&good, &OpenOptions::default()).unwrap().master.unwrap();
     let changes: [fn(&mut Master); 2] =
         [|it| it.ihead_lnum = 65_525, |it| it.nhead_lnum = u32::MAX];
     for change in changes {
@@ -371,8 +371,8 @@ fn what_contradicts_itself_is_refused() {
         let error = UbifsMut::open(ram).unwrap_err().to_string();
         assert!(error.contains("impossible value in field"), "{error}");
     }
-    let main = Ubifs::open(&good, &Options::default()).unwrap().store.layout.main.clone();
-    let at = |lnum, length| crate::access::Location { lnum, offset: 0, length };
+    let main = Ubifs::open(&good, &OpenOptions::default()).unwrap().store.layout.main.clone();
+    let at = |lnum, length| crate::location::Location { lnum, offset: 0, length };
     for at in [at(main.end, 8), at(0, 8), at(main.start, 1 << 20)] {
         let mut fs = UbifsMut::open(good.clone()).unwrap();
         fs.files.disk.space.acquire(at);
@@ -428,6 +428,6 @@ fn a_compressor_that_nobody_knows_is_not_passed_on() {
     let file = fs.create(ROOT, b"file", &new_file(FileKind::Regular), at(2)).unwrap();
     assert_eq!(fs.write(file, 0, &[7; 9000], at(3)), Ok(9000));
     let ram = fs.close().unwrap();
-    let fs = Ubifs::open(&ram, &Options::default()).unwrap();
+    let fs = Ubifs::open(&ram, &OpenOptions::default()).unwrap();
     assert_eq!(fs.check().iter().map(ToString::to_string).collect::<Vec<_>>(), [""; 0]);
 }

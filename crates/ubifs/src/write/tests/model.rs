@@ -18,7 +18,7 @@ use super::memory::Ram;
 use super::{
     ROOT, assert_sound_with, at, authenticated, content, empty, encrypted, new_file, newer,
 };
-use crate::{CipherMode, Options, UbifsMut};
+use crate::{CipherMode, OpenOptions, UbifsMut};
 
 type Id = u32;
 /// Path, kind, links and extended attributes.
@@ -336,15 +336,15 @@ struct Run {
     cuts: u64,
     prefix: &'static str,
     /// How it is opened.
-    options: Options,
+    options: OpenOptions,
 }
 
 impl Run {
     fn new(ram: Ram, seed: u64) -> Self {
-        Self::with(ram, seed, Options::default())
+        Self::with(ram, seed, OpenOptions::default())
     }
 
-    fn with(ram: Ram, seed: u64, options: Options) -> Self {
+    fn with(ram: Ram, seed: u64, options: OpenOptions) -> Self {
         let fs = UbifsMut::open_with(ram, &options).unwrap();
         let model = Model::new();
         Self {
@@ -813,7 +813,7 @@ fn encrypted_power_cuts_lead_to_a_state_that_was() {
         let geometry = GEOMETRIES[seed as usize % 3];
         let (ram, options) = match seed % 2 {
             0 => authenticated(geometry),
-            _ => (newer(geometry), Options::default()),
+            _ => (newer(geometry), OpenOptions::default()),
         };
         let (ram, options) = encrypted(ram, &options, modes[seed as usize % 3]);
         let mut run = go(Run::with(ram, 300 + seed, options), true, 1500);

@@ -11,14 +11,14 @@ use flysch_wire::ubifs::Compression;
 
 use super::memory::Ram;
 use super::{ROOT, SMALL, assert_sound_with, at, content, encrypted, new_file, newer};
-use crate::{CipherMode, KeyName, Keys, MasterKey, Options, Policy, Ubifs, UbifsMut};
+use crate::{CipherMode, KeyName, Keys, MasterKey, OpenOptions, Policy, Ubifs, UbifsMut};
 
 const MODES: [CipherMode; 3] = [CipherMode::Aes256Xts, CipherMode::Aes128Cbc, CipherMode::Adiantum];
 const LONG: [u8; 255] = [b'x'; 255];
 
 /// A tree with a long name, a link, holes and content that compresses.
-fn filled(mode: CipherMode) -> (Ram, Options) {
-    let (ram, options) = encrypted(newer(SMALL), &Options::default(), mode);
+fn filled(mode: CipherMode) -> (Ram, OpenOptions) {
+    let (ram, options) = encrypted(newer(SMALL), &OpenOptions::default(), mode);
     let mut fs = UbifsMut::open_with(ram, &options).unwrap();
     let folder = fs.create(ROOT, b"folder", &new_file(FileKind::Directory), at(2)).unwrap();
     for kind in [FileKind::Symlink, FileKind::CharacterDevice] {
@@ -85,8 +85,8 @@ fn files_come_back_with_their_key() {
 fn without_the_key_there_is_the_structure() {
     let (ram, options) = filled(CipherMode::Aes256Xts);
     let other = Keys { masters: vec![MasterKey::new(&[1; 32], None).unwrap()], ..Keys::default() };
-    let other = Options { keys: Some(other.into()), ..Options::default() };
-    for options in [&Options::default(), &other] {
+    let other = OpenOptions { keys: Some(other.into()), ..OpenOptions::default() };
+    for options in [&OpenOptions::default(), &other] {
         assert_sound_with(&ram, options, "encrypted, without the key");
         let mut fs = UbifsMut::open_with(ram.clone(), options).unwrap();
         let root = names(&fs, ROOT);
@@ -118,11 +118,11 @@ fn without_the_key_there_is_the_structure() {
 
 #[test]
 fn policies_stay_together() {
-    let (ram, options) = (newer(SMALL), Options::default());
+    let (ram, options) = (newer(SMALL), OpenOptions::default());
     let master = MasterKey::new(&[0x42; 64], None).unwrap();
     let policy = Policy::new(master.identifier(), CipherMode::Aes256Xts, 32).unwrap();
     let keys = Keys { masters: vec![master], entropy: Some([9; 32]), ..Keys::default() };
-    let with_keys = Options { keys: Some(keys.into()), ..Options::default() };
+    let with_keys = OpenOptions { keys: Some(keys.into()), ..OpenOptions::default() };
     let mut fs = UbifsMut::open_with(ram, &options).unwrap();
     let open = fs.create(ROOT, b"open", &new_file(FileKind::Directory), at(2)).unwrap();
     assert!(matches!(fs.encrypt(open, &policy, at(2)), Err(Error::Unsupported(_))));

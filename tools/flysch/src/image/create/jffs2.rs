@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use flysch_image::create::{Making, TreeOptions, XattrChoice, create_jffs2};
-use flysch_jffs2::create::{Options, Padding};
+use flysch_jffs2::create::{Jffs2Options, Padding};
 use flysch_jffs2::{Compressor, Compressors, Mode};
 use flysch_wire::jffs2::ByteOrder;
 use serde_json::json;
@@ -153,13 +153,13 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 }
 
 impl Arguments {
-    fn options(&self) -> Result<Options, Failure> {
+    fn options(&self) -> Result<Jffs2Options, Failure> {
         let erase_size = match self.eraseblock {
             small if small < KIB_BELOW => small << 10,
             size => size,
         };
         let by_count = self.chip.pebs.map(|pebs| u64::from(pebs) * u64::from(erase_size));
-        Ok(Options {
+        Ok(Jffs2Options {
             order: if self.big_endian { ByteOrder::Big } else { ByteOrder::Little },
             erase_size,
             page_size: self.pagesize,

@@ -56,6 +56,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         )));
     }
     let image_sequence = arguments.image_seq.map(u32::try_from).transpose();
+    // No cause: the words say what is wanted.
     let image_sequence =
         image_sequence.map_err(|_| Failure::usage("-Q: an image sequence number has 32 bits"))?;
     let options = ImageOptions {

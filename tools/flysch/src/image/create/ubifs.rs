@@ -402,7 +402,7 @@ impl Arguments {
     /// Says which option it was that left too little room.
     fn blame(&self, error: CreateError) -> Failure {
         match (error, self.max_leb_cnt, self.chip.is_named()) {
-            (CreateError::Options(why), None, true) if why.to_string().contains("LEBs") => {
+            (CreateError::Room(why), None, true) => {
                 let option = self.chip.option();
                 Failure::of(option, format!("the chip is too small: {why}"))
             }

@@ -1,11 +1,11 @@
 //! A flash that loses power.
 
 use flysch_api::flash::{Corrected, Error as FlashError, Flash, FlashMut, Geometry};
-use flysch_mtd::Image;
+use flysch_mtd::FlashImage;
 
 /// A flash whose power goes at one operation, which is half done then.
 pub(crate) struct Cutting<'f> {
-    pub(crate) flash: &'f mut Image<Vec<u8>>,
+    pub(crate) flash: &'f mut FlashImage<Vec<u8>>,
     /// Operations that are left.
     pub(crate) left: u64,
     /// Bytes that are programmed as one: of a longer operation the first half of these is done.
