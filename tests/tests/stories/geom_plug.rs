@@ -121,6 +121,51 @@ fn a_stripe_over_paths_outlives_controllers_that_go_one_after_the_other() {
     assert!(!told.keys().any(|what| what.contains("line")), "a verb failed: {told:?}");
 }
 
+/// What is on the disks stays there, whatever their controller.
+#[test]
+fn controllers_of_every_kind_go_and_come_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let data: Vec<u8> =
+        (0..1_000_000_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    fs::write(folder.join("data"), &data).unwrap();
+    let script = "copy data x\ndisk detach c0\ndisk status -s\ndisk attach c0\ndisk rescan\n\
+        disk detach c0\ndisk attach c0\ncopy x back\n";
+    fs::write(folder.join("script"), script).unwrap();
+    for target in ["ahci", "nvme", "ufs,mcq=2", "ufs", "emmc", "sd"] {
+        let rig = format!(
+            "clock = \"virtual\"\n[[controller]]\nname = \"c0\"\ntarget = \"{target}\"\n\
+             disks = [\"x\"]\n[[disk]]\nname = \"x\"\nsize = \"16M\"\n"
+        );
+        fs::write(folder.join("r.toml"), rig).unwrap();
+        let said = done("geom --rig r.toml --script script", folder);
+        let lines: Vec<&str> = said.lines().collect();
+        let wanted = ["x: lost", "x: found", "x: lost", "x: found"];
+        assert_eq!(lines[1..lines.len() - 1], wanted, "{target}: {said}");
+        assert!(fs::read(folder.join("back")).unwrap()[..data.len()] == data, "{target}");
+    }
+    // Under a workload, one of each kind: the first is rebuilt before the second goes.
+    let events = [
+        event("1ms", "\"disk detach c0\""),
+        event("450ms", "[\"disk attach c0\", \"mirror rebuild gm0\"]"),
+        event("600ms", "\"disk detach c1\""),
+    ];
+    let rig = mirror(&events.concat()).replace(
+        "[[controller]]\nname = \"ahci0\"\ntarget = \"ahci,profile=sata-ssd\"\n\
+         disks = [\"ada0\", \"ada1\"]\n",
+        "[[controller]]\nname = \"c0\"\ntarget = \"nvme\"\ndisks = [\"ada0\"]\n\
+         [[controller]]\nname = \"c1\"\ntarget = \"ufs,mcq=2\"\ndisks = [\"ada1\"]\n",
+    );
+    fs::write(folder.join("r.toml"), rig).unwrap();
+    let words = "--on r.toml:mirror/gm0 --rw=randrw --bs=4k --iodepth=8 --size=8M --loops=16 \
+        --verify=crc32c";
+    let (job, told) = bench(words, folder);
+    assert_eq!(job["error"], 0, "{job}");
+    for disk in ["ada0", "ada1"] {
+        assert_eq!(told.get(&format!("{disk}: the device is gone")), Some(&1), "{told:?}");
+    }
+}
+
 #[test]
 fn a_workload_on_what_goes_for_good_ends() {
     let folder = tempfile::tempdir().unwrap();

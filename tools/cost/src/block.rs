@@ -54,9 +54,11 @@ impl Top {
 }
 
 /// A disk that has done everything when its doorbell rings. It is put in line wherever a way calls
-/// it, as where it is measured alone: so that the difference is the way's. Its limits are made once,
-/// as those of the command layer's disk are: a size that is multiplied for each request is done
-/// once by the compiler where the disk is alone and not under a way, which then seems to cost it.
+/// it, as where it is measured alone: so that the difference is the way's.
+///
+/// Its limits are made once, as those of the command layer's disk are: a size that is multiplied
+/// for each request is done once by the compiler where the disk is alone and not under a way, which
+/// then seems to cost it.
 #[derive(Debug)]
 pub struct NullDisk {
     geometry: Geometry,

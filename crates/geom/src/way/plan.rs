@@ -168,9 +168,9 @@ impl Plan {
         all.flat_map(move |(number, edge)| {
             let (statistics, in_flight, waits) = of(number, edge);
             // It is the last one that divides.
-            let last = edge.passes.len() - 1;
+            let count = edge.passes.len();
             let usage = move |(at, &(provider, consumer)): (usize, &(ProviderId, ConsumerId))| {
-                let waits = if at == last { waits } else { Waits::default() };
+                let waits = if at + 1 == count { waits } else { Waits::default() };
                 Usage { provider, consumer, statistics, in_flight, waits }
             };
             edge.passes.iter().enumerate().map(usage)

@@ -198,15 +198,7 @@ impl Opening<'_> {
 
     fn run(&mut self, lanes: bool) -> Result<OpenRig, RigError> {
         let rig = self.rig;
-        let alone: Vec<(&Disk, Target)> = rig
-            .disks
-            .iter()
-            .filter_map(|disk| match (&disk.target, &disk.image) {
-                (Some(target), _) => Some((disk, target.clone())),
-                (None, Some(image)) if disk.paths == 0 && lanes => Some((disk, file(disk, image))),
-                _ => None,
-            })
-            .collect();
+        let alone = alone(rig, lanes);
         let mut own = data_bytes(&self.needs);
         let mut places = Vec::new();
         let models = rig.controllers.iter().map(|it| (&it.target, it.disks.len()));
@@ -377,6 +369,16 @@ impl Opening<'_> {
         self.kept.push(file);
         Ok(path)
     }
+}
+
+/// Disks without a controller that are opened as targets: with `lanes` images, too.
+fn alone(rig: &RigFile, lanes: bool) -> Vec<(&Disk, Target)> {
+    let target = |disk: &Disk| match (&disk.target, &disk.image) {
+        (Some(target), _) => Some(target.clone()),
+        (None, Some(image)) if disk.paths == 0 && lanes => Some(file(disk, image)),
+        _ => None,
+    };
+    rig.disks.iter().filter_map(|disk| Some((disk, target(disk)?))).collect()
 }
 
 /// An image without a controller as a target.
