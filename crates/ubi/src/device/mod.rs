@@ -35,9 +35,9 @@
 //!
 //! Each has the state that it alone changes, the lower ones within the upper ones: [`UbiDevice`]
 //! the table of volumes; [`Lebs`] which LEB lies where ([`Volumes`](entries::Volumes)); [`Pebs`]
-//! which block is what - how often erased and how good ([`Wear`](wear::Wear), [`Pools`](pools::Pools)),
-//! which are a fastmap ([`Fastmaps`](fastmap::Fastmaps)), how many there are for whom
-//! ([`Account`]); [`Io`](io::Io) the bytes in one.
+//! which block is what - how often erased and how good ([`Wear`](wear::Wear),
+//! [`Pools`](pools::Pools)), which are a fastmap ([`Fastmaps`](fastmap::Fastmaps)), how many
+//! there are for whom ([`Account`]); [`Io`](io::Io) the bytes in one.
 //!
 //! # No threads
 //!

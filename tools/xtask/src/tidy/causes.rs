@@ -96,11 +96,11 @@ mod tests {
         assert_eq!(findings("host/x/src/lib.rs", chained), 1);
         for kept in [
             "fn f() {\n    u32::try_from(x).map_err(|_| Error::Large)?;\n}\n",
-            "fn f() {\n    let n = text\n        .parse()\n        .map_err(|_| no(text))?;\n}\n",
+            "fn f() {\n    text\n        .parse()\n        .map_err(|_| no(text))\n}\n",
             "fn f() {\n    // No cause: full is full.\n    push(x).map_err(|_| Full)?;\n}\n",
-            "fn f() {\n    push(x)\n        // No cause: full is full.\n        .map_err(|_| Full)\n}\n",
+            "fn f() {\n    push(x)\n        // No cause: full.\n        .map_err(|_| Full)\n}\n",
             "fn f() {\n    read(x).map_err(|error| Error::Read(error))?;\n}\n",
-            "#[cfg(test)]\nmod tests {\n    fn f() {\n        read().map_err(|_| ())\n    }\n}\n",
+            "#[cfg(test)]\nmod tests {\n    fn f() {\n        r().map_err(|_| ())\n    }\n}\n",
         ] {
             assert_eq!(findings("crates/x/src/lib.rs", kept), 0, "{kept}");
         }
