@@ -116,8 +116,8 @@ impl Server {
     }
 
     /// Runs `script` in a guest that has the device. Meanwhile a file `want.ORDER` in the share has
-    /// something done to it - an order of `flysch serve-ctl`, `power-cycle`, or faults to inject - and
-    /// becomes `armed.ORDER`, with the answer.
+    /// something done to it - an order of `flysch serve-ctl`, `power-cycle`, or faults to inject -
+    /// and becomes `armed.ORDER`, with the answer.
     fn run(&self, program: &Path, lab: &Lab, job: &Job<'_>) -> Result<Done, Error> {
         let devices = [flysch_lab::Device::Served(self.socket.clone())];
         let job = Job { devices: &devices, ..job.clone() };
