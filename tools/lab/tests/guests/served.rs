@@ -116,18 +116,25 @@ impl Server {
     }
 
     /// Runs `script` in a guest that has the device. Meanwhile a file `want.ORDER` in the share has
-    /// something done to it - an order of `flysch serve-ctl`, or faults to inject - and becomes
-    /// `armed.ORDER`, with the answer.
+    /// something done to it - an order of `flysch serve-ctl`, `power-cycle`, or faults to inject -
+    /// and becomes `armed.ORDER`, with the answer.
     fn run(&self, program: &Path, lab: &Lab, job: &Job<'_>) -> Result<Done, Error> {
         let devices = [flysch_lab::Device::Served(self.socket.clone())];
         let job = Job { devices: &devices, ..job.clone() };
         lab.run_while(&job, &mut || {
             for wanted in self.wanted() {
-                let order = match wanted.contains(':') || wanted == "none" {
-                    true => format!("inject {wanted}"),
-                    false => wanted.clone(),
+                let answer = match wanted.as_str() {
+                    // Away for as long as two commands take.
+                    "power-cycle" => {
+                        let lost = self.control(program, "power-cut");
+                        self.control(program, "power-on");
+                        lost
+                    }
+                    plan if plan.contains(':') || plan == "none" => {
+                        self.control(program, &format!("inject {plan}"))
+                    }
+                    order => self.control(program, order),
                 };
-                let answer = self.control(program, &order);
                 let name = |state: &str| self.folder.join(format!("{state}.{wanted}"));
                 std::fs::write(name("want"), answer).unwrap();
                 std::fs::rename(name("want"), name("armed")).unwrap();
