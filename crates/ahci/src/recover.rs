@@ -225,7 +225,7 @@ impl Recovery {
             match core.steps.until(name, mask, 0, DRAIN_MS)? {
                 Ok(_) => {}
                 Err(_) => {
-                    // Unless a device tells an error: then that first, and it will be drained again.
+                    // Unless a device tells an error: that first, and it will be drained again.
                     self.hard = core.steps.read(PX_IS) & interrupt::TFES == 0;
                     return Ok(false);
                 }
