@@ -75,6 +75,8 @@ pub(crate) struct Core<M: Machine> {
     pub(crate) hba: HbaFacts,
     /// The devices by their ports of a multiplier; without one there is the first.
     pub(crate) devices: Vec<Option<Device>>,
+    /// Who was there when everything was well last, however often it was tried since.
+    pub(crate) known: Vec<Option<Identify>>,
     /// The multiplier at the port.
     pub(crate) multiplier: Option<Multiplier>,
     /// Counts the devices that came.
