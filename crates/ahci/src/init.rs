@@ -1,9 +1,9 @@
 //! One port and the device at it: bring-up as a list of steps (AHCI 10.1.2, 10.4.2).
 
 use crate::error::{Cause, Error};
+use crate::fanout::Multiplier;
 use crate::history::ErrorKind;
 use crate::lane::{Lane, UNITS};
-use crate::multiplier::Multiplier;
 use crate::options::{LinkPower, Options, Timeouts};
 use crate::quirks::{Quirk, Quirks};
 use crate::steps::{Own, Run, Steps, Stop};
