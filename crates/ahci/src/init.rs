@@ -1,9 +1,9 @@
 //! One port and the device at it: bring-up as a list of steps (AHCI 10.1.2, 10.4.2).
 
 use crate::error::{Cause, Error};
+use crate::fanout::Multiplier;
 use crate::history::ErrorKind;
 use crate::lane::{Lane, UNITS};
-use crate::multiplier::Multiplier;
 use crate::options::{LinkPower, Options, Timeouts};
 use crate::quirks::{Quirk, Quirks};
 use crate::steps::{Own, Run, Steps, Stop};
@@ -75,6 +75,8 @@ pub(crate) struct Core<M: Machine> {
     pub(crate) hba: HbaFacts,
     /// The devices by their ports of a multiplier; without one there is the first.
     pub(crate) devices: Vec<Option<Device>>,
+    /// Who was there when everything was well last, however often it was tried since.
+    pub(crate) known: Vec<Option<Identify>>,
     /// The multiplier at the port.
     pub(crate) multiplier: Option<Multiplier>,
     /// Counts the devices that came.

@@ -25,7 +25,7 @@
 //! | `port` | [`Host`] and [`Port`] |
 //! | `host`, `unit` | the HBA; a port with its jobs and the host's orders |
 //! | `init` | [`STEPS`], bring-up as a list; the device |
-//! | `multiplier` | a port multiplier, and the devices behind it |
+//! | `multiplier`, `fanout` | a port multiplier, and the devices behind it |
 //! | `recover`, `history` | the ladder, what went wrong |
 //! | `operation` | what else can be asked of a port |
 //! | `lane`, `slots`, `taskfile` | the hot path, slots, how a command goes to this device |
@@ -64,6 +64,7 @@ extern crate alloc;
 extern crate std;
 
 mod error;
+mod fanout;
 mod history;
 mod host;
 mod init;
@@ -82,9 +83,9 @@ mod taskfile;
 mod unit;
 
 pub use error::{Cause, Error};
+pub use fanout::Multiplier;
 pub use history::{ErrorKind, ErrorLog, ErrorRecord};
 pub use init::{Device, STEPS, Step};
-pub use multiplier::Multiplier;
 pub use operation::{AtaCommand, AtaData, AtaReply, Operation, Output};
 pub use options::{LinkPower, Options, Timeouts};
 pub use port::{Host, Port};

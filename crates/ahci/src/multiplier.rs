@@ -1,7 +1,8 @@
 //! A port multiplier at a port (SATA 16; AHCI 9): its registers, the links of its device ports,
 //! and how the HBA keeps the devices behind it apart.
 
-use crate::error::{Cause, Error};
+use crate::error::Cause;
+use crate::fanout::Multiplier;
 use crate::init::Core;
 use crate::lane::{Switching, UNITS};
 use crate::steps::{Own, Run};
@@ -10,30 +11,6 @@ use flysch_wire::ata::multiplier::{Access, CONTROL_PORT, feature, gscr, pscr, va
 use flysch_wire::ata::registers::{
     Fbs, PX_FBS, PX_IS, PX_SIG, PX_SNTF, PX_TFD, Sctl, Ssts, det, interrupt, serror, status,
 };
-
-/// A port multiplier.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Multiplier {
-    /// GSCR 0: device id in the high half, vendor id in the low.
-    pub product: u32,
-    /// GSCR 1: revision in bits 15:8, specifications in the low bits.
-    pub revision: u32,
-    /// Device ports.
-    pub ports: u8,
-    /// It tells of devices that come and go, and the HBA shows that.
-    pub notifies: bool,
-    /// Commands of several devices are on their way at once (FIS-based switching).
-    pub fis_switching: bool,
-    /// Why the device at a port did not come up, if it did not.
-    pub failures: [Option<Error>; UNITS],
-}
-
-/// FreeBSD's words, in `camcontrol devlist`.
-impl core::fmt::Display for Multiplier {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "Port Multiplier {:08x} {:04x}", self.product, self.revision)
-    }
-}
 
 /// What a survey of the device ports found, a bit for each.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

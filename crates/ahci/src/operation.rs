@@ -7,6 +7,7 @@ use crate::layout::OWN_DATA;
 use crate::options::LinkPower;
 use crate::quirks::Quirk;
 use crate::steps::{Own, Run, Stop};
+use crate::taskfile::fis;
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use flysch_api::command::{AtaProtocol, AtaStatus, Taskfile};
@@ -17,7 +18,7 @@ use flysch_wire::ata::multiplier::CONTROL_PORT;
 use flysch_wire::ata::registers::{
     EM_CTL, EM_LOC, EmCtl, EmLoc, LED_HEADER, LedMessage, PORTS, status,
 };
-use flysch_wire::ata::{H2d, Kind, Opcode};
+use flysch_wire::ata::{Kind, Opcode};
 
 /// How often, and with what rest, nanoseconds, it is looked whether a message has been sent (Linux:
 /// five times, a millisecond).
@@ -160,22 +161,12 @@ impl<M: Machine> Core<M> {
         Err(Cause::Register { name: "EM_CTL", value }.into())
     }
 
-    fn pass_through(&mut self, command: &AtaCommand) -> Run<AtaReply> {
+    /// A command as the driver's own; what goes to the device is in the own data.
+    fn own_of(&mut self, command: &AtaCommand) -> Run<Own> {
         let refuse = |what| Err(Stop::Failed(Error::Unsupported(what)));
-        let Taskfile { command: opcode, device, features, count, lba, icc, auxiliary, protocol } =
-            command.task;
-        let unit = command.unit;
-        let is_there = match unit {
-            CONTROL_PORT => self.multiplier.is_some(),
-            unit => self.device(unit).is_some(),
-        };
-        if !is_there {
-            return Err(Stop::Failed(Error::NoDevice));
-        }
-        self.steps.unit = unit;
-        let is_packet = self.lane.ways(unit).packets;
+        let is_packet = self.lane.ways(command.unit).packets;
         let mut packet = None;
-        match protocol {
+        match command.task.protocol {
             AtaProtocol::NonData | AtaProtocol::Pio | AtaProtocol::Dma => {}
             AtaProtocol::Packet(bytes) if is_packet => packet = Some(bytes),
             AtaProtocol::Packet(_) => return refuse("a packet to a disk"),
@@ -190,18 +181,7 @@ impl<M: Machine> Core<M> {
         if bytes > OWN_DATA || bytes % 2 != 0 {
             return refuse("more than 4096 bytes of data, or an odd number");
         }
-        let mut fis = H2d {
-            is_command: true,
-            pmp: unit,
-            command: opcode,
-            features,
-            lba,
-            device,
-            count,
-            icc,
-            control: 0,
-            auxiliary,
-        };
+        let mut fis = fis(&command.task, command.unit);
         if packet.is_some() {
             // Data by DMA.
             fis.features = fis.features & !1 | u16::from(bytes > 0);
@@ -211,13 +191,25 @@ impl<M: Machine> Core<M> {
         {
             self.steps.memory.own_data.write(0, data);
         }
-        let timeout_ms = command.timeout_ms.unwrap_or(self.options.timeouts.command_ms);
-        let data = (bytes > 0).then_some((write, bytes as u32));
         // What the device does not send reads as zeros.
         if self.steps.first() && !write {
             self.steps.memory.own_data.fill(0, OWN_DATA, 0);
         }
-        let own = Own { fis, data, packet, timeout_ms };
+        let timeout_ms = command.timeout_ms.unwrap_or(self.options.timeouts.command_ms);
+        let data = (bytes > 0).then_some((write, bytes as u32));
+        Ok(Own { fis, data, packet, timeout_ms })
+    }
+
+    fn pass_through(&mut self, command: &AtaCommand) -> Run<AtaReply> {
+        let is_there = match command.unit {
+            CONTROL_PORT => self.multiplier.is_some(),
+            unit => self.device(unit).is_some(),
+        };
+        if !is_there {
+            return Err(Stop::Failed(Error::NoDevice));
+        }
+        self.steps.unit = command.unit;
+        let own = self.own_of(command)?;
         let end = self.steps.command(own)??;
         let status =
             AtaStatus { status: end.status, error: end.error, lba: end.lba, sense: [0; 3] };

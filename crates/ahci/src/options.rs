@@ -18,8 +18,8 @@ pub struct Timeouts {
     /// time. A device that stays busy is so given up after 40 s and not after three times 30
     /// (Linux: 10, 10, 35 and 5 s).
     pub ready_again_ms: u32,
-    /// After COMRESET of a port that may have a multiplier, ms: one whose first device port is empty
-    /// says nothing by itself, so it is asked then (Linux: 5 s).
+    /// After COMRESET of a port that may have a multiplier, ms: one whose first device port is
+    /// empty says nothing by itself, so it is asked then (Linux: 5 s).
     pub multiplier_ms: u32,
     /// A command of the driver's own, ms (Linux: 5 s, identify up to 30 s).
     pub command_ms: u32,

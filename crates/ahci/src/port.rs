@@ -1,11 +1,11 @@
 //! The host and its ports as their callers see them.
 
 use crate::error::Error;
+use crate::fanout::Multiplier;
 use crate::history::ErrorLog;
 use crate::host::Hba;
 use crate::init::{Device, Step};
 use crate::layout;
-use crate::multiplier::Multiplier;
 use crate::operation::{AtaCommand, AtaReply, Operation, Output};
 use crate::options::Options;
 use crate::unit::{Progress, State, Unit};

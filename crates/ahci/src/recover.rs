@@ -143,8 +143,7 @@ impl Recovery {
 
     pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Recovered> {
         if self.before.is_empty() && self.tries == 0 {
-            let known = |device: &Option<Device>| device.as_ref().map(|d| d.identify.clone());
-            self.before = core.devices.iter().map(known).collect();
+            self.before.clone_from(&core.known);
         }
         loop {
             let next = match self.stage {
@@ -225,7 +224,7 @@ impl Recovery {
             match core.steps.until(name, mask, 0, DRAIN_MS)? {
                 Ok(_) => {}
                 Err(_) => {
-                    // Unless a device tells an error: then that first, and it will be drained again.
+                    // Unless a device tells an error: that first, and it will be drained again.
                     self.hard = core.steps.read(PX_IS) & interrupt::TFES == 0;
                     return Ok(false);
                 }
@@ -267,6 +266,11 @@ impl Recovery {
     /// Brings up the devices that came.
     fn try_units<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Result<Recovered, Stage>> {
         match self.bring_up.run(core) {
+            // One that is there and did not come up may after a COMRESET of the port.
+            Ok(_) if self.misses(core) && self.tries + 1 < TRIES => {
+                self.tries += 1;
+                Ok(Err(Stage::Rest))
+            }
             Ok(_) => {
                 self.compare(core);
                 Ok(Ok(Recovered::Up))
@@ -293,6 +297,8 @@ impl Recovery {
             let now = core.steps.now;
             core.lane.end_waiting(unit, Ended::NoUnit, now);
         }
+        let known = |device: &Option<Device>| device.as_ref().map(|d| d.identify.clone());
+        core.known = core.devices.iter().map(known).collect();
     }
 
     /// What is wrong.

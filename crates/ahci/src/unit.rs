@@ -99,6 +99,7 @@ impl<M: Machine> Unit<M> {
                 options: options.clone(),
                 hba,
                 devices: (0..UNITS).map(|_| None).collect(),
+                known: (0..UNITS).map(|_| None).collect(),
                 multiplier: None,
                 generation: 0,
                 changes: interrupt::CHANGES,
@@ -430,6 +431,7 @@ impl<M: Machine> Unit<M> {
             Recovered::Empty => {
                 self.failure = None;
                 (0..UNITS as u8).for_each(|unit| self.core.forget(unit));
+                self.core.known.fill(None);
                 self.core.multiplier = None;
                 self.state = State::Empty;
                 self.core.changes = interrupt::CHANGES;

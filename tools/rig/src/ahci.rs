@@ -11,6 +11,7 @@ use flysch_models::ahci::{Ahci as Model, Attached, Config, DiskConfig, Multiplie
 use flysch_models::machine::Inline;
 use flysch_models::media::energy::Energy;
 use flysch_models::store::{FileStore, Store};
+use flysch_wire::ata::multiplier::PORTS_MAX;
 
 use crate::error::Error;
 use crate::image::{self, Image};
@@ -59,43 +60,41 @@ pub trait AhciControl {
     /// Lets so many milliseconds pass.
     fn rest(&mut self, millis: u32);
 
-    /// The port multiplier between port and disk.
-    fn multiplier(&self) -> Option<&Multiplier> {
-        None
-    }
+    /// The devices there are.
+    fn devices(&self) -> Devices<'_>;
 
-    /// The port of the multiplier that the disk is at; 0 without one.
-    fn unit(&self) -> u8 {
-        0
-    }
-
-    /// The device at a port of the multiplier; without one there is the first.
-    fn device_behind(&self, unit: u8) -> Option<&Device> {
-        self.device().filter(|_| unit == 0)
-    }
-
-    /// A command to the disk to its end, whatever that is.
+    /// A command to the device that it names, to its end, whatever that is.
     ///
     /// # Errors
     /// What the driver says.
     fn command(&mut self, command: AtaCommand) -> Result<AtaReply, flysch_ahci::Error> {
-        let unit = self.unit();
-        self.command_to(unit, command)
-    }
-
-    /// A command to the device at a port of the multiplier, or to the multiplier.
-    ///
-    /// # Errors
-    /// What the driver says.
-    fn command_to(
-        &mut self,
-        unit: u8,
-        command: AtaCommand,
-    ) -> Result<AtaReply, flysch_ahci::Error> {
-        match self.operate(Operation::Command(Box::new(command.to(unit))))? {
+        match self.operate(Operation::Command(Box::new(command)))? {
             Output::Command(reply) => Ok(reply),
             Output::None => Err(flysch_ahci::Error::NotUp),
         }
+    }
+}
+
+/// The devices at a SATA port: one, or those behind a port multiplier.
+#[derive(Clone, Copy, Debug)]
+pub struct Devices<'a> {
+    /// The multiplier.
+    pub multiplier: Option<&'a Multiplier>,
+    /// The port of it that the disk is at; 0 without one.
+    pub unit: u8,
+    at: [Option<&'a Device>; PORTS_MAX],
+}
+
+impl<'a> Devices<'a> {
+    /// Those at a port.
+    pub(crate) fn of<M: Machine>(port: &'a Port<M>, unit: u8) -> Self {
+        let at = core::array::from_fn(|unit| port.device_behind(unit as u8));
+        Self { multiplier: port.multiplier(), unit, at }
+    }
+
+    /// The device at a port of the multiplier; without one there is the first.
+    pub fn at(&self, unit: u8) -> Option<&'a Device> {
+        self.at.get(usize::from(unit)).copied().flatten()
     }
 }
 
@@ -466,16 +465,8 @@ impl<M: Machine> AhciControl for Ahci<M> {
         self.port().device_behind(self.unit)
     }
 
-    fn multiplier(&self) -> Option<&Multiplier> {
-        self.port().multiplier()
-    }
-
-    fn unit(&self) -> u8 {
-        self.unit
-    }
-
-    fn device_behind(&self, unit: u8) -> Option<&Device> {
-        self.port().device_behind(unit)
+    fn devices(&self) -> Devices<'_> {
+        Devices::of(self.port(), self.unit)
     }
 
     fn errors(&self) -> &ErrorLog {

@@ -8,7 +8,7 @@ use flysch_cam::{Disk, Shape};
 use flysch_files::Made;
 use flysch_models::media::energy::Energy;
 
-use crate::ahci::{self, AhciControl, AhciMachine, Begun};
+use crate::ahci::{self, AhciControl, AhciMachine, Begun, Devices};
 use crate::error::Error;
 use crate::incidents::{self, Witness};
 use crate::lane::Lane;
@@ -139,6 +139,10 @@ impl<M: Machine> AhciControl for Cd<M> {
 
     fn device(&self) -> Option<&Device> {
         self.port().device()
+    }
+
+    fn devices(&self) -> Devices<'_> {
+        Devices::of(self.port(), 0)
     }
 
     fn errors(&self) -> &ErrorLog {

@@ -32,7 +32,7 @@ mod target;
 mod ticks;
 pub mod ufs;
 
-pub use ahci::AhciControl;
+pub use ahci::{AhciControl, Devices};
 pub use emmc::EmmcControl;
 pub use error::Error;
 pub use flysch_models::faults::{Kind as FaultKind, Plan, PlanError};

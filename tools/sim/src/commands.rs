@@ -99,7 +99,7 @@ pub(crate) enum Results {
 /// Options of `seeds`.
 #[derive(Args)]
 pub(crate) struct Seeds {
-    /// What the worlds are made of: ufs, nvme, ahci, pmp (SATA behind a port multiplier), emmc or sd.
+    /// What the worlds are made of: ufs, nvme, ahci, pmp (SATA behind a multiplier), emmc or sd.
     #[arg(long, value_name = "STACK", default_value_t)]
     on: On,
     /// First seed.

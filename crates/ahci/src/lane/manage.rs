@@ -185,8 +185,8 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The devices of these slots have nothing any more: everything they had ends. PxIS says why, if
-    /// it was the HBA.
+    /// The devices of these slots have nothing any more: everything they had ends. PxIS says why,
+    /// if it was the HBA.
     pub(crate) fn end_issued(&mut self, of: u32, (cause, code): (Ended, u32), now: Instant) {
         for slot in bits((self.queued | self.alone) & of) {
             let ended = self.why(slot, cause, now);

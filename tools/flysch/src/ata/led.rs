@@ -28,7 +28,7 @@ pub(super) struct Arguments {
 impl Session<'_> {
     pub(super) fn led(&mut self, arguments: Arguments) -> Result<(), Failure> {
         let port = self.control.number();
-        let message = LedMessage::new().with_port(port).with_pmp(self.control.unit());
+        let message = LedMessage::new().with_port(port).with_pmp(self.control.devices().unit);
         let (message, name) = match arguments.pattern {
             Pattern::Off => (message, "nothing"),
             Pattern::Locate => (message.with_locate(1), "locate"),

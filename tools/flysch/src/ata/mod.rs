@@ -157,7 +157,8 @@ impl Session<'_> {
     /// A command that must end well.
     fn command(&mut self, command: AtaCommand) -> Result<AtaReply, Failure> {
         let opcode = Opcode::from_bits(command.task.command);
-        let reply = self.control.command(command)?;
+        let unit = self.control.devices().unit;
+        let reply = self.control.command(command.to(unit))?;
         match reply.status.is_error() {
             false => Ok(reply),
             true => Err(Failure::failed(format!("{opcode}: {}", words(&reply.status)))),

@@ -133,8 +133,12 @@ impl Session<'_> {
             protocol,
             ..Taskfile::default()
         };
-        let reply =
-            self.control.command(AtaCommand { unit: 0, task, data, timeout_ms: a.timeout })?;
+        let reply = self.control.command(AtaCommand {
+            unit: self.control.devices().unit,
+            task,
+            data,
+            timeout_ms: a.timeout,
+        })?;
         if reply.status.is_error() {
             return Err(Failure::failed(format!("{name}: {}", words(&reply.status))));
         }

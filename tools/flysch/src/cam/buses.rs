@@ -177,7 +177,7 @@ impl Session<'_> {
         let target = self.unit.path.target;
         let stack = self.stack().ok_or_else(none)?;
         // Behind a multiplier one device is the disk.
-        if stack.ahci().is_some_and(|control| u32::from(control.unit()) != target) {
+        if stack.ahci().is_some_and(|control| u32::from(control.devices().unit) != target) {
             return Err(none());
         }
         let now = match arguments.number {
@@ -237,7 +237,7 @@ impl Session<'_> {
             return (gear << link.gear.saturating_sub(1).min(8)) * u64::from(link.lanes);
         }
         if let Some(control) = stack.ahci() {
-            let speed = control.device_behind(target).map_or(0, |device| device.speed);
+            let speed = control.devices().at(target).map_or(0, |device| device.speed);
             return 150_000 * (1 << u32::from(speed.clamp(1, 3) - 1));
         }
         if let Some(control) = stack.emmc() {
@@ -257,7 +257,7 @@ impl Session<'_> {
                 let words = self.identify_words()?;
                 let target = self.unit.path.target as u8;
                 let control = self.stack().and_then(|stack| stack.ahci());
-                let device = control.and_then(|control| control.device_behind(target).cloned());
+                let device = control.and_then(|control| control.devices().at(target).cloned());
                 let device = device.unwrap_or_default();
                 rows.push(("SATA revision", format!("{}.x", device.speed)));
                 rows.extend(words.dma().map(|mode| ("ATA mode", mode)));

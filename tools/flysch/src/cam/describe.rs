@@ -140,7 +140,7 @@ pub(crate) fn describe(stack: &mut Stack) -> Option<Found> {
 /// What a stack's unit, the first one if none is named, says of itself: its serial number of VPD
 /// page 80h, IDENTIFY or the CID.
 pub(crate) fn facts_of(stack: &mut Stack, number: Option<u64>) -> DiskFacts {
-    let target = stack.ahci().map_or(0, |control| u32::from(control.unit()));
+    let target = stack.ahci().map_or(0, |control| u32::from(control.devices().unit));
     let units = describe(stack).map(|found| found.units).unwrap_or_default();
     let is_it = |unit: &FoundUnit| {
         unit.known.target == target && number.is_none_or(|number| unit.known.lun == number)
@@ -282,11 +282,11 @@ fn namespace(device: &flysch_nvme::Device, space: &Namespace) -> FoundUnit {
 /// What is at a SATA port: a device, or those behind a port multiplier and that itself, which is
 /// target 15 as FreeBSD has it.
 fn at_port(control: &dyn AhciControl, shape: DiskShape) -> Vec<FoundUnit> {
-    let Some(multiplier) = control.multiplier() else {
+    let Some(multiplier) = control.devices().multiplier else {
         return control.device().map(|device| ata(device, 0, shape)).into_iter().collect();
     };
     let behind = (0..multiplier.ports).filter_map(|target| {
-        let device = control.device_behind(target)?;
+        let device = control.devices().at(target)?;
         let trims = device.identify.has_trim() && !device.quirks.has(Quirk::NoTrim);
         let shape = DiskShape {
             block_size: device.identify.sector_bytes(),

@@ -42,14 +42,14 @@ impl Machine {
 /// IDENTIFY DEVICE, or what an optical drive has instead.
 fn ata(control: &mut dyn AhciControl, tracer: Tracer) -> Result<(), Failure> {
     let mut probing = Probing::new(tracer, "PROBE_");
-    let there = |target: &u8| control.device_behind(*target).is_some();
+    let there = |target: &u8| control.devices().at(*target).is_some();
     let targets: Vec<u8> = (0..flysch_wire::ata::multiplier::CONTROL_PORT).filter(there).collect();
     let status = targets.into_iter().try_for_each(|target| ask_ata(control, target, &mut probing));
     end(probing, status)
 }
 
 fn ask_ata(control: &mut dyn AhciControl, target: u8, probing: &mut Probing) -> Result<(), String> {
-    let device = control.device_behind(target);
+    let device = control.devices().at(target);
     let is_disk = device.is_none_or(|device| device.identify.kind == Kind::Disk);
     let opcode = if is_disk { Opcode::Identify } else { Opcode::IdentifyPacket };
     let protocol = AtaProtocol::Pio;

@@ -264,8 +264,9 @@ impl Session<'_> {
             let short = self.short_answer();
             let target = self.unit.path.target as u8;
             let control = self.stack().and_then(|stack| stack.ahci());
-            if let Some(control) = control.filter(|control| control.multiplier().is_some()) {
-                let identify = &control.device_behind(target).ok_or(short)?.identify;
+            if let Some(control) = control.filter(|control| control.devices().multiplier.is_some())
+            {
+                let identify = &control.devices().at(target).ok_or(short)?.identify;
                 return Ok((identify.sectors().saturating_sub(1), identify.sector_bytes()));
             }
             let geometry = self.stack().map(|stack| stack.geometry()).ok_or(short)?;

@@ -24,7 +24,7 @@ pub(super) fn ata(
     let device = command.task.device;
     let ccb = tracer.start(0, Request::Ata(command.task), moved);
     tracer.issue(0);
-    let reply = control.command_to(target, command);
+    let reply = control.command(command.to(target));
     tracer.end(
         ccb,
         &match &reply {
