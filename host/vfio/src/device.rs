@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::address::Address;
-use crate::controller::Controller;
 use crate::error::Error;
 use crate::info::Region;
 use crate::uapi;
@@ -47,11 +46,12 @@ struct Area {
 }
 
 impl Device {
-    /// Finds and maps what the kernel shows of the function, which is that controller.
+    /// Finds and maps what the kernel shows of the function. Which BAR its registers are is told by
+    /// `bar`, from the slot information that an SD host controller has.
     pub(crate) fn new(
         address: Address,
         device: OwnedFd,
-        controller: Controller,
+        bar: impl FnOnce(u8) -> u32,
     ) -> Result<Self, Error> {
         let wrong = |what: &str| Error::Device { address, what: what.to_owned() };
         let info = uapi::device_info(device.as_fd())
@@ -72,7 +72,7 @@ impl Device {
         let mut slots = [0];
         file.read_exact_at(&mut slots, config.offset + SLOT_INFORMATION)
             .map_err(Error::system(address, "reading its configuration space"))?;
-        let bar = controller.bar(slots[0]);
+        let bar = bar(slots[0]);
         let window = if bar < uapi::BARS { region(bar)? } else { Region::default() };
         if window.size == 0 || window.size > WINDOW_MAX {
             let bytes = window.size;

@@ -85,7 +85,7 @@ impl Machine {
         }
         let function = tree.ready(address)?;
         let (domain, device) = Domain::open(tree, &function, access)?;
-        let device = Device::new(address, device, controller)?;
+        let device = Device::new(address, device, |slots| controller.bar(slots))?;
         let failed = |what| Error::system(address, what);
         // Whoever had it before may have left it running, with addresses that will mean something
         // else: it is stopped before it may access memory again. (The kernel resets what can be

@@ -98,11 +98,13 @@ fn controllers_are_linuxs_then_ours_then_linuxs() {
         arguments.extend(drive(name, mib, disks.path()));
     }
     arguments.extend(words(&[&DRIVES, &CARDS, &PAIR]));
+    let emmc = if lab.kernel() == Kernel::Release { "yes" } else { "no" };
+    let script = format!("emmc={emmc}\n{}", include_str!("vfio/drives.sh"));
     let job = Job {
         arguments: &arguments,
         kernel_words: "intel_iommu=on",
         program: Some(qemu_11()),
-        ..Job::new(include_str!("vfio/drives.sh"), share.path())
+        ..Job::new(&script, share.path())
     };
     let output = run(&lab, &job);
     for part in ["refusals", "groups", "data", "kill", "rights", "peers", "end"] {

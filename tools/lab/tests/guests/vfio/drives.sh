@@ -4,6 +4,9 @@ set -o pipefail
 cp /share/flysch /tmp/flysch && f=/tmp/flysch
 nvme=0000:00:10.0 ufs=0000:00:11.0 one=0000:00:12.0 two=0000:00:12.1
 sata=0000:00:13.0 mmc=0000:00:14.0 card=0000:00:15.0
+# QEMU 11.1 aborts at the next command to an eMMC device that Linux 7 has put to sleep, which it does
+# when it is unbound: there this is `emmc=no`, and the device stays with Linux.
+[ "$emmc" = no ] && mmc=
 all="$nvme $ufs $sata $mmc $card"
 fail() { echo "FAILED: $*"; dmesg | tail -20; exit 1; }
 # refused WORDS... -- COMMAND: it fails in one line that has all the words.
@@ -49,14 +52,14 @@ found() {
         [ -b /dev/$(disk $one) ] || fail "Linux does not find the disk of $one"
     done
 }
-targets="nvme@pci:$nvme ufs@pci:$ufs ahci@pci:$sata emmc@pci:$mmc sd@pci:$card"
+targets="nvme@pci:$nvme ufs@pci:$ufs ahci@pci:$sata ${mmc:+emmc@pci:$mmc} sd@pci:$card"
 
 modprobe sd_mod && modprobe nvme && modprobe ufshcd-core use_mcq_mode=0 && modprobe ufshcd-pci &&
     modprobe ahci && modprobe mmc_block && modprobe sdhci-pci || fail modprobe
 found
 
 # What is in use, and what is not there, is said.
-drivers='nvme ufshcd ahci sdhci-pci sdhci-pci'
+drivers="nvme ufshcd ahci ${mmc:+sdhci-pci }sdhci-pci"
 drivers() { for each in $all; do driver $each; done | paste -sd ' '; }
 for target in $targets; do
     address=${target#*:}
@@ -75,10 +78,10 @@ refused 'modprobe vfio-pci' -- $f pci bind $ufs
 refused 'no such PCI function' -- $f pci bind 00:1e.7
 modprobe vfio-pci
 refused 'is no UFS host controller but NVMe controller' -- $f bench --on ufs@pci:$nvme
-refused 'is no AHCI controller but SD host controller' -- $f bench --on ahci@pci:$mmc
+refused 'is no AHCI controller but SD host controller' -- $f bench --on ahci@pci:$card
 refused 'is no SD host controller but AHCI controller' -- $f bench --on emmc@pci:$sata
 refused 'is not bound to vfio-pci but to nvme' -- $f pci unbind $nvme
-refused 'is not bound to vfio-pci but to sdhci-pci' -- $f pci unbind $mmc
+refused 'is not bound to vfio-pci but to sdhci-pci' -- $f pci unbind $card
 refused 'no file of its own' 'CONFIG_VFIO_DEVICE_CDEV' 'access=iommufd' -- eval \
     "$f pci bind $ufs >/dev/null && $f bench --on ufs@pci:$ufs,access=iommufd"
 $f pci unbind $ufs
@@ -100,7 +103,8 @@ echo ok groups
 # Ours: interrupts and polled, queues and the single doorbell, lists, odd sizes, huge pages.
 $f pci bind $all
 for each in $all; do [ -z "$(disk $each)" ] || fail "Linux still has the disk of $each"; done
-refused 'has an eMMC device and no SD card' "\`emmc@pci:$mmc\`" -- $f bench --on sd@pci:$mmc
+[ -z "$mmc" ] ||
+    refused 'has an eMMC device and no SD card' "\`emmc@pci:$mmc\`" -- $f bench --on sd@pci:$mmc
 refused 'has an SD card and no eMMC device' "\`sd@pci:$card\`" -- $f bench --on emmc@pci:$card
 refused 'no device at port 3' -- $f bench --on ahci@pci:$sata,port=3
 for target in nvme@pci:$nvme nvme@pci:$nvme,wait=poll nvme@pci:$nvme,queues=3 \
@@ -114,8 +118,8 @@ for target in nvme@pci:$nvme nvme@pci:$nvme,wait=poll nvme@pci:$nvme,queues=3 \
 done
 # What has one queue, or none.
 for target in ahci@pci:$sata ahci@pci:$sata,wait=poll ahci@pci:$sata,wait=adaptive,ncq=off \
-    emmc@pci:$mmc emmc@pci:$mmc,wait=poll emmc@pci:$mmc,dma=off emmc@pci:$mmc,partition=boot0 \
-    sd@pci:$card sd@pci:$card,wait=poll; do
+    ${mmc:+emmc@pci:$mmc emmc@pci:$mmc,wait=poll emmc@pci:$mmc,dma=off} \
+    ${mmc:+emmc@pci:$mmc,partition=boot0} sd@pci:$card sd@pci:$card,wait=poll; do
     checked $target --rw=randwrite --bs=4k --iodepth=1 --size=256K
     checked $target --rw=randrw --bs=4k --iodepth=32 --size=768K
     checked $target --rw=randrw --bs=64k --segments=5 --iodepth=8 --size=768K
@@ -131,10 +135,11 @@ checked nvme@pci:$nvme --rw=randrw --bs=64k --iodepth=8 --size=8M
 grep -q 'huge pages' /tmp/said || fail "no huge pages used: $(cat /tmp/said)"
 echo 0 >/proc/sys/vm/nr_hugepages
 $f devlist $(printf -- '--on %s ' $targets) | tee /tmp/said
-for disk in nda0 da0 ada0 sdda0 sdda1; do grep -q "$disk" /tmp/said || fail "no $disk"; done
+for disk in nda0 da0 ada0 sdda0 ${mmc:+sdda1}; do grep -q "$disk" /tmp/said || fail "no $disk"; done
 $f ufs info --on ufs@pci:$ufs >/dev/null && $f nvme id-ctrl --on nvme@pci:$nvme >/dev/null &&
-    $f ata info --on ahci@pci:$sata >/dev/null && $f emmc extcsd read --on emmc@pci:$mmc >/dev/null &&
-    $f emmc scr read --on sd@pci:$card >/dev/null || fail "a command of management"
+    $f ata info --on ahci@pci:$sata >/dev/null && $f emmc scr read --on sd@pci:$card >/dev/null &&
+    { [ -z "$mmc" ] || $f emmc extcsd read --on emmc@pci:$mmc >/dev/null; } ||
+    fail "a command of management"
 echo ok data
 
 # One process at a time; and one that is killed leaves nothing running.
