@@ -13,8 +13,8 @@ const LIMIT: Duration = Duration::from_micros(50);
 
 /// How long whoever waits for a machine looks before sleeping.
 ///
-/// While answers come within [`LIMIT`] of the last doorbell, it is looked for them that long; once
-/// one has taken longer, nobody looks until a sleep was short again.
+/// While answers come within 50 microseconds of the last doorbell, it looks for them that long;
+/// once one has taken longer, nobody looks until a sleep was short again.
 #[derive(Clone, Debug)]
 pub struct Spin {
     state: Arc<State>,

@@ -560,7 +560,7 @@ impl Stack for Pmp {
 
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
         let disks = (0..setting.choice.lanes).map(|_| sata_disk(setting)).collect();
-        let by_fis = setting.seed % 3 != 0;
+        let by_fis = !setting.seed.is_multiple_of(3);
         let config = AhciConfig {
             ports: vec![Attached::multiplier(MultiplierConfig::sil3726(disks))],
             switching: if by_fis { Switching::Fis } else { Switching::Command },

@@ -363,7 +363,7 @@ fn read(
         let now = (size as usize - skip).min(to.len() - done);
         let piece = &mut to[done..done + now];
         if let Err(error) = read_block(graph, (geom, consumer), (number, skip), piece) {
-            // Only what was asked for matters, not what else is in its block.
+            // No cause: only what was asked for matters, and why its block could not be read.
             graph.io(consumer, Io::Read { offset: at, to: piece }).map_err(|_| error)?;
         }
         done += now;

@@ -99,8 +99,8 @@ pub fn append(
         }
         all.push(provider);
     }
-    let count = u16::try_from(all.len());
-    let count = count.map_err(|_| Error::invalid(&text, "has too many components"))?;
+    let count =
+        u16::try_from(all.len()).map_err(|_| Error::invalid(&text, "has too many components"))?;
     if !automatic {
         super::destroy(graph, geom, false)?;
         return create(graph, &text, &all);

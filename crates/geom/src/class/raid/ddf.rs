@@ -210,6 +210,7 @@ impl Reader<'_> {
             let configuration = Configuration::parse(record).map_err(|error| error.to_string())?;
             let member = |number| Configuration::member(record, header.members_max, number);
             let members = (0..configuration.members).map(member).collect::<Result<Vec<_>, _>>();
+            // No cause: a number beyond the table is all that can be wrong there.
             let members = members.map_err(|_| "a volume has more members than fit".to_string())?;
             parts.push(Joined { configuration, members, record: record.to_vec() });
         }
