@@ -131,7 +131,7 @@ pub(crate) fn next(file: &mut dyn BufRead) -> std::io::Result<Next> {
     Ok(Next::Record(record, extra))
 }
 
-/// What the categories of a record say is done; `None` if nothing of it moves data or gives it back.
+/// What the categories of a record say is done; `None` if nothing of it moves or frees data.
 pub(crate) fn operation_of_bits(bits: u32) -> Option<Operation> {
     match bits {
         bits if bits & 1 << 13 != 0 => Some(Operation::Delete),
