@@ -60,6 +60,7 @@ impl<'a, D: Device> Below<'a, D> {
     }
 
     /// How much a branch has to do.
+    #[inline(always)]
     fn load(&self, branch: u32, offset: u64) -> u64 {
         self.edges.get(branch as usize).map_or(u64::MAX, |edge| edge.load(self.lanes, offset))
     }
