@@ -112,8 +112,13 @@ fn with_variables(value: &str, place: &Place) -> Result<String, JobError> {
         let (name, after) = after
             .split_once('}')
             .ok_or_else(|| fail(format!("`{value}` lacks a closing brace")))?;
-        let content = std::env::var(name)
-            .map_err(|cause| fail(format!("the environment variable {name}: {cause}")))?;
+        let content = std::env::var(name).map_err(|cause| {
+            let what = match cause {
+                std::env::VarError::NotPresent => "is not set",
+                std::env::VarError::NotUnicode(_) => "is no text",
+            };
+            fail(format!("the environment variable {name} {what}"))
+        })?;
         result.push_str(before);
         result.push_str(&content);
         rest = after;
