@@ -16,6 +16,7 @@ use crate::io::{Io, Medium, Shape};
 use crate::object::ProviderId;
 use crate::record::Taste;
 use crate::route::Route;
+use crate::zone::{Zone, ZoneAnswer};
 
 /// The class of disks.
 #[derive(Debug)]
@@ -149,6 +150,16 @@ impl Requests for Disk {
             Io::Delete { offset, length } => state.medium.delete(offset, length),
             Io::Flush => state.medium.flush(),
         }
+    }
+
+    fn zone(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        command: Zone,
+    ) -> Result<ZoneAnswer, block::Error> {
+        let geom = graph[provider].geom;
+        graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?.medium.zone(command)
     }
 
     fn route(&self, _: &mut Graph, _: ProviderId, _: bool) -> Result<Option<Route>, Error> {
