@@ -10,7 +10,6 @@ use crate::class::DEV;
 use crate::error;
 use crate::graph::Graph;
 use crate::object::{ConsumerId, ProviderId, Statistics};
-use crate::zone::{Zone, ZoneAnswer};
 
 /// A request.
 #[derive(Debug)]
@@ -160,15 +159,6 @@ pub trait Medium: fmt::Debug {
     /// # Errors
     /// What the medium says.
     fn flush(&mut self) -> Result<(), Error>;
-
-    /// Does a command for zones, in its sectors.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] of one without zones; what the medium says.
-    fn zone(&mut self, command: Zone) -> Result<ZoneAnswer, Error> {
-        let _ = command;
-        Err(Error::Unsupported)
-    }
 
     /// More about it: names and values of `geom disk list`, in the order of that list.
     fn properties(&self) -> alloc::vec::Vec<(&'static str, alloc::string::String)> {

@@ -2,6 +2,7 @@
 //! zone, each from its begin to its end.
 
 use alloc::vec::Vec;
+use core::fmt;
 
 use flysch_api::block::{Cause, Error};
 
@@ -204,6 +205,17 @@ pub enum ZoneAnswer {
     Done,
 }
 
+/// Zones of a disk: a target's, or those of a test. See
+/// [`set_zones`](crate::class::disk::set_zones).
+pub trait Zones: fmt::Debug {
+    /// Does a command, in sectors of the disk. At most as many zones are reported as the command
+    /// says.
+    ///
+    /// # Errors
+    /// What the disk says.
+    fn zone(&mut self, command: Zone) -> Result<ZoneAnswer, Error>;
+}
+
 impl Zone {
     /// Whether it changes zones.
     #[must_use]
@@ -278,12 +290,11 @@ impl Graph {
         let time = clock().saturating_sub(begun);
         let count = |statistics: &mut Statistics| {
             statistics.busy += time;
-            match answer {
-                Ok(_) => {
-                    statistics.zone_commands += 1;
-                    statistics.zone_time += time;
-                }
-                Err(_) => statistics.failures += 1,
+            if answer.is_ok() {
+                statistics.zone_commands += 1;
+                statistics.zone_time += time;
+            } else {
+                statistics.failures += 1;
             }
         };
         // Either may have gone meanwhile.

@@ -7,9 +7,8 @@ use std::rc::Rc;
 use std::{assert_eq, matches, panic};
 
 use super::*;
-use crate::class::disk::{DISK, Memory};
+use crate::class::disk::{DISK, Memory, set_zones};
 use crate::class::{label, nop, part};
-use crate::io::{Medium, Shape};
 use crate::{Access, all};
 
 /// Sectors of a zone.
@@ -24,29 +23,13 @@ struct State {
     lie: Option<fn(&mut ZoneReport)>,
 }
 
-/// A disk in memory whose zones only know empty, closed and full.
+/// Zones that only know empty, closed and full.
 #[derive(Debug)]
-struct Zoned(Memory, Rc<RefCell<State>>);
+struct Zoned(Rc<RefCell<State>>);
 
-impl Medium for Zoned {
-    fn shape(&self) -> Shape {
-        self.0.shape()
-    }
-
-    fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {
-        self.0.read(offset, to)
-    }
-
-    fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Error> {
-        self.0.write(offset, from)
-    }
-
-    fn flush(&mut self) -> Result<(), Error> {
-        Ok(())
-    }
-
+impl Zones for Zoned {
     fn zone(&mut self, command: Zone) -> Result<ZoneAnswer, Error> {
-        let mut state = self.1.borrow_mut();
+        let mut state = self.0.borrow_mut();
         match command {
             Zone::Report { start, filter, most } => {
                 let all = state.written.iter().enumerate().skip((start / LENGTH) as usize);
@@ -108,8 +91,8 @@ fn zoned() -> (Graph, ProviderId, Rc<RefCell<State>>) {
     let state = Rc::new(RefCell::new(state));
     let memory = Memory::new((ZONES * LENGTH * 512) as usize);
     let mut graph = Graph::new(&all(), 1);
-    let medium = Box::new(Zoned(memory, Rc::clone(&state)));
-    let disk = DISK.insert(&mut graph, "nda0", medium).unwrap();
+    let disk = DISK.insert(&mut graph, "nda0", Box::new(memory)).unwrap();
+    set_zones(&mut graph, disk, Box::new(Zoned(Rc::clone(&state))));
     graph.settle();
     (graph, disk, state)
 }
