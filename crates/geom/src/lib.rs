@@ -41,6 +41,7 @@ mod own_class;
 mod record;
 mod route;
 pub mod way;
+pub mod zone;
 
 pub use access::Access;
 pub use class::{Class, Config, News, Object, Requests, Value, all};
@@ -51,3 +52,4 @@ pub use object::{Consumer, ConsumerId, Geom, GeomId, Provider, ProviderId, Stati
 pub use record::{Outcome, Reason, Taste, Verdict};
 pub use route::{Faults, Leg, MirrorComponent, Path, Route};
 pub use way::{Incident, Plan, Usage, Waits, Way};
+pub use zone::{Zone, ZoneAnswer};

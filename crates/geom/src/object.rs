@@ -90,6 +90,10 @@ pub struct Statistics {
     pub deleted_bytes: u64,
     /// Flushes.
     pub flushes: u64,
+    /// Commands for zones ([`Graph::zone`]).
+    ///
+    /// [`Graph::zone`]: crate::Graph::zone
+    pub zone_commands: u64,
     /// Requests that failed.
     pub failures: u64,
     /// Nanoseconds that reads took, if the graph has a clock ([`Graph::set_clock`]); as all such
@@ -104,6 +108,8 @@ pub struct Statistics {
     pub delete_time: u64,
     /// The same of flushes.
     pub flush_time: u64,
+    /// The same of commands for zones.
+    pub zone_time: u64,
     /// Nanoseconds in which anything was under way; of queued requests where that was measured: at
     /// the top of ways and at the disks. Ways that were busy at the same time count twice.
     pub busy: u64,
@@ -119,11 +125,13 @@ impl Statistics {
         self.deletes += other.deletes;
         self.deleted_bytes += other.deleted_bytes;
         self.flushes += other.flushes;
+        self.zone_commands += other.zone_commands;
         self.failures += other.failures;
         self.read_time += other.read_time;
         self.write_time += other.write_time;
         self.delete_time += other.delete_time;
         self.flush_time += other.flush_time;
+        self.zone_time += other.zone_time;
         self.busy += other.busy;
     }
 

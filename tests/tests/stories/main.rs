@@ -32,6 +32,7 @@ mod geom_raid;
 mod geom_rig;
 mod geom_rig_mount;
 mod geom_wrong;
+mod geom_zone;
 mod image_common;
 mod image_create;
 mod image_dump;

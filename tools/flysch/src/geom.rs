@@ -28,6 +28,8 @@ mod stats;
 mod text;
 mod tree;
 mod zero;
+mod zns;
+mod zone;
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -173,6 +175,8 @@ enum Action {
     /// An exbibyte of zeros, which keeps nothing.
     #[command(subcommand)]
     Zero(zero::Verb),
+    /// Zones of a disk, as zonectl(8).
+    Zone(zone::Arguments),
     /// Show who stands on whom.
     Tree,
     /// Show who took a provider, by which bytes, and what all others said of it.
@@ -314,6 +318,7 @@ fn do_verb(session: &mut Session, action: &Action, output: &mut Output) -> Resul
         Action::Disk(verb) => plug::run(session, verb, output),
         Action::Md(verb) => list::run(session, "MD", verb, output),
         Action::Zero(verb) => zero::run(session, verb, output),
+        Action::Zone(arguments) => zone::run(session, arguments, output),
         Action::Tree => tree::run(session, output),
         Action::Why { provider } => tree::why(session, provider, output),
         Action::Diskinfo(arguments) => diskinfo::run(session, arguments, output),

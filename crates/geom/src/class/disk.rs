@@ -16,6 +16,7 @@ use crate::io::{Io, Medium, Shape};
 use crate::object::ProviderId;
 use crate::record::Taste;
 use crate::route::Route;
+use crate::zone::{Zone, ZoneAnswer, Zones};
 
 /// The class of disks.
 #[derive(Debug)]
@@ -32,6 +33,7 @@ pub const SECTOR_MAX: u32 = 65536;
 #[derive(Debug)]
 struct State {
     medium: Box<dyn Medium>,
+    zones: Option<Box<dyn Zones>>,
 }
 
 impl Disk {
@@ -53,10 +55,18 @@ impl Disk {
         }
         let media_size = shape.media_size / u64::from(sector) * u64::from(sector);
         let geom = graph.new_geom(self, name);
-        graph.set_state(geom, State { medium });
+        graph.set_state(geom, State { medium, zones: None });
         graph.new_provider(geom, name, Shape { media_size, ..shape }).inspect_err(|_| {
             graph.drop_geom(geom);
         })
+    }
+}
+
+/// The disk is written zone by zone.
+pub fn set_zones(graph: &mut Graph, provider: ProviderId, zones: Box<dyn Zones>) {
+    let geom = graph[provider].geom;
+    if let Some(state) = graph.state_mut::<State>(geom) {
+        state.zones = Some(zones);
     }
 }
 
@@ -149,6 +159,17 @@ impl Requests for Disk {
             Io::Delete { offset, length } => state.medium.delete(offset, length),
             Io::Flush => state.medium.flush(),
         }
+    }
+
+    fn zone(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        command: Zone,
+    ) -> Result<ZoneAnswer, block::Error> {
+        let geom = graph[provider].geom;
+        let state = graph.state_mut::<State>(geom).ok_or(block::Error::Gone)?;
+        state.zones.as_mut().ok_or(block::Error::Unsupported)?.zone(command)
     }
 
     fn route(&self, _: &mut Graph, _: ProviderId, _: bool) -> Result<Option<Route>, Error> {

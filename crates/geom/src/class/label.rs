@@ -21,6 +21,7 @@ use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
 use crate::record::{Reason, Taste};
 use crate::route::Route;
+use crate::zone::{self, Zone, ZoneAnswer};
 
 /// The class.
 #[derive(Debug)]
@@ -244,6 +245,15 @@ impl Requests for Label {
         io: Io<'_>,
     ) -> Result<(), block::Error> {
         pass(graph, provider, io, 0)
+    }
+
+    fn zone(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        command: Zone,
+    ) -> Result<ZoneAnswer, block::Error> {
+        zone::pass_zone(graph, provider, command)
     }
 
     fn route(

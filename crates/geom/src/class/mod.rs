@@ -15,6 +15,7 @@ use crate::io::{Io, Shape};
 use crate::object::{ConsumerId, GeomId, ProviderId};
 use crate::record::Taste;
 use crate::route::Route;
+use crate::zone::{Zone, ZoneAnswer};
 
 mod array;
 pub mod cache;
@@ -136,6 +137,22 @@ pub trait Requests {
         provider: ProviderId,
         io: Io<'_>,
     ) -> Result<(), block::Error>;
+
+    /// Does a command for zones on a provider of this class, in its sectors; access and range were
+    /// checked. As a rule there are no zones, and [`pass_zone`](crate::zone::pass_zone) asks
+    /// beneath.
+    ///
+    /// # Errors
+    /// [`block::Error::Unsupported`]; what became of it.
+    fn zone(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        command: Zone,
+    ) -> Result<ZoneAnswer, block::Error> {
+        let _ = (graph, provider, command);
+        Err(block::Error::Unsupported)
+    }
 
     /// Where queued requests to a provider of this class go; `None` if it does them one at a time.
     /// `writes`: changes are among them, which those beneath that must know it before are told.

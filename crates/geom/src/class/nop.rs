@@ -13,6 +13,7 @@ use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{GeomId, ProviderId};
 use crate::route::{Faults, Route};
+use crate::zone::{self, Zone, ZoneAnswer};
 
 /// The class.
 #[derive(Debug)]
@@ -262,6 +263,15 @@ impl Requests for Nop {
         }
         let base = state.options.offset;
         pass(graph, provider, io, base)
+    }
+
+    fn zone(
+        &self,
+        graph: &mut Graph,
+        provider: ProviderId,
+        command: Zone,
+    ) -> Result<ZoneAnswer, block::Error> {
+        zone::pass_zone(graph, provider, command)
     }
 
     fn route(

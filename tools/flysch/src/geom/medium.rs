@@ -14,6 +14,7 @@ use flysch_rig::Stack;
 use flysch_rig::blocks::{Blocks, BlocksError};
 use flysch_rig::rig::{Control, DiskLane};
 
+use super::zns;
 use crate::cam::DiskFacts;
 
 /// What the system last said about any medium: the device could only tell an error of its own.
@@ -240,7 +241,10 @@ impl Medium for OnTarget {
     }
 
     fn open(&mut self, writes: bool) -> Result<(), Error> {
-        if writes && self.geometry.read_only { Err(Error::WriteProtected) } else { Ok(()) }
+        // Zones are managed by whoever writes; blocks of such a disk stay write protected.
+        let is_zoned = || zns::is_zoned(&mut self.stack.borrow_mut());
+        let is_refused = writes && self.geometry.read_only && !is_zoned();
+        if is_refused { Err(Error::WriteProtected) } else { Ok(()) }
     }
 
     fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Error> {

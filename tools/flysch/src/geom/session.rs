@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::str::FromStr;
 
-use flysch_geom::class::disk::{DISK, MD};
+use flysch_geom::class::disk::{DISK, MD, set_zones};
 use flysch_geom::{Class, Error, Graph, Kind, Outcome, ProviderId};
 use flysch_rig::rig::{DiskLane, OpenRig, RigFile, Source};
 use flysch_rig::{Needs, Stack, Target, blocks, did_you_mean};
 use flysch_wire::mmc::ext_csd::partition;
 
 use super::medium::{Complaint, Gone, ImageFile, OnRig, OnTarget, Writers};
+use super::zns::{self, OnNamespace};
 use crate::cam;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -136,7 +137,12 @@ impl Session {
             *unit += 1;
             let facts = cam::facts_of(&mut stack.borrow_mut(), unit_of(target));
             let medium = Box::new(OnTarget::new(&stack, facts));
-            DISK.insert(&mut this.graph, &name, medium).map_err(|error| this.failure(error))?;
+            let inserted = DISK.insert(&mut this.graph, &name, medium);
+            let disk = inserted.map_err(|error| this.failure(error))?;
+            if zns::is_zoned(&mut stack.borrow_mut()) {
+                let zones = Box::new(OnNamespace(Rc::clone(&stack)));
+                set_zones(&mut this.graph, disk, zones);
+            }
             this.stacks.push(stack);
         }
         for rig in disks.rigs {

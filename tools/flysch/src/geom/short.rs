@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use crate::failure::Failure;
 
 /// The short forms and the classes they are of.
-const FORMS: [(&str, &str); 9] = [
+const FORMS: [(&str, &str); 10] = [
     ("gpart", "part"),
     ("glabel", "label"),
     ("gstripe", "stripe"),
@@ -15,6 +15,7 @@ const FORMS: [(&str, &str); 9] = [
     ("graid", "raid"),
     ("gnop", "nop"),
     ("gcache", "cache"),
+    ("zonectl", "zone"),
 ];
 
 /// Options of `geom` that take a value, and that take none: they may stand before the verb.
@@ -87,6 +88,10 @@ mod tests {
             ),
             ("flysch gnop -fa --force list", "flysch geom -fa --force nop list"),
             ("flysch gstripe", "flysch geom stripe"),
+            (
+                "flysch zonectl --on nvme,zones=4M -d nda0 -c rz",
+                "flysch geom --on nvme,zones=4M zone -d nda0 -c rz",
+            ),
             ("flysch gpart -f", "flysch geom -f part"),
             ("flysch bench gpart", "flysch bench gpart"),
         ] {

@@ -114,7 +114,7 @@ fn add(counter: &mut Counter, usage: &Usage) {
         (it.reads, it.read_bytes),
         (it.writes, it.written_bytes),
         (it.deletes, it.deleted_bytes),
-        (it.flushes, 0),
+        (it.flushes + it.zone_commands, 0),
     ];
     for (kind, (requests, bytes)) in counter.kinds().into_iter().zip(all) {
         kind.requests = kind.requests.saturating_add(requests);
@@ -130,7 +130,8 @@ fn counter(
     statistics: &Statistics,
 ) -> Counter {
     let kind = |requests, bytes, time| Kind { requests, bytes, time: Some(time) };
-    let Statistics { reads, read_bytes, writes, written_bytes, deletes, flushes, .. } = *statistics;
+    let Statistics { reads, read_bytes, writes, written_bytes, deletes, .. } = *statistics;
+    let others = statistics.flushes + statistics.zone_commands;
     Counter {
         number,
         name: name.to_string(),
@@ -141,7 +142,7 @@ fn counter(
         reads: kind(reads, read_bytes, statistics.read_time),
         writes: kind(writes, written_bytes, statistics.write_time),
         deletes: kind(deletes, statistics.deleted_bytes, statistics.delete_time),
-        others: kind(flushes, 0, statistics.flush_time),
+        others: kind(others, 0, statistics.flush_time + statistics.zone_time),
         busy: Some(statistics.busy),
     }
 }

@@ -10,7 +10,7 @@ mod passthru;
 mod registers;
 mod reservations;
 mod upkeep;
-mod zones;
+pub(crate) mod zones;
 
 use clap::Subcommand;
 use flysch_nvme::{AdminCommand, AdminData, AdminReply};

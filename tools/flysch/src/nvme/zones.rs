@@ -20,7 +20,42 @@ use crate::failure::Failure;
 use crate::number::parse_number;
 
 /// Zones of a report that are asked for at once.
-const AT_ONCE: usize = 63;
+pub(crate) const AT_ONCE: usize = 63;
+
+/// Zone management receive: at most `room` zones from the one of a block on; `how` is CDW13.
+pub(crate) fn report_command(nsid: u32, (slba, room): (u64, usize), how: u32) -> AdminCommand {
+    let bytes = (REPORT_HEADER + room * ZoneDescriptor::LENGTH) as u32;
+    let cdw10 = [slba as u32, (slba >> 32) as u32, bytes / 4 - 1, how, 0, 0];
+    let data = AdminData::In(bytes);
+    AdminCommand { nsid, cdw10, data, ..command(NvmOpcode::ZoneReceive) }
+}
+
+/// What it brings: how many zones there are, and these.
+pub(crate) fn report_of(data: &[u8], room: usize) -> (u64, Vec<ZoneDescriptor>) {
+    let count = u64::from(le32(data, 0)) | u64::from(le32(data, 4)) << 32;
+    let list = data[REPORT_HEADER..].chunks_exact(ZoneDescriptor::LENGTH);
+    let there = usize::try_from(count).unwrap_or(room).min(room);
+    (count, list.take(there).flat_map(ZoneDescriptor::parse).collect())
+}
+
+/// Zone management send: to the zone that begins at a block, or to all.
+pub(crate) fn manage_command(nsid: u32, action: ZoneAction, block: Option<u64>) -> AdminCommand {
+    let (all, slba) = block.map_or((SELECT_ALL, 0), |slba| (0, slba));
+    let (low, high) = (slba as u32, (slba >> 32) as u32);
+    let cdw10 = [low, high, 0, u32::from(action.into_bits()) | all, 0, 0];
+    AdminCommand { nsid, cdw10, ..command(NvmOpcode::ZoneSend) }
+}
+
+/// Identify data of a namespace in the zoned command set.
+pub(crate) fn identify_command(nsid: u32) -> AdminCommand {
+    identify_zoned(Cns::CommandSetNamespace, nsid)
+}
+
+fn identify_zoned(cns: Cns, nsid: u32) -> AdminCommand {
+    let mut command = AdminCommand::identify(cns, nsid);
+    command.cdw10[1] = u32::from(COMMAND_SET) << 24;
+    command
+}
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Zoned {
@@ -147,9 +182,7 @@ impl Session<'_> {
 
     /// Identify data of the zoned command set.
     fn identify_zoned(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, Failure> {
-        let mut command = AdminCommand::identify(cns, nsid);
-        command.cdw10[1] = u32::from(COMMAND_SET) << 24;
-        Ok(self.admin(command)?.data)
+        Ok(self.admin(identify_zoned(cns, nsid))?.data)
     }
 
     fn zns_id_ctrl(&mut self) -> Result<(), Failure> {
@@ -205,16 +238,8 @@ impl Session<'_> {
         (slba, room): (u64, usize),
         cdw13: u32,
     ) -> Result<(u64, Vec<ZoneDescriptor>), Failure> {
-        let bytes = (REPORT_HEADER + room * ZoneDescriptor::LENGTH) as u32;
-        let cdw10 = [slba as u32, (slba >> 32) as u32, bytes / 4 - 1, cdw13, 0, 0];
-        let data = AdminData::In(bytes);
-        let command = command(NvmOpcode::ZoneReceive);
-        let data = self.io(AdminCommand { nsid, cdw10, data, ..command })?.data;
-        let count = u64::from(le32(&data, 0)) | u64::from(le32(&data, 4)) << 32;
-        let list = data[REPORT_HEADER..].chunks_exact(ZoneDescriptor::LENGTH);
-        let there = usize::try_from(count).unwrap_or(room).min(room);
-        let zones = list.take(there).map(ZoneDescriptor::parse).collect::<Result<Vec<_>, _>>();
-        Ok((count, zones.map_err(Failure::failed)?))
+        let data = self.io(report_command(nsid, (slba, room), cdw13))?.data;
+        Ok(report_of(&data, room))
     }
 
     fn report_zones(&mut self, arguments: &ReportArguments) -> Result<(), Failure> {
@@ -275,10 +300,8 @@ impl Session<'_> {
 
     fn manage_zone(&mut self, action: ZoneAction, zone: &ZoneArguments) -> Result<(), Failure> {
         let nsid = self.meant(zone.namespace);
-        let all = if zone.select_all { SELECT_ALL } else { 0 };
-        let (low, high) = (zone.start_lba as u32, (zone.start_lba >> 32) as u32);
-        let cdw10 = [low, high, 0, u32::from(action.into_bits()) | all, 0, 0];
-        self.io(AdminCommand { nsid, cdw10, ..command(NvmOpcode::ZoneSend) })?;
+        let block = (!zone.select_all).then_some(zone.start_lba);
+        self.io(manage_command(nsid, action, block))?;
         let (which, told) = match zone.select_all {
             true => ("all zones".to_owned(), Value::Null),
             false => (format!("zone slba: {:#x}", zone.start_lba), zone.start_lba.into()),
