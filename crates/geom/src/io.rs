@@ -3,13 +3,14 @@
 use alloc::vec;
 use core::fmt;
 
-use flysch_api::block::{Error, Operation};
+use flysch_api::block::{Cause, Error, Operation};
 
 use crate::access::Access;
 use crate::class::DEV;
 use crate::error;
 use crate::graph::Graph;
 use crate::object::{ConsumerId, ProviderId, Statistics};
+use crate::zone::{Zone, ZoneAnswer};
 
 /// A request.
 #[derive(Debug)]
@@ -298,6 +299,63 @@ impl Graph {
         if let Some(consumer) = self.find_consumer(consumer) {
             let geom = consumer.geom;
             self.drop_geom(geom);
+        }
+    }
+}
+
+impl Graph {
+    /// Does a command for zones that comes from `consumer`: it must have its provider open for
+    /// reading, and for writing if zones are changed.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] where there are no zones; what is wrong with the command, or what
+    /// became of it.
+    pub fn zone(&mut self, consumer: ConsumerId, command: Zone) -> Result<ZoneAnswer, Error> {
+        let provider = self.check_zone(consumer, command)?;
+        let command = command.bounded();
+        let class = self[self[provider].geom].class;
+        let clock = self.clock.unwrap_or(|| 0);
+        let begun = clock();
+        let answer = class.zone(self, provider, command).and_then(|answer| {
+            // What a disk says is not believed where somebody could go round in circles by it.
+            let is_one = command.is_answered_by(&answer);
+            if is_one { Ok(answer) } else { Err(Error::Device(Cause::None)) }
+        });
+        let time = clock().saturating_sub(begun);
+        let count = |statistics: &mut Statistics| {
+            statistics.busy += time;
+            if answer.is_ok() {
+                statistics.zone_commands += 1;
+                statistics.zone_time += time;
+            } else {
+                statistics.failures += 1;
+            }
+        };
+        // Either may have gone meanwhile.
+        if let Some(provider) = self.find_provider_mut(provider) {
+            count(&mut provider.statistics);
+        }
+        if let Some(consumer) = self.find_consumer_mut(consumer) {
+            count(&mut consumer.statistics);
+        }
+        answer
+    }
+
+    /// The provider that `command` goes to.
+    fn check_zone(&self, consumer: ConsumerId, command: Zone) -> Result<ProviderId, Error> {
+        let consumer = self.find_consumer(consumer).ok_or(Error::Gone)?;
+        let id = consumer.provider.ok_or(Error::Gone)?;
+        let provider = &self[id];
+        let access = consumer.access;
+        if (if command.changes() { access.write } else { access.read }) <= 0 {
+            return Err(Error::WriteProtected);
+        }
+        if let Some(error) = provider.error {
+            return Err(error);
+        }
+        match command.sector() {
+            Some(sector) if sector >= provider.sectors() => Err(Error::OutOfRange),
+            _ => Ok(id),
         }
     }
 }

@@ -4,10 +4,7 @@
 use alloc::vec::Vec;
 use core::fmt;
 
-use flysch_api::block::{Cause, Error};
-
-use crate::graph::Graph;
-use crate::object::{ConsumerId, ProviderId, Statistics};
+use flysch_api::block::Error;
 
 /// Most zones in one answer; whoever wants more asks again behind the last one.
 pub const ZONES_MAX: u32 = 4096;
@@ -235,7 +232,7 @@ impl Zone {
     }
 
     /// The same within the bounds of one answer.
-    fn bounded(self) -> Self {
+    pub(crate) fn bounded(self) -> Self {
         match self {
             Self::Report { start, filter, most } => {
                 Self::Report { start, filter, most: most.min(ZONES_MAX) }
@@ -245,7 +242,7 @@ impl Zone {
     }
 
     /// Whether `answer` is one to this: whoever asks on behind the last zone gets to an end.
-    fn is_answered_by(&self, answer: &ZoneAnswer) -> bool {
+    pub(crate) fn is_answered_by(&self, answer: &ZoneAnswer) -> bool {
         match (self, answer) {
             (&Self::Report { start, most, .. }, ZoneAnswer::Report(report)) => {
                 let mut at = start;
@@ -266,83 +263,6 @@ impl Zone {
             (Self::Manage(..), ZoneAnswer::Done) => true,
             _ => false,
         }
-    }
-}
-
-impl Graph {
-    /// Does a command for zones that comes from `consumer`: it must have its provider open for
-    /// reading, and for writing if zones are changed.
-    ///
-    /// # Errors
-    /// [`Error::Unsupported`] where there are no zones; what is wrong with the command, or what
-    /// became of it.
-    pub fn zone(&mut self, consumer: ConsumerId, command: Zone) -> Result<ZoneAnswer, Error> {
-        let provider = self.check_zone(consumer, command)?;
-        let command = command.bounded();
-        let class = self[self[provider].geom].class;
-        let clock = self.clock.unwrap_or(|| 0);
-        let begun = clock();
-        let answer = class.zone(self, provider, command).and_then(|answer| {
-            // What a disk says is not believed where somebody could go round in circles by it.
-            let is_one = command.is_answered_by(&answer);
-            if is_one { Ok(answer) } else { Err(Error::Device(Cause::None)) }
-        });
-        let time = clock().saturating_sub(begun);
-        let count = |statistics: &mut Statistics| {
-            statistics.busy += time;
-            if answer.is_ok() {
-                statistics.zone_commands += 1;
-                statistics.zone_time += time;
-            } else {
-                statistics.failures += 1;
-            }
-        };
-        // Either may have gone meanwhile.
-        if let Some(provider) = self.find_provider_mut(provider) {
-            count(&mut provider.statistics);
-        }
-        if let Some(consumer) = self.find_consumer_mut(consumer) {
-            count(&mut consumer.statistics);
-        }
-        answer
-    }
-
-    /// The provider that `command` goes to.
-    fn check_zone(&self, consumer: ConsumerId, command: Zone) -> Result<ProviderId, Error> {
-        let consumer = self.find_consumer(consumer).ok_or(Error::Gone)?;
-        let id = consumer.provider.ok_or(Error::Gone)?;
-        let provider = &self[id];
-        let access = consumer.access;
-        if (if command.changes() { access.write } else { access.read }) <= 0 {
-            return Err(Error::WriteProtected);
-        }
-        if let Some(error) = provider.error {
-            return Err(error);
-        }
-        match command.sector() {
-            Some(sector) if sector >= provider.sectors() => Err(Error::OutOfRange),
-            _ => Ok(id),
-        }
-    }
-}
-
-/// Does a command for zones on what is beneath, if the provider is all of it, sector by sector: a
-/// part of a disk has no zones of its own.
-///
-/// # Errors
-/// [`Error::Unsupported`] of a part; what became of it.
-pub fn pass_zone(
-    graph: &mut Graph,
-    provider: ProviderId,
-    command: Zone,
-) -> Result<ZoneAnswer, Error> {
-    let geom = graph[provider].geom;
-    let consumer = graph[geom].consumers.first().copied().ok_or(Error::Gone)?;
-    let (above, under) = (&graph[provider], &graph[graph[consumer].provider.ok_or(Error::Gone)?]);
-    let of = |sizes: &crate::Provider| (sizes.media_size, sizes.sector_size);
-    match of(above) == of(under) {
-        true => graph.zone(consumer, command),
-        false => Err(Error::Unsupported),
     }
 }
 

@@ -21,7 +21,7 @@ use crate::io::Io;
 use crate::object::{GeomId, ProviderId};
 use crate::record::{Reason, Taste};
 use crate::route::Route;
-use crate::zone::{self, Zone, ZoneAnswer};
+use crate::zone::{Zone, ZoneAnswer};
 
 /// The class.
 #[derive(Debug)]
@@ -253,7 +253,7 @@ impl Requests for Label {
         provider: ProviderId,
         command: Zone,
     ) -> Result<ZoneAnswer, block::Error> {
-        zone::pass_zone(graph, provider, command)
+        super::pass_zone(graph, provider, command)
     }
 
     fn route(

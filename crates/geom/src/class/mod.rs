@@ -12,7 +12,7 @@ use crate::access::Access;
 use crate::error::Error;
 use crate::graph::Graph;
 use crate::io::{Io, Shape};
-use crate::object::{ConsumerId, GeomId, ProviderId};
+use crate::object::{ConsumerId, GeomId, Provider, ProviderId};
 use crate::record::Taste;
 use crate::route::Route;
 use crate::zone::{Zone, ZoneAnswer};
@@ -139,7 +139,7 @@ pub trait Requests {
     ) -> Result<(), block::Error>;
 
     /// Does a command for zones on a provider of this class, in its sectors; access and range were
-    /// checked. As a rule there are no zones, and [`pass_zone`](crate::zone::pass_zone) asks
+    /// checked. As a rule there are no zones, and [`pass_zone`] asks
     /// beneath.
     ///
     /// # Errors
@@ -325,6 +325,27 @@ pub fn slice_of(graph: &Graph, under: ProviderId, offset: u64, length: u64) -> S
         sector_size: under.sector_size,
         stripe_size: under.stripe_size,
         stripe_offset: if under.stripe_size > 0 { behind % under.stripe_size } else { 0 },
+    }
+}
+
+/// Does a command for zones on what is beneath, if the provider is all of it, sector by sector: a
+/// part of a disk has no zones of its own.
+///
+/// # Errors
+/// [`block::Error::Unsupported`] of a part; what became of it.
+pub fn pass_zone(
+    graph: &mut Graph,
+    provider: ProviderId,
+    command: Zone,
+) -> Result<ZoneAnswer, block::Error> {
+    let geom = graph[provider].geom;
+    let consumer = graph[geom].consumers.first().copied().ok_or(block::Error::Gone)?;
+    let (above, under) =
+        (&graph[provider], &graph[graph[consumer].provider.ok_or(block::Error::Gone)?]);
+    let of = |sizes: &Provider| (sizes.media_size, sizes.sector_size);
+    match of(above) == of(under) {
+        true => graph.zone(consumer, command),
+        false => Err(block::Error::Unsupported),
     }
 }
 

@@ -13,7 +13,7 @@ use crate::graph::Graph;
 use crate::io::{Io, Shape};
 use crate::object::{GeomId, ProviderId};
 use crate::route::{Faults, Route};
-use crate::zone::{self, Zone, ZoneAnswer};
+use crate::zone::{Zone, ZoneAnswer};
 
 /// The class.
 #[derive(Debug)]
@@ -271,7 +271,7 @@ impl Requests for Nop {
         provider: ProviderId,
         command: Zone,
     ) -> Result<ZoneAnswer, block::Error> {
-        zone::pass_zone(graph, provider, command)
+        super::pass_zone(graph, provider, command)
     }
 
     fn route(

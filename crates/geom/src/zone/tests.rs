@@ -6,10 +6,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::{assert_eq, matches, panic};
 
+use flysch_api::block::Cause;
+
 use super::*;
 use crate::class::disk::{DISK, Memory, set_zones};
 use crate::class::{label, nop, part};
-use crate::{Access, all};
+use crate::{Access, Graph, ProviderId, all};
 
 /// Sectors of a zone.
 const LENGTH: u64 = 16;
