@@ -231,6 +231,12 @@ impl<M: Machine> Port<M> {
         }
     }
 
+    /// Has the port interrupt no more until something is done there: for a port without a device
+    /// that is looked after now and then. What comes would interrupt until the port is polled.
+    pub fn silence(&mut self) {
+        self.unit.silence();
+    }
+
     /// Ends a command of this port before its deadline; its outcome will be
     /// [`Aborted`](command::Ended::Aborted) unless it is done before. `false` if no such command is
     /// in flight. What the device has already can only be ended by a reset of it.

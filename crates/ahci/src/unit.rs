@@ -450,6 +450,11 @@ impl<M: Machine> Unit<M> {
         }
     }
 
+    pub(crate) fn silence(&mut self) {
+        self.is_silent = true;
+        self.core.silence();
+    }
+
     fn listen(&mut self) {
         self.is_silent = false;
         self.core.enable_interrupts();

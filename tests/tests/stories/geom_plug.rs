@@ -207,6 +207,90 @@ fn what_a_model_does_by_itself_is_noticed() {
     assert!(!told.keys().any(|what| what.contains("line")), "a verb failed: {told:?}");
 }
 
+/// Nobody says `disk attach` or `disk rescan`: what is back in its place is found by what its
+/// driver sees. That it is, and with the right data, shows when the other half goes.
+#[test]
+fn what_comes_back_by_itself_is_found_under_a_workload() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let ahci = "target = \"ahci,profile=sata-ssd\"";
+    for (target, away) in [(ahci, "ada1"), ("target = \"nvme\"", "ada1"), (ahci, "ahci0")] {
+        let both = [
+            event("2ms", &format!("\"disk detach --for 1200ms {away}\"")),
+            event("1600ms", "[\"mirror rebuild gm0\"]"),
+            event("1700ms", "\"disk detach ada0\""),
+        ];
+        let mut text = mirror(&both.concat()).replace(ahci, target);
+        if away == "ahci0" {
+            // The controller of the second disk alone.
+            text = text
+                .replace("ahci0", "ahci1")
+                .replace("detach --for 1200ms ahci1", "detach --for 1200ms ahci0")
+                .replace("[\"ada0\", \"ada1\"]", "[\"ada0\"]")
+                .replace(
+                    "[[disk]]\nname = \"ada0\"",
+                    &format!(
+                        "[[controller]]\nname = \"ahci0\"\n{target}\ndisks = [\"ada1\"]\n\
+                         [[disk]]\nname = \"ada0\""
+                    ),
+                );
+        }
+        fs::write(folder.join("r.toml"), text).unwrap();
+        let words = "--on r.toml:mirror/gm0 --rw=randrw --bs=4k --iodepth=4 --size=8M --loops=56 \
+            --verify=crc32c";
+        let (job, told) = bench(words, folder);
+        assert_eq!(job["error"], 0, "{target} {away}: {job}");
+        assert!(job["job_runtime"].as_u64().unwrap() > 1700, "all of it happens: {job}");
+        assert_eq!(told.get("ada1: found"), Some(&1), "{target} {away}: {told:?}");
+        // Neither the rebuild nor the second pulling failed.
+        assert!(!told.keys().any(|what| what.contains("line")), "a verb failed: {told:?}");
+    }
+}
+
+/// Between the lines of a script time passes by requests; those to the other half are enough.
+#[test]
+fn what_comes_back_by_itself_is_found_between_verbs() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("data"), vec![0x5A; 4 << 20]).unwrap();
+    let script = "disk detach --for 1ms ada1\nmirror status -s\ncopy data mirror/gm0\n\
+        copy mirror/gm0 back\nmirror rebuild gm0\nmirror status -s\nlog\n";
+    fs::write(folder.join("script"), script).unwrap();
+    for target in ["ahci,profile=sata-ssd", "nvme"] {
+        fs::write(folder.join("r.toml"), mirror("").replace("ahci,profile=sata-ssd", target))
+            .unwrap();
+        let said = done("geom --rig r.toml --script script", folder);
+        assert!(said.starts_with("ada1: lost\nmirror/gm0  DEGRADED  ada0 (ACTIVE)\n"), "{said}");
+        assert!(said.contains("mirror/gm0  COMPLETE  ada1 (ACTIVE)\n"), "{target}: {said}");
+        assert!(said.contains("DISK: ada1: found"), "{target}: {said}");
+        let _ = fs::remove_file(folder.join("back"));
+    }
+}
+
+/// A unit attention of a unit that stays: its cause is in the log, and it is scanned where that is
+/// due, without harm to what is written there.
+#[test]
+fn unit_attentions_lead_to_scans() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("data"), vec![0x5A; 4 << 20]).unwrap();
+    let rig = |faults: &str| {
+        format!(
+            "clock = \"virtual\"\n[[controller]]\nname = \"ufs0\"\ntarget = \"ufs\"\n\
+             faults = \"{faults}\"\ndisks = [\"da0\"]\n[[disk]]\nname = \"da0\"\nsize = \"16M\"\n"
+        )
+    };
+    fs::write(folder.join("script"), "copy data da0\ndisk status -s\ncopy da0 back\nlog\n")
+        .unwrap();
+    for (faults, is_reset) in [("power:n12", true), ("", false)] {
+        let _ = fs::remove_file(folder.join("back"));
+        fs::write(folder.join("r.toml"), rig(faults).replace("faults = \"\"\n", "")).unwrap();
+        let said = done("geom --rig r.toml --script script", folder);
+        assert_eq!(said.contains("DISK: da0: was reset"), is_reset, "{faults}: {said}");
+        assert!(!said.contains("da0: lost"), "{faults}: {said}");
+    }
+}
+
 #[test]
 fn mistakes_are_one_line() {
     let folder = tempfile::tempdir().unwrap();
@@ -216,6 +300,7 @@ fn mistakes_are_one_line() {
     refused(&geom("disk detach ada2"), folder, 2, "there are ahci0, ada0, ada1");
     refused(&geom("disk detach ada11"), folder, 2, "did you mean `ada1`?");
     refused(&geom("disk attach ada1"), folder, 2, "ada1: is attached; `disk detach ada1`");
+    refused(&geom("disk detach --for soon ada1"), folder, 2, "soon");
     fs::write(folder.join("s"), "disk detach ada1\ndisk detach ada1\n").unwrap();
     refused("geom --rig r.toml --script s", folder, 2, "s: line 2: ada1: is detached already");
     fs::write(folder.join("s"), "disk detach ahci0\ndisk attach ada1\n").unwrap();

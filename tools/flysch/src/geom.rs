@@ -235,6 +235,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
                 Failure::Usage(text) => Failure::Usage(format!("{place}: {text}")),
                 other => other.on(&place),
             })?;
+            session.look();
         }
     }
     if let Some(directory) = directory {

@@ -179,7 +179,8 @@ where
     let mut is_there = found.is_some();
     for lane in lanes {
         match found {
-            Some(_) if !lane.disk.is_gone() => {}
+            Some(shape) if shape == *lane.disk.shape() && !lane.disk.is_gone() => {}
+            Some(shape) if !lane.disk.is_gone() => is_there &= lane.disk.reshape(shape).is_ok(),
             Some(shape) => is_there &= lane.disk.find_again(shape).is_ok(),
             None => lane.disk.lose(),
         }

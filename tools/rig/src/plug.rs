@@ -10,7 +10,8 @@ mod nvme;
 mod ufs;
 
 use flysch_api::command::Port;
-use flysch_cam::{Family, Shape};
+use flysch_api::machine::Instant;
+use flysch_cam::{Attention, Family, Shape};
 
 use crate::error::Error;
 use crate::lane::Lane;
@@ -46,6 +47,16 @@ pub(crate) trait Plug {
 
     /// Looks whether a disk is there; from then on requests to it are done, or end at once.
     fn scan(&mut self, disk: usize) -> bool;
+
+    /// What a disk, or the driver about it, told by itself since this was asked last: unit
+    /// attentions, and that it went. Nothing is asked of the device.
+    fn told(&mut self, disk: usize) -> Attention;
+
+    /// Whether a disk that was lost seems to be there again: its driver saw it come. Nothing is
+    /// asked of the device, and nothing of other disks is taken, whatever is under way there.
+    fn came(&mut self, _disk: usize, _now: Instant) -> bool {
+        false
+    }
 }
 
 /// Has a new driver bring up the controller of a stack, which was put back; its disks are to be
@@ -64,6 +75,16 @@ macro_rules! reopen {
     }};
 }
 use reopen;
+
+/// What the unit behind these lanes told by unit attentions.
+fn attention<P: Port>(lanes: &mut [Lane<P>]) -> Attention
+where
+    P::Protocol: Family,
+{
+    let mut all = lanes.iter_mut().map(|lane| lane.disk.take_attention());
+    // What another lane was told waits for the next time.
+    all.find(|told| *told != Attention::default()).unwrap_or_default()
+}
 
 /// The shapes of the disks on these lanes.
 fn shapes<P: Port>(lanes: &[Lane<P>]) -> Vec<Shape>

@@ -35,7 +35,7 @@ const FOLDERS: u64 = 1 << 40;
 /// Most folders that are remembered; names of providers come from disks.
 const FOLDERS_MAX: usize = 1 << 16;
 
-/// How often servers of gates are looked after while nothing else is to do.
+/// How often servers of gates, and disks of rigs, are looked after while nothing else is to do.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// The name under which a mount shows where its socket is.
@@ -206,11 +206,13 @@ fn is_path(name: &str) -> bool {
 }
 
 impl Mount {
-    /// The next order. Where servers could die it is looked after them from time to time.
+    /// The next order. Where servers could die and disks come and go it is looked after them from
+    /// time to time.
     fn next(&self, orders: &Receiver<Order>) -> Result<Order, RecvTimeoutError> {
-        match self.session.graph.geoms_of("GATE").next() {
-            Some(_) => orders.recv_timeout(LOOK),
-            None => Ok(orders.recv()?),
+        let has_gates = self.session.graph.geoms_of("GATE").next().is_some();
+        match has_gates || !self.session.rigs.is_empty() {
+            true => orders.recv_timeout(LOOK),
+            false => Ok(orders.recv()?),
         }
     }
 
@@ -223,6 +225,7 @@ impl Mount {
                 None => match self.next(orders) {
                     Err(RecvTimeoutError::Timeout) => {
                         gate::look(&mut self.session.graph);
+                        self.session.look();
                         continue;
                     }
                     order => order.ok(),
@@ -232,12 +235,12 @@ impl Mount {
             match order {
                 Some(Order::Disks(job)) => {
                     job(self);
-                    self.session.look_after_gone();
+                    self.session.look();
                 }
                 Some(Order::Command(line, answer)) => {
-                    self.session.look_after_gone();
+                    self.session.look();
                     let _ = answer.send(remote::answer(&mut self.session, &line));
-                    self.session.look_after_gone();
+                    self.session.look();
                 }
                 Some(Order::Ended(how)) => ended = Some(how),
                 None => return ended.unwrap_or(Ok(Ended::Unmounted)),

@@ -2,11 +2,13 @@
 //! in the words of devctl(8) and camcontrol(8).
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use flysch_api::block::Change;
+use flysch_bench::units::{UnitError, parse_time};
 use flysch_geom::ProviderId;
 use flysch_geom::class::disk::{self, DISK};
-use flysch_rig::rig::{News, PlugError, Source};
+use flysch_rig::rig::{News, OpenDisk, PlugError, Source};
 use serde_json::json;
 
 use super::list;
@@ -23,6 +25,9 @@ pub(super) enum Verb {
     /// Pull a disk off its controller, or a controller out, as it is: what stands on it goes. For
     /// models of a rig; lasts as long as the command or the mount.
     Detach {
+        /// Put it back by itself so much later, by the rig's time: `1500ms`, `2s`.
+        #[arg(long = "for", value_name = "TIME", value_parser = away)]
+        away: Option<u64>,
         /// The disk, or the controller.
         name: String,
     },
@@ -38,12 +43,18 @@ pub(super) enum Verb {
     },
 }
 
+/// Nanoseconds that something is away.
+fn away(text: &str) -> Result<u64, UnitError> {
+    let time = parse_time(text, Duration::from_secs(1))?;
+    Ok(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
+}
+
 /// Does it.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let changes = match verb {
         Verb::Show(verb) => return list::run(session, "DISK", verb, output),
-        Verb::Detach { name } => {
-            session.pull(name)?;
+        Verb::Detach { away, name } => {
+            session.pull(name, *away)?;
             session.rescan(Some(name))?
         }
         Verb::Attach { name } => session.put_back(name)?,
@@ -98,9 +109,14 @@ impl Session {
     }
 
     /// Pulls a disk or a controller out, whatever is under way.
-    pub(super) fn pull(&mut self, name: &str) -> Result<(), Failure> {
+    pub(super) fn pull(&mut self, name: &str, away: Option<u64>) -> Result<(), Failure> {
         let at = self.rig_with(name)?;
-        self.rigs[at].detach(name).map_err(failure)
+        let rig = &mut self.rigs[at];
+        match away {
+            None => rig.detach(name),
+            Some(nanos) => rig.detach_for(name, nanos),
+        }
+        .map_err(failure)
     }
 
     /// Puts it back, and takes in what is found.
@@ -124,8 +140,27 @@ impl Session {
         Ok(all)
     }
 
-    /// Looks after disks that said that they are gone.
-    pub(super) fn look_after_gone(&mut self) {
+    /// Whether disks told something by themselves: then [`look`](Self::look) is due.
+    pub(super) fn has_news(&mut self) -> bool {
+        self.rigs.iter_mut().fold(false, |any, rig| rig.has_news() || any)
+    }
+
+    /// Looks after disks that said that they are gone, and takes in what disks and controllers told
+    /// by themselves; answers which were found.
+    pub(super) fn look(&mut self) -> Vec<String> {
+        self.look_after_gone();
+        let mut found = Vec::new();
+        for at in 0..self.rigs.len() {
+            let news = self.rigs[at].look().map_err(failure);
+            match news.and_then(|news| self.take_in(news)) {
+                Ok(all) => found.extend(all.into_iter().filter(|it| it.is_there)),
+                Err(error) => self.graph.say(format!("DISK: {error}")),
+            }
+        }
+        found.into_iter().map(|it| it.disk).collect()
+    }
+
+    fn look_after_gone(&mut self) {
         let gone = std::mem::take(&mut *self.gone.borrow_mut());
         for name in gone {
             if self.rigs.iter().any(|rig| rig.has(&name))
@@ -159,10 +194,27 @@ impl Session {
                     self.graph.settle();
                     all.push(Changed { disk: disk.name, is_there: true });
                 }
+                News::Changed(disk, change) => self.disk_changed(disk, change),
                 _ => {}
             }
         }
         Ok(all)
+    }
+
+    /// Something happened to a disk that stays.
+    fn disk_changed(&mut self, disk: OpenDisk, change: Change) {
+        let what = match change {
+            Change::Reset => "was reset".into(),
+            Change::Resized { bytes } => format!("has {bytes} bytes now"),
+            Change::Medium => "may have another medium".into(),
+            _ => return,
+        };
+        self.graph.say(format!("DISK: {}: {what}", disk.name));
+        let Some(provider) = self.lane_of(&disk.name) else { return };
+        if let Source::Lanes(lanes) = disk.source {
+            self.lanes.insert(provider, lanes);
+        }
+        disk::changed(&mut self.graph, provider, change);
     }
 
     fn lane_of(&self, name: &str) -> Option<ProviderId> {

@@ -34,6 +34,9 @@ use super::{Action, act, plug};
 use crate::failure::Failure;
 use crate::output::Output;
 
+/// How often it is looked whether disks told something by themselves, nanoseconds of the rig's time.
+const LOOK_NANOS: u64 = 100_000_000;
+
 /// A target, or a provider of a rig.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum On {
@@ -258,6 +261,7 @@ impl Provided {
             watcher: None,
             events: events.into(),
             begun: Instant::START,
+            look_at: Instant::NEVER,
             due: Vec::new(),
             is_dead: false,
             layers: Layers::default(),
@@ -280,6 +284,7 @@ impl Provided {
             shown: 0,
             epoch: 0,
             due: Instant::NEVER,
+            event: Instant::NEVER,
             is_told: false,
             is_dead: false,
         };
@@ -302,7 +307,10 @@ impl Provided {
         let owner = &mut *self.owner.borrow_mut();
         if owner.begun == Instant::START {
             owner.begun = self.clock.now();
-            self.lanes.iter_mut().for_each(|lane| lane.due = owner.next_event());
+            owner.look_at = owner.begun.after_nanos(LOOK_NANOS);
+            self.lanes.iter_mut().for_each(|lane| {
+                (lane.due, lane.event) = (owner.next(), owner.next_event());
+            });
         }
     }
 
@@ -429,6 +437,8 @@ struct Owner {
     /// What is still to happen, and since when its time is counted.
     events: VecDeque<Timed>,
     begun: Instant,
+    /// When it is looked next whether disks told something by themselves.
+    look_at: Instant,
     /// What happens when nothing is under way.
     due: Vec<Timed>,
     /// The provider is gone.
@@ -454,7 +464,7 @@ impl Owner {
         for Timed { place, action, .. } in self.due.drain(..) {
             let (mut output, _) = Output::kept(false);
             let done = match &action {
-                Action::Disk(plug::Verb::Detach { name }) => {
+                Action::Disk(plug::Verb::Detach { name, .. }) => {
                     self.session.rescan(Some(name)).map(drop)
                 }
                 _ => act(&mut self.session, &action, &mut output),
@@ -463,7 +473,8 @@ impl Owner {
                 self.dropped.push(format!("{place}: {error}"));
             }
         }
-        self.session.look_after_gone();
+        let found = self.session.look();
+        self.dropped.extend(found.into_iter().map(|disk| format!("{disk}: found")));
         match self.session.graph.plan(self.consumer) {
             Ok(plan) => {
                 self.layers.know(&self.session.graph, &plan);
@@ -488,6 +499,21 @@ impl Owner {
         next.map_or(Instant::NEVER, |event| self.begun.after_nanos(event.at))
     }
 
+    /// When something is to be done beside requests: the next event, or a look at what disks told
+    /// by themselves.
+    fn next(&self) -> Instant {
+        self.next_event().min(self.look_at)
+    }
+
+    /// Whether disks told something by themselves, from time to time.
+    fn must_look(&mut self, now: Instant) -> bool {
+        if now < self.look_at {
+            return false;
+        }
+        self.look_at = now.after_nanos(LOOK_NANOS);
+        self.session.has_news()
+    }
+
     /// What is due now: disks are pulled out at once, whatever is under way; everything else waits
     /// until nothing is. What is due later waits for that, too. Tells whether there is anything.
     fn happen(&mut self, now: Instant) -> bool {
@@ -496,8 +522,8 @@ impl Owner {
         while self.events.front().is_some_and(|event| event.at == at)
             && let Some(event) = self.events.pop_front()
         {
-            if let Action::Disk(plug::Verb::Detach { name }) = &event.action
-                && let Err(error) = self.session.pull(name)
+            if let Action::Disk(plug::Verb::Detach { away, name }) = &event.action
+                && let Err(error) = self.session.pull(name, *away)
             {
                 self.dropped.push(format!("{}: {error}", event.place));
                 continue;
@@ -560,8 +586,10 @@ pub(crate) struct Lane {
     /// Where it was when counters were last told.
     shown: u32,
     epoch: u32,
-    /// When the next event is.
+    /// When something is to be done beside requests.
     due: Instant,
+    /// When the next event is: who waits wakes for that, and does not for a look.
+    event: Instant,
     /// The owner knows that nothing is under way here.
     is_told: bool,
     /// There is no way any more.
@@ -613,7 +641,7 @@ impl Lane {
             Err(_) => self.is_dead = true,
         }
         self.is_dead |= owner.is_dead;
-        self.due = owner.next_event();
+        (self.due, self.event) = (owner.next(), owner.next_event());
         (self.is_told, self.epoch) = (false, self.signal.epoch.get());
     }
 
@@ -621,12 +649,16 @@ impl Lane {
     #[cold]
     fn happen(&mut self, now: Instant) {
         let owner = &mut *self.owner.borrow_mut();
-        if owner.happen(now) {
+        // Both: what happens now may be told only later.
+        if owner.happen(now) | owner.must_look(now) {
             self.signal.is_changing.set(true);
             self.turn.fetch_add(1, Ordering::Relaxed);
         }
         // While something is to be done the next one waits.
-        self.due = if owner.due.is_empty() { owner.next_event() } else { Instant::NEVER };
+        (self.due, self.event) = match owner.due.is_empty() {
+            true => (owner.next(), owner.next_event()),
+            false => (Instant::NEVER, Instant::NEVER),
+        };
     }
 
     /// The number was raised: ways change, or counters are wanted.
@@ -694,7 +726,7 @@ impl Device for Lane {
         if is_asked || self.signal.epoch.get() != self.epoch {
             return Some(Instant::START);
         }
-        let due = (self.due != Instant::NEVER).then_some(self.due);
+        let due = (self.event != Instant::NEVER).then_some(self.event);
         [due, self.way.poll_at()].into_iter().flatten().min()
     }
 }

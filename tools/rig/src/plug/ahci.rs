@@ -1,10 +1,12 @@
 //! SATA: each port is a disk.
 
-use flysch_ahci::{Error as AhciError, Host, Operation, Progress};
+use flysch_ahci::{Error as AhciError, Host, Operation, Progress, State};
+use flysch_api::block::Device as _;
 use flysch_api::command::Port as _;
-use flysch_api::machine::Clock;
+use flysch_api::machine::{Clock, Instant};
+use flysch_cam::Attention;
 
-use super::{Part, Plug, reopen, shapes};
+use super::{Part, Plug, attention, reopen, shapes};
 use crate::ahci::{Ahci, AhciMachine, disk_shape};
 use crate::error::Error;
 use crate::lane::scanned;
@@ -82,8 +84,32 @@ impl Plug for Ahci<AhciMachine> {
 
     fn scan(&mut self, disk: usize) -> bool {
         let is_there = self.reset_port(disk).is_ok();
+        // With nothing to do the port parks: the first one waits for no other then.
+        let _nothing = self.lanes[disk].poll(self.machine.now());
         let device = self.lanes[disk].disk.port().device().filter(|_| is_there);
         let found = device.and_then(|device| disk_shape(device).ok());
+        if found.is_none() {
+            // Who comes is seen by `came`: nobody else polls the port, which would interrupt on.
+            self.lanes[disk].disk.port_mut().silence();
+        }
         scanned(&mut self.lanes[disk..=disk], found)
+    }
+
+    fn told(&mut self, disk: usize) -> Attention {
+        let is_empty = self.lanes[disk].disk.port().state() == State::Empty;
+        let told = attention(&mut self.lanes[disk..=disk]);
+        Attention { luns: told.luns || is_empty, ..told }
+    }
+
+    fn came(&mut self, disk: usize, now: Instant) -> bool {
+        let lane = &mut self.lanes[disk];
+        // It is lost, so that nothing of it is in hand; polled, the port sees its link come.
+        let _nothing = lane.poll(now);
+        let is_coming = lane.disk.port_mut().drive(now) == Progress::Busy;
+        if !is_coming {
+            // With nothing to do it parks: the first port waits for no other then.
+            let _nothing = lane.poll(now);
+        }
+        is_coming || lane.disk.port().state() == State::Up
     }
 }

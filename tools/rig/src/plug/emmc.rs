@@ -1,8 +1,9 @@
 //! eMMC and SD: the card is all there is at its controller.
 
+use flysch_cam::Attention;
 use flysch_emmc::{Host, Operation};
 
-use super::{Part, Plug, reopen, shapes};
+use super::{Part, Plug, attention, reopen, shapes};
 use crate::emmc::{Emmc, EmmcControl, EmmcMachine, disk_shape};
 use crate::error::Error;
 use crate::lane::scanned;
@@ -33,5 +34,9 @@ impl Plug for Emmc<EmmcMachine> {
         let is_up = self.operate(Operation::Status).is_ok();
         let found = is_up.then(|| disk_shape(self.host().device()).ok()).flatten();
         scanned(&mut self.lanes, found)
+    }
+
+    fn told(&mut self, _: usize) -> Attention {
+        attention(&mut self.lanes)
     }
 }

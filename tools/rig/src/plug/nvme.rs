@@ -1,8 +1,10 @@
 //! NVMe: each namespace is a disk.
 
+use flysch_api::machine::Instant;
+use flysch_cam::Attention;
 use flysch_nvme::{Host, Operation};
 
-use super::{Part, Plug, reopen, shapes};
+use super::{Part, Plug, attention, reopen, shapes};
 use crate::error::Error;
 use crate::lane::scanned;
 use crate::nvme::{Nvme, NvmeControl, NvmeMachine, disk_shape};
@@ -48,5 +50,23 @@ impl Plug for Nvme<NvmeMachine> {
         let found = is_up.then(shape).flatten();
         let each = self.lanes.len() / self.namespaces.len();
         scanned(&mut self.lanes[disk * each..(disk + 1) * each], found)
+    }
+
+    /// An event of the controller has its driver look at the namespaces again: one may be missing
+    /// then, or be another.
+    fn told(&mut self, disk: usize) -> Attention {
+        let now = disk_shape(self.host().device(), self.namespaces[disk]).ok();
+        let each = self.lanes.len() / self.namespaces.len();
+        let lanes = &mut self.lanes[disk * each..(disk + 1) * each];
+        let is_other = now.is_some_and(|now| now != *lanes[0].disk.shape());
+        let told = attention(lanes);
+        let (luns, capacity) = (told.luns || now.is_none(), told.capacity || is_other);
+        Attention { luns, capacity, ..told }
+    }
+
+    fn came(&mut self, disk: usize, now: Instant) -> bool {
+        // The first lane may be that of another disk, whose outcomes are not ours to take.
+        let _its_own = self.host_mut().poll(now);
+        disk_shape(self.host().device(), self.namespaces[disk]).is_ok()
     }
 }

@@ -1,8 +1,9 @@
 //! UFS: its logical units are parts of one device, which loses its power with all of them.
 
+use flysch_cam::Attention;
 use flysch_ufs::Host;
 
-use super::{Part, Plug, reopen, shapes};
+use super::{Part, Plug, attention, reopen, shapes};
 use crate::error::Error;
 use crate::lane::scanned;
 use crate::ufs::{ModelMachine, Ufs, disk_shape};
@@ -39,5 +40,10 @@ impl Plug for Ufs<ModelMachine> {
         let found = disk_shape(&self.peripherals, self.luns[disk]).ok().filter(|_| is_up);
         let each = self.lanes.len() / self.luns.len();
         scanned(&mut self.lanes[disk * each..(disk + 1) * each], found)
+    }
+
+    fn told(&mut self, disk: usize) -> Attention {
+        let each = self.lanes.len() / self.luns.len();
+        attention(&mut self.lanes[disk * each..(disk + 1) * each])
     }
 }

@@ -176,7 +176,8 @@ impl Control {
 
 impl Blocks for Control {
     fn geometry(&self) -> Geometry {
-        self.lane.geometry
+        // A scan may have found another size.
+        self.lane.on(Shape).0
     }
 
     fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), BlocksError> {

@@ -9,7 +9,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use flysch_api::block::Change;
-use flysch_cam::xpt::{Description, Event, Path, Table};
+use flysch_api::machine::Instant;
+use flysch_cam::Attention;
+use flysch_cam::xpt::{Description, Due, Event, Path, Table};
 
 use super::lane::DiskLane;
 use super::open::{OpenDisk, OpenRig, Source};
@@ -72,6 +74,8 @@ pub enum News {
     Lost(String),
     /// A disk is there that was not.
     Found(OpenDisk),
+    /// Something happened to the disk, which stays: a reset, another size, perhaps another medium.
+    Changed(OpenDisk, Change),
 }
 
 /// A modelled controller.
@@ -85,6 +89,8 @@ pub(super) struct Bus {
     /// Its number in the table while it is there.
     number: Option<u32>,
     is_pulled: bool,
+    /// When it comes back by itself.
+    back_at: Instant,
 }
 
 /// A disk of it.
@@ -93,11 +99,16 @@ pub(super) struct OnBus {
     pub(super) name: String,
     pub(super) serial: String,
     is_pulled: bool,
+    /// When it comes back by itself.
+    back_at: Instant,
+    /// What it told by itself, and nobody saw to yet.
+    told: Attention,
 }
 
 impl OnBus {
-    pub(super) const fn new(name: String, serial: String) -> Self {
-        Self { name, serial, is_pulled: false }
+    pub(super) fn new(name: String, serial: String) -> Self {
+        let (back_at, told) = (Instant::NEVER, Attention::default());
+        Self { name, serial, is_pulled: false, back_at, told }
     }
 }
 
@@ -109,8 +120,8 @@ impl Bus {
         (disks, each): (Vec<OnBus>, usize),
         table: &mut Table,
     ) -> Self {
-        let mut bus =
-            Self { name, stack: Rc::clone(stack), disks, each, number: None, is_pulled: false };
+        let (stack, back_at) = (Rc::clone(stack), Instant::NEVER);
+        let mut bus = Self { name, stack, disks, each, number: None, is_pulled: false, back_at };
         bus.register(table);
         let all = bus.descriptions(|_| true);
         if let Some(number) = bus.number {
@@ -181,10 +192,67 @@ impl Bus {
             match change {
                 Change::Gone => all.push(News::Lost(self.disks[disk].name.clone())),
                 Change::Arrived => all.push(News::Found(self.open(disk))),
-                _ => {}
+                change => all.push(News::Changed(self.open(disk), change)),
             }
         }
         all
+    }
+
+    /// Whether the table has a disk.
+    fn is_known(&self, disk: usize, table: &Table) -> bool {
+        self.number.is_some_and(|number| table.unit(self.path(number, disk)).is_some())
+    }
+
+    /// Whether there is something that [`look`](Self::look) would see to. Disks whose time has come
+    /// are back in their places with this: drivers find that out.
+    fn has_news(&mut self, now: Instant, table: &Table) -> bool {
+        if self.is_pulled {
+            return now >= self.back_at;
+        }
+        let known: Vec<bool> =
+            (0..self.disks.len()).map(|disk| self.is_known(disk, table)).collect();
+        let mut stack = self.stack.borrow_mut();
+        let Some(plug) = stack.plug() else { return false };
+        let mut any = false;
+        for (at, disk) in self.disks.iter_mut().enumerate() {
+            if now >= disk.back_at {
+                disk.back_at = Instant::NEVER;
+                disk.is_pulled = plug.put_back(Part::Disk(at)).is_err();
+            }
+            any |= if known[at] {
+                if disk.told == Attention::default() {
+                    disk.told = plug.told(at);
+                }
+                disk.told != Attention::default()
+            } else {
+                !disk.is_pulled && plug.came(at, now)
+            };
+        }
+        any
+    }
+
+    /// Sees to what disks told by themselves, and scans what is due by that.
+    fn look(&mut self, table: &mut Table) -> Vec<News> {
+        let mut news = Vec::new();
+        for disk in 0..self.disks.len() {
+            let Some(number) = self.number else { break };
+            if !self.is_known(disk, table) {
+                news.extend(self.scan(Some(disk), table));
+                continue;
+            }
+            let told = std::mem::take(&mut self.disks[disk].told);
+            if told == Attention::default() {
+                continue;
+            }
+            let (events, due) = table.attention(self.path(number, disk), told);
+            news.extend(self.news(number, &events));
+            match due {
+                Due::Nothing => {}
+                Due::Scan(Path { lun: Path::ANY_LUN, .. }) => news.extend(self.scan(None, table)),
+                Due::Scan(_) => news.extend(self.scan(Some(disk), table)),
+            }
+        }
+        news
     }
 
     /// A disk of it, with lanes.
@@ -256,6 +324,61 @@ impl OpenRig {
         Ok(())
     }
 
+    /// [`detach`](Self::detach)es it for so many nanoseconds of the rig's time: then it is back in
+    /// its place, as if by itself, and [`look`](Self::look) finds it.
+    ///
+    /// # Errors
+    /// As `detach`.
+    pub fn detach_for(&mut self, name: &str, nanos: u64) -> Result<(), PlugError> {
+        self.detach(name)?;
+        let (at, part) = self.find(name)?;
+        let bus = &mut self.buses[at];
+        let back_at = bus.stack.borrow_mut().now().after_nanos(nanos);
+        match part {
+            Part::Disk(disk) => bus.disks[disk].back_at = back_at,
+            Part::Controller => bus.back_at = back_at,
+        }
+        Ok(())
+    }
+
+    /// Whether disks or controllers told something by themselves: then [`look`](Self::look) is due.
+    /// Asks no device anything; requests may be under way.
+    pub fn has_news(&mut self) -> bool {
+        let mut any = false;
+        for bus in &mut self.buses {
+            let now = bus.stack.borrow_mut().now();
+            any |= bus.has_news(now, &self.table);
+        }
+        any
+    }
+
+    /// Sees to what disks and controllers told by themselves: those that told of a change are
+    /// scanned, those that seem to be back are looked for. Nothing may be under way.
+    ///
+    /// # Errors
+    /// Why a controller that is back does not come up.
+    pub fn look(&mut self) -> Result<Vec<News>, PlugError> {
+        let mut news = Vec::new();
+        for at in 0..self.buses.len() {
+            let now = self.buses[at].stack.borrow_mut().now();
+            if !self.buses[at].has_news(now, &self.table) {
+                continue;
+            }
+            let bus = &mut self.buses[at];
+            if bus.is_pulled {
+                bus.back_at = Instant::NEVER;
+                let name = bus.name.clone();
+                if bus.number.is_some() {
+                    news.extend(self.rescan(Some(&name))?);
+                }
+                news.extend(self.attach(&name)?);
+            } else {
+                news.extend(bus.look(&mut self.table));
+            }
+        }
+        Ok(news)
+    }
+
     /// Puts it back, and looks what is there. Nothing may be under way on any disk of the
     /// controller.
     ///
@@ -288,9 +411,12 @@ impl OpenRig {
         drop(stack);
         back.map_err(|cause| PlugError::Failed { name: name.into(), cause })?;
         match part {
-            Part::Disk(disk) => bus.disks[disk].is_pulled = false,
+            Part::Disk(disk) => {
+                bus.disks[disk].is_pulled = false;
+                bus.disks[disk].back_at = Instant::NEVER;
+            }
             Part::Controller => {
-                bus.is_pulled = false;
+                (bus.is_pulled, bus.back_at) = (false, Instant::NEVER);
                 if bus.number.is_none() {
                     bus.register(table);
                 }
