@@ -34,7 +34,7 @@ use super::{Action, act, plug};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// How often it is looked whether disks told something by themselves, nanoseconds of the rig's time.
+/// How often is looked whether disks told something by themselves, nanoseconds of the rig's time.
 const LOOK_NANOS: u64 = 100_000_000;
 
 /// A target, or a provider of a rig.
