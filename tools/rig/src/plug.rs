@@ -25,13 +25,22 @@ pub(crate) enum Part {
     Controller,
 }
 
+/// Where a disk is, as CAM calls it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place {
+    /// The controller's driver.
+    pub(crate) controller: &'static str,
+    /// The driver of its disks.
+    pub(crate) periph: &'static str,
+    pub(crate) target: u32,
+    /// The logical unit.
+    pub(crate) lun: u64,
+}
+
 /// A modelled controller whose disks come and go, and so does it.
 pub(crate) trait Plug {
-    /// The controller's driver, as CAM calls it, and the peripheral driver of its disks.
-    fn drivers(&self) -> (&'static str, &'static str);
-
-    /// Target and logical unit of a disk.
-    fn address(&self, disk: usize) -> (u32, u64);
+    /// Where a disk is, for the table of devices.
+    fn place(&self, disk: usize) -> Place;
 
     /// Whether a disk can be pulled without its controller.
     fn has_loose_disks(&self) -> bool;

@@ -11,7 +11,7 @@ use flysch_api::block::Cause;
 use super::*;
 use crate::class::disk::{DISK, Memory, set_zones};
 use crate::class::{label, nop, part};
-use crate::{Access, Graph, ProviderId, all};
+use crate::{Access, ConsumerId, Graph, ProviderId, all};
 
 /// Sectors of a zone.
 const LENGTH: u64 = 16;

@@ -6,7 +6,7 @@ use flysch_api::command::Port as _;
 use flysch_api::machine::{Clock, Instant};
 use flysch_cam::Attention;
 
-use super::{Part, Plug, attention, reopen, shapes};
+use super::{Part, Place, Plug, attention, reopen, shapes};
 use crate::ahci::{Ahci, AhciMachine, disk_shape};
 use crate::error::Error;
 use crate::lane::scanned;
@@ -45,12 +45,8 @@ impl Ahci<AhciMachine> {
 }
 
 impl Plug for Ahci<AhciMachine> {
-    fn drivers(&self) -> (&'static str, &'static str) {
-        ("ahci", "ada")
-    }
-
-    fn address(&self, disk: usize) -> (u32, u64) {
-        (disk as u32, 0)
+    fn place(&self, disk: usize) -> Place {
+        Place { controller: "ahci", periph: "ada", target: disk as u32, lun: 0 }
     }
 
     fn has_loose_disks(&self) -> bool {

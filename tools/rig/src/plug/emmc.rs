@@ -3,18 +3,14 @@
 use flysch_cam::Attention;
 use flysch_emmc::{Host, Operation};
 
-use super::{Part, Plug, attention, reopen, shapes};
+use super::{Part, Place, Plug, attention, reopen, shapes};
 use crate::emmc::{Emmc, EmmcControl, EmmcMachine, disk_shape};
 use crate::error::Error;
 use crate::lane::scanned;
 
 impl Plug for Emmc<EmmcMachine> {
-    fn drivers(&self) -> (&'static str, &'static str) {
-        ("sdhci_slot", "sdda")
-    }
-
-    fn address(&self, _: usize) -> (u32, u64) {
-        (0, 0)
+    fn place(&self, _: usize) -> Place {
+        Place { controller: "sdhci_slot", periph: "sdda", target: 0, lun: 0 }
     }
 
     fn has_loose_disks(&self) -> bool {

@@ -4,18 +4,14 @@ use flysch_api::machine::Instant;
 use flysch_cam::Attention;
 use flysch_nvme::{Host, Operation};
 
-use super::{Part, Plug, attention, reopen, shapes};
+use super::{Part, Place, Plug, attention, reopen, shapes};
 use crate::error::Error;
 use crate::lane::scanned;
 use crate::nvme::{Nvme, NvmeControl, NvmeMachine, disk_shape};
 
 impl Plug for Nvme<NvmeMachine> {
-    fn drivers(&self) -> (&'static str, &'static str) {
-        ("nvme", "nda")
-    }
-
-    fn address(&self, disk: usize) -> (u32, u64) {
-        (0, self.namespaces[disk].into())
+    fn place(&self, disk: usize) -> Place {
+        Place { controller: "nvme", periph: "nda", target: 0, lun: self.namespaces[disk].into() }
     }
 
     fn has_loose_disks(&self) -> bool {

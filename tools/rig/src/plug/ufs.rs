@@ -3,18 +3,14 @@
 use flysch_cam::Attention;
 use flysch_ufs::Host;
 
-use super::{Part, Plug, attention, reopen, shapes};
+use super::{Part, Place, Plug, attention, reopen, shapes};
 use crate::error::Error;
 use crate::lane::scanned;
 use crate::ufs::{ModelMachine, Ufs, disk_shape};
 
 impl Plug for Ufs<ModelMachine> {
-    fn drivers(&self) -> (&'static str, &'static str) {
-        ("ufshci", "da")
-    }
-
-    fn address(&self, disk: usize) -> (u32, u64) {
-        (0, self.luns[disk].into())
+    fn place(&self, disk: usize) -> Place {
+        Place { controller: "ufshci", periph: "da", target: 0, lun: self.luns[disk].into() }
     }
 
     fn has_loose_disks(&self) -> bool {

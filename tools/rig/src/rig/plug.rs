@@ -132,7 +132,7 @@ impl Bus {
 
     fn register(&mut self, table: &mut Table) {
         if let Some(plug) = self.stack.borrow_mut().plug() {
-            self.number = Some(table.add_bus(plug.drivers().0).0);
+            self.number = Some(table.add_bus(plug.place(0).controller).0);
         }
     }
 
@@ -145,13 +145,13 @@ impl Bus {
             .collect();
         let Some(plug) = stack.plug() else { return Vec::new() };
         let describe = |disk: usize| {
-            let (target, lun) = plug.address(disk);
+            let place = plug.place(disk);
             Description {
-                target,
-                lun,
+                target: place.target,
+                lun: place.lun,
                 text: text.clone(),
                 serial: self.disks[disk].serial.clone(),
-                driver: Some(plug.drivers().1),
+                driver: Some(place.periph),
                 bytes: bytes[disk],
                 ..Description::default()
             }
@@ -180,8 +180,8 @@ impl Bus {
 
     fn path(&self, bus: u32, disk: usize) -> Path {
         let mut stack = self.stack.borrow_mut();
-        let (target, lun) = stack.plug().map_or((0, 0), |plug| plug.address(disk));
-        Path { bus, target, lun }
+        let place = stack.plug().map(|plug| plug.place(disk)).unwrap_or_default();
+        Path { bus, target: place.target, lun: place.lun }
     }
 
     fn news(&self, number: u32, events: &[Event]) -> Vec<News> {
