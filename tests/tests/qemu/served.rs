@@ -24,7 +24,7 @@ const BLOCK: u64 = 4096;
 
 /// What is done to the device, or to its server.
 enum Order {
-    Arm(Plan),
+    Arm(Box<Plan>),
     Pull,
     End,
 }
@@ -53,7 +53,7 @@ impl Served {
                 let mut turn = Turn::Continue;
                 for order in ordered.try_iter() {
                     match order {
-                        Order::Arm(plan) => function.arm(plan),
+                        Order::Arm(plan) => function.arm(*plan),
                         Order::Pull => turn = Turn::Disconnect,
                         Order::End => turn = Turn::Stop,
                     }
@@ -158,7 +158,7 @@ fn faults_injected_meanwhile_are_recovered_from() {
             let (mut disk, machine, data) = stack(&release, &served.path, queues).disk(0);
             for (part, kind) in FAULTS.into_iter().enumerate() {
                 let plan = Plan::parse(&format!("{kind}:n3"), &Kind::UFS).unwrap();
-                served.order(Order::Arm(plan));
+                served.order(Order::Arm(Box::new(plan)));
                 hammer(&mut disk, &machine, &data, (part as u64 * 512, 512), 2);
             }
             assert_eq!(disk.statistics().failures, 0);

@@ -313,10 +313,10 @@ fn every_status_of_images_has_words_of_its_own() {
     // SAFETY: a C string for ever.
     let text = |status| unsafe { CStr::from_ptr(flysch_image_status_text(status)) };
     let all: std::collections::BTreeSet<&CStr> =
-        (ImageStatus::Internal as i32..=0).map(text).collect();
-    assert_eq!(all.len(), 16);
+        (ImageStatus::NoAttribute as i32..=0).map(text).collect();
+    assert_eq!(all.len(), 17);
     assert!(!all.contains(c"unknown status"));
-    assert_eq!((text(1), text(-16)), (c"unknown status", c"unknown status"));
+    assert_eq!((text(1), text(-17)), (c"unknown status", c"unknown status"));
 }
 
 #[test]

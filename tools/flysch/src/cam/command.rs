@@ -87,7 +87,8 @@ const HARMLESS: [Opcode; 14] = [
     Opcode::ReportLuns,
     Opcode::SecurityProtocolIn,
 ];
-const HARMLESS_ATA: [AtaOpcode; 12] = [
+const HARMLESS_ATA: [AtaOpcode; 13] = [
+    AtaOpcode::ReadMultiplier,
     AtaOpcode::Identify,
     AtaOpcode::IdentifyPacket,
     AtaOpcode::ReadLogExt,
