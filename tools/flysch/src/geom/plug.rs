@@ -142,7 +142,12 @@ impl Session {
 
     /// Whether disks told something by themselves: then [`look`](Self::look) is due.
     pub(super) fn has_news(&mut self) -> bool {
-        self.rigs.iter_mut().fold(false, |any, rig| rig.has_news() || any)
+        let mut any = false;
+        // Each is asked: what comes back by itself is back with the question.
+        for rig in &mut self.rigs {
+            any |= rig.has_news();
+        }
+        any
     }
 
     /// Looks after disks that said that they are gone, and takes in what disks and controllers told
