@@ -11,6 +11,8 @@ use crate::served::{Server, qemu_11};
 
 mod figure;
 
+/// What the scripts share.
+const FUNCTIONS: &str = include_str!("vfio/functions.sh");
 /// A machine with an IOMMU whose interrupts are remapped.
 const IOMMU: [&str; 4] =
     ["-machine", "q35,kernel-irqchip=split", "-device", "intel-iommu,intremap=on"];
@@ -99,7 +101,7 @@ fn controllers_are_linuxs_then_ours_then_linuxs() {
     }
     arguments.extend(words(&[&DRIVES, &CARDS, &PAIR]));
     let emmc = if lab.kernel() == Kernel::Release { "yes" } else { "no" };
-    let script = format!("emmc={emmc}\n{}", include_str!("vfio/drives.sh"));
+    let script = format!("emmc={emmc}\n{FUNCTIONS}\n{}", include_str!("vfio/drives.sh"));
     let job = Job {
         arguments: &arguments,
         kernel_words: "intel_iommu=on",
@@ -161,13 +163,13 @@ fn functions_are_opened_by_their_own_files() {
         arguments.extend(drive(name, mib, disks.path()));
     }
     arguments.extend(words(&[&DRIVES, &CARDS]));
-    let script = include_str!("vfio/iommufd.sh");
+    let script = format!("{FUNCTIONS}\n{}", include_str!("vfio/iommufd.sh"));
     let with = |kernel_words, script: &str| {
         let program = Some(qemu_11());
         let job = Job { program, kernel_words, ..Job::new(script, share.path()) };
         run(&lab, &Job { arguments: &arguments, ..job })
     };
-    let output = with("intel_iommu=on", script);
+    let output = with("intel_iommu=on", &script);
     for part in ["data", "choice", "bounds", "kill", "rights", "end"] {
         assert!(output.contains(&format!("ok {part}\n")), "no \"ok {part}\"");
     }
@@ -237,12 +239,12 @@ fn models_outside_are_driven_by_drivers_inside() {
     for ((server, _), slot) in servers.iter().zip(0x10..) {
         arguments.extend(client(server, slot));
     }
-    let script = include_str!("vfio/models.sh");
+    let script = format!("{FUNCTIONS}\n{}", include_str!("vfio/models.sh"));
     let job = Job {
         arguments: &arguments,
         kernel_words: "intel_iommu=on",
         program: Some(qemu_11()),
-        ..Job::new(script, share.path())
+        ..Job::new(&script, share.path())
     };
     let output = run(&lab, &job);
     assert!(output.contains("ok data\n") && output.contains("ok kill\n"), "not all was done");

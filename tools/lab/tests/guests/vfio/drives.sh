@@ -1,38 +1,11 @@
 # Linux has the controllers first; then ours; then Linux again. Each line `ok NAME` is looked for.
-set -o pipefail
-# From memory: the share is slow.
-cp /share/flysch /tmp/flysch && f=/tmp/flysch
 nvme=0000:00:10.0 ufs=0000:00:11.0 one=0000:00:12.0 two=0000:00:12.1
 sata=0000:00:13.0 mmc=0000:00:14.0 card=0000:00:15.0
 # QEMU 11.1 aborts at the next command to an eMMC device that Linux 7 has put to sleep, which it does
 # when it is unbound: there this is `emmc=no`, and the device stays with Linux.
 [ "$emmc" = no ] && mmc=
 all="$nvme $ufs $sata $mmc $card"
-fail() { echo "FAILED: $*"; dmesg | tail -20; exit 1; }
-# refused WORDS... -- COMMAND: it fails in one line that has all the words.
-refused() {
-    local words=() said
-    while [ "$1" != -- ]; do words+=("$1"); shift; done
-    shift
-    if said=$("$@" 2>&1); then fail "not refused: $*"; fi
-    [ "$(wc -l <<<"$said")" = 1 ] || fail "more than a line: $said"
-    for word in "${words[@]}"; do
-        grep -qF -- "$word" <<<"$said" || fail "no \"$word\" in: $said"
-    done
-    echo "refused: $said"
-}
 driver() { basename "$(readlink /sys/bus/pci/devices/$1/driver || echo none)"; }
-# master ADDRESS: whether it may access memory (command register, bit 2).
-master() { echo $(($(od -An -tu1 -j4 -N1 /sys/bus/pci/devices/$1/config) >> 2 & 1)); }
-# checked TARGET OPTION...: random data written, and read back with its checksums.
-checked() {
-    local target=$1
-    shift
-    $f bench --on "$target" --name=x --verify=crc32c "$@" >/tmp/said 2>&1 ||
-        fail "$target $*: $(cat /tmp/said)"
-    grep -q 'all as written' /tmp/said || fail "$target $*: nothing verified: $(cat /tmp/said)"
-    grep -m1 "^$target: " /tmp/said
-}
 
 # disk ADDRESS: the disk of a function, without the partitions of an eMMC device.
 disk() {

@@ -1,34 +1,9 @@
 # Functions by their own files. Each line `ok NAME` is looked for.
-set -o pipefail
-# From memory: the share is slow.
-cp /share/flysch /tmp/flysch && f=/tmp/flysch
 nvme=0000:00:10.0 ufs=0000:00:11.0 sata=0000:00:13.0 mmc=0000:00:14.0 card=0000:00:15.0
 all="$nvme $ufs $sata $mmc $card"
 targets="nvme@pci:$nvme ufs@pci:$ufs ahci@pci:$sata emmc@pci:$mmc sd@pci:$card"
-fail() { echo "FAILED: $*"; dmesg | tail -20; exit 1; }
-# refused WORDS... -- COMMAND: it fails in one line that has all the words.
-refused() {
-    local words=() said
-    while [ "$1" != -- ]; do words+=("$1"); shift; done
-    shift
-    if said=$("$@" 2>&1); then fail "not refused: $*"; fi
-    [ "$(wc -l <<<"$said")" = 1 ] || fail "more than a line: $said"
-    for word in "${words[@]}"; do
-        grep -qF -- "$word" <<<"$said" || fail "no \"$word\" in: $said"
-    done
-    echo "refused: $said"
-}
-master() { echo $(($(od -An -tu1 -j4 -N1 /sys/bus/pci/devices/$1/config) >> 2 & 1)); }
 # file ADDRESS: the function's own file.
 file() { echo /dev/vfio/devices/$(ls /sys/bus/pci/devices/$1/vfio-dev); }
-checked() {
-    local target=$1
-    shift
-    $f bench --on "$target" --name=x --verify=crc32c "$@" >/tmp/said 2>&1 ||
-        fail "$target $*: $(cat /tmp/said)"
-    grep -q 'all as written' /tmp/said || fail "$target $*: nothing verified: $(cat /tmp/said)"
-    grep -m1 "^$target: " /tmp/said
-}
 by_own_file() { grep -q ', iommufd' /tmp/said; }
 
 modprobe irqbypass || fail irqbypass

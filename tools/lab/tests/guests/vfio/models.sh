@@ -1,17 +1,6 @@
 # Our models, which are served outside, through VFIO.
-set -o pipefail
-# From memory: the share is slow.
-cp /share/flysch /tmp/flysch && f=/tmp/flysch
+within='timeout 120'
 nvme=0000:00:10.0 ufs=0000:00:11.0 sata=0000:00:12.0 mmc=0000:00:13.0 card=0000:00:14.0
-fail() { echo "FAILED: $*"; dmesg | tail -20; exit 1; }
-checked() {
-    local target=$1
-    shift
-    timeout 120 $f bench --on "$target" --name=x --verify=crc32c "$@" >/tmp/said 2>&1 ||
-        fail "$target $*: $(cat /tmp/said)"
-    grep -q 'all as written' /tmp/said || fail "$target $*: nothing verified: $(cat /tmp/said)"
-    grep -m1 "^$target: " /tmp/said
-}
 modprobe vfio-pci && $f pci bind $nvme $ufs $sata $mmc $card || fail bind
 $f pci list
 for target in nvme@pci:$nvme nvme@pci:$nvme,queues=3,wait=poll ufs@pci:$ufs \
