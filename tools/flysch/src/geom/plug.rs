@@ -68,15 +68,12 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
         }
     };
     if output.json() {
-        let rows = changes.iter().map(|change| {
-            let what = if change.is_there { "found" } else { "lost" };
-            json!({ "disk": change.disk, "change": what })
-        });
+        let rows =
+            changes.iter().map(|change| json!({ "disk": change.disk, "change": change.word() }));
         return output.value(&rows.collect::<Vec<_>>());
     }
     for change in changes {
-        let what = if change.is_there { "found" } else { "lost" };
-        output.line(format!("{}: {what}", change.disk))?;
+        output.line(format!("{}: {}", change.disk, change.word()))?;
     }
     Ok(())
 }
@@ -86,6 +83,12 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
 pub(super) struct Changed {
     disk: String,
     is_there: bool,
+}
+
+impl Changed {
+    fn word(&self) -> &'static str {
+        if self.is_there { "found" } else { "lost" }
+    }
 }
 
 fn failure(error: PlugError) -> Failure {
