@@ -166,7 +166,7 @@ impl FileSystem for WithLost {
 
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error> {
         if inode == DIRECTORY {
-            return Err(Error::NotFound);
+            return Err(Error::NoAttribute);
         }
         self.fs.read_xattr(inode, name, buffer)
     }

@@ -157,7 +157,7 @@ pub(crate) fn xattrs(fs: &mut dyn FileSystemMut, most: u32, what: &str) -> u32 {
         let mut buffer = [0; 4096];
         let read = fs.read_xattr(file, name.as_bytes(), &mut buffer);
         match number % 3 {
-            0 => assert_eq!(read, Err(Error::NotFound)),
+            0 => assert_eq!(read, Err(Error::NoAttribute)),
             _ => assert_eq!(&buffer[..read.expect("it is there")], value(number)),
         }
     }
