@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 
 use flysch_tests::command::run_in;
 
@@ -187,4 +188,97 @@ fn what_is_not_shown_and_what_is_in_the_way_is_told() {
     refused("-f nothing.img part show", folder, 1, "nothing.img: is empty");
     blank(folder, "short.img", 100);
     refused("-f short.img part show", folder, 1, "short.img: has 100 bytes");
+}
+
+/// Attributes of a whole GPT, as others see them; boot code with a serial number of its own; a
+/// table that is destroyed in two steps.
+#[test]
+fn what_belongs_to_a_whole_table_is_set_cleared_and_destroyed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    blank(folder, "da0.img", 64 << 20);
+    geom("-f da0.img part create -s gpt da0", folder);
+    geom("-f da0.img part add -t linux-data -s 8m da0", folder);
+    let record = || fs::read(folder.join("da0.img")).unwrap()[446..510].to_vec();
+    let before = record();
+    assert_eq!(geom("-f da0.img part set -a active da0", folder), "active set on da0\n");
+    assert_eq!((record()[0], record()[4]), (0x80, 0xEE));
+    if let Ok(parted) =
+        Command::new("parted").args(["-sm", "da0.img", "print"]).current_dir(folder).output()
+    {
+        let said = String::from_utf8_lossy(&parted.stdout).into_owned();
+        assert!(said.contains(":gpt::pmbr_boot;"), "{said}");
+    }
+    assert_eq!(geom("-f da0.img part unset -a active da0", folder), "active unset on da0\n");
+    assert_eq!(record(), before);
+    assert_eq!(geom("-f da0.img part set -a lenovofix da0", folder), "lenovofix set on da0\n");
+    assert_eq!((&record()[..16], &record()[16..32]), (&[0; 16][..], &before[..16]));
+    if let Ok(sgdisk) = Command::new("sgdisk").args(["-v", "da0.img"]).current_dir(folder).output()
+    {
+        let said = String::from_utf8_lossy(&sgdisk.stdout).into_owned();
+        assert!(said.contains("No problems found"), "{said}");
+    }
+    geom("-f da0.img part unset -a lenovofix da0", folder);
+    assert_eq!(record(), before);
+    refused(
+        "-f da0.img part set -a bootme da0",
+        folder,
+        2,
+        "active, lenovofix; others want a partition",
+    );
+    // Destroyed for the session, and back; destroyed for good.
+    let shown = geom("-f da0.img part show", folder);
+    fs::write(folder.join("undone"), "part destroy -F -f x da0\npart show\npart undo da0\n")
+        .unwrap();
+    assert_eq!(
+        geom("-f da0.img --script undone part show", folder),
+        format!("da0 destroyed\n{shown}")
+    );
+    fs::write(folder.join("half"), "part destroy -F -f x da0\n").unwrap();
+    refused(
+        "-f da0.img --script half part add -t efi da0",
+        folder,
+        1,
+        "`commit` or `undo` that first",
+    );
+    assert_eq!(geom("-f da0.img part show", folder), shown, "nothing was written");
+    fs::write(folder.join("done"), "part destroy -F -f x da0\npart commit da0\n").unwrap();
+    geom("-f da0.img --script done tree", folder);
+    assert_eq!(geom("-f da0.img part show", folder), "");
+    // The serial number of an MBR stays, or is the code's.
+    blank(folder, "ada0.img", 64 << 20);
+    geom("-f ada0.img part create -s mbr ada0", folder);
+    let mut image = fs::read(folder.join("ada0.img")).unwrap();
+    image[440..444].copy_from_slice(b"WXYZ");
+    fs::write(folder.join("ada0.img"), image).unwrap();
+    fs::write(folder.join("boot0"), [0xC0; 512]).unwrap();
+    let front = || fs::read(folder.join("ada0.img")).unwrap()[438..448].to_vec();
+    geom("-f ada0.img part bootcode -b boot0 ada0", folder);
+    assert_eq!(front(), b"\xC0\xC0WXYZ\xC0\xC0\0\0");
+    geom("-f ada0.img part bootcode -N -b boot0 ada0", folder);
+    assert_eq!(front(), b"\xC0\xC0\xC0\xC0\xC0\xC0\xC0\xC0\0\0");
+    refused("-f ada0.img part set -a active ada0", folder, 2, "say of which partition by -i");
+}
+
+/// A mirror that nothing is written about is all of its components, and gone with the session.
+#[test]
+fn a_mirror_without_metadata_lasts_as_long_as_the_session() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    blank(folder, "a.img", 4 << 20);
+    blank(folder, "b.img", 4 << 20);
+    let data: Vec<u8> = (0..4_u32 << 20).map(|n| (n / 511) as u8).collect();
+    fs::write(folder.join("data"), &data).unwrap();
+    let script = "mirror create gm a b\nmirror list gm\ncopy data mirror/gm\nmirror remove gm a\n\
+        mirror status -s gm\n";
+    fs::write(folder.join("script"), script).unwrap();
+    let said = geom("-f a.img -f b.img --script script tree", folder);
+    assert!(said.contains("Type: MANUAL") && said.contains("Mediasize: 4194304"), "{said}");
+    assert!(said.contains("mirror/gm  COMPLETE  b (ACTIVE)"), "{said}");
+    for name in ["a.img", "b.img"] {
+        assert!(fs::read(folder.join(name)).unwrap() == data, "{name}: nothing but the data");
+    }
+    assert_eq!(geom("-f a.img -f b.img mirror status -s", folder), "");
+    fs::write(folder.join("more"), "mirror create gm a\nmirror insert gm b\n").unwrap();
+    refused("-f a.img -f b.img --script more tree", folder, 2, "make it by `label` for this");
 }

@@ -97,6 +97,33 @@ fn a_workload_outlives_disks_that_go_and_come_back() {
     assert_eq!(bench(words, folder).0["read"]["iops"], job["read"]["iops"]);
 }
 
+/// With a rate requests go on between the pieces of a rebuild; without one they wait for all of it.
+#[test]
+fn a_rebuild_with_a_rate_goes_on_beside_a_workload() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let run = |rate: &str| {
+        let events = [
+            event("2ms", "\"mirror deactivate gm0 ada1\""),
+            event("20ms", &format!("\"mirror activate{rate} gm0 ada1\"")),
+            event("500ms", "\"mirror deactivate gm0 ada0\""),
+        ];
+        fs::write(folder.join("r.toml"), mirror(&events.concat())).unwrap();
+        let words = "--on r.toml:mirror/gm0 --rw=randrw --bs=4k --iodepth=16 --size=8M --loops=32 \
+            --verify=crc32c";
+        let (job, told) = bench(words, folder);
+        assert_eq!(job["error"], 0, "{job}");
+        assert!(job["job_runtime"].as_u64().unwrap() > 500, "all of it happens");
+        // The last half that holds everything would not have been taken out.
+        assert!(!told.keys().any(|what| what.contains("line")), "a verb failed: {told:?}");
+        (job["read"]["clat_ns"]["max"].as_u64().unwrap(), told)
+    };
+    let (beside, told) = run(" --rate 40m");
+    assert_eq!(told.get("gm0: 1 component rebuilt"), Some(&1), "{told:?}");
+    let (whole, _) = run("");
+    assert!(beside * 3 < whole, "a request waited for {beside} ns, or {whole} ns");
+}
+
 #[test]
 fn a_stripe_over_paths_outlives_controllers_that_go_one_after_the_other() {
     let folder = tempfile::tempdir().unwrap();

@@ -322,6 +322,82 @@ fn what_a_mount_does_is_shown_by_gstat() {
     assert!(!folder.join("sock").exists());
 }
 
+/// While a half is rebuilt, everybody else is served, and sees how far it is.
+#[test]
+fn a_rebuild_holds_up_nobody() {
+    if !has_fuse() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for name in ["a.img", "b.img"] {
+        File::create(folder.join(name)).unwrap().set_len(24 << 20).unwrap();
+    }
+    let label = run_in("geom -f a.img -f b.img mirror label gm a b", folder);
+    assert_eq!(label.status, 0, "{}", label.stderr);
+    let mut mount = Mount::start(folder, "-f a.img -f b.img mount mnt");
+    let file = File::options().read(true).write(true).open(mount.file("mirror/gm")).unwrap();
+    file.write_all_at(&[1; 1 << 20], 0).unwrap();
+    std::thread::scope(|scope| {
+        // A MiB a second: it is not done by chance before it is looked at.
+        let words = "geom --socket mnt mirror rebuild --rate 1m gm b";
+        let rebuild = scope.spawn(move || run_in(words, folder));
+        let percent = || {
+            let list = mount.geom("mirror list gm");
+            let line = list.lines().find_map(|line| line.trim().strip_prefix("Synchronized: "));
+            line.map(|percent| percent.trim_end_matches('%').parse::<u32>().unwrap())
+        };
+        while percent().is_none_or(|percent| percent == 0) {
+            assert!(!rebuild.is_finished(), "{:?}", rebuild.join());
+        }
+        // On both sides of where it is.
+        for at in [0_u64, 23 << 20] {
+            file.write_all_at(&[at as u8 + 7; 4096], at).unwrap();
+            file.sync_all().unwrap();
+            let mut bytes = [0; 4096];
+            file.read_exact_at(&mut bytes, at).unwrap();
+            assert!(bytes == [at as u8 + 7; 4096]);
+        }
+        assert!(percent().is_some_and(|percent| percent < 100) && !rebuild.is_finished());
+        // A second one, without a limit, does all of it; both are told.
+        assert_eq!(mount.geom("mirror rebuild gm"), "gm: 1 component rebuilt\n");
+        let first = rebuild.join().unwrap();
+        assert_eq!((first.status, &first.stdout[..]), (0, "gm: 0 components rebuilt\n"));
+    });
+    assert!(mount.geom("mirror status").contains("COMPLETE"));
+    drop(file);
+    assert_eq!(mount.signal(Signal::TERM), Some(0));
+    let [a, b] = ["a.img", "b.img"].map(|name| fs::read(folder.join(name)).unwrap());
+    assert!(a[..24 << 20][..(24 << 20) - 512] == b[..(24 << 20) - 512], "the halves differ");
+}
+
+/// A mount that ends leaves a rebuild where it is, and says so to who waits for it.
+#[test]
+fn a_rebuild_is_left_where_it_is() {
+    if !has_fuse() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for name in ["a.img", "b.img"] {
+        File::create(folder.join(name)).unwrap().set_len(8 << 20).unwrap();
+    }
+    let label = run_in("geom -f a.img -f b.img mirror label gm a b", folder);
+    assert_eq!(label.status, 0, "{}", label.stderr);
+    let mut mount = Mount::start(folder, "-f a.img -f b.img mount mnt");
+    std::thread::scope(|scope| {
+        let words = "geom --socket mnt mirror rebuild --rate 64k gm b";
+        let rebuild = scope.spawn(move || run_in(words, folder));
+        while !mount.geom("mirror list gm").contains("SYNCHRONIZING") {}
+        assert_eq!(mount.signal(Signal::TERM), Some(0));
+        let said = rebuild.join().unwrap();
+        assert_eq!(said.status, 1);
+        assert!(said.stderr.contains("the mount has ended; `rebuild` goes on"), "{}", said.stderr);
+    });
+    let again = run_in("geom -f a.img -f b.img mirror rebuild gm", folder);
+    assert_eq!(again.stdout, "gm: 1 component rebuilt\n", "{}", again.stderr);
+}
+
 #[test]
 fn disks_are_pulled_and_put_back_under_open_files() {
     if !has_fuse() {

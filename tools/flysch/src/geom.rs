@@ -20,6 +20,7 @@ mod part;
 mod plug;
 mod provided;
 mod raid;
+mod rebuild;
 mod remote;
 mod rig;
 mod session;

@@ -4,11 +4,11 @@ use flysch_geom::class::mirror;
 use flysch_geom::{Error, Graph, ProviderId};
 use flysch_wire::geom::mirror::Balance;
 
+use super::rebuild::{self, Rate};
 use super::session::Session;
 use super::{dump, list, text};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::progress::Progress;
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
@@ -16,6 +16,8 @@ pub(super) enum Verb {
     /// Make a mirror of providers whose contents are equal or do not matter.
     #[command(disable_help_flag = true)]
     Label(Label),
+    /// The same without metadata: it is there as long as the command, or the mount.
+    Create(Create),
     /// Add providers and rebuild them from the others.
     #[command(disable_help_flag = true)]
     Insert {
@@ -31,6 +33,8 @@ pub(super) enum Verb {
         /// Their priority.
         #[arg(short = 'p', default_value = "0")]
         priority: u8,
+        #[command(flatten)]
+        rate: Rate,
         /// The mirror.
         name: String,
         /// The providers.
@@ -42,9 +46,16 @@ pub(super) enum Verb {
     /// Take components out until `activate`.
     Deactivate(Components),
     /// Take components back and rebuild them.
-    Activate(Components),
+    Activate {
+        #[command(flatten)]
+        rate: Rate,
+        #[command(flatten)]
+        components: Components,
+    },
     /// Rebuild components, or without one whatever waits for it, spares among it.
     Rebuild {
+        #[command(flatten)]
+        rate: Rate,
         /// The mirror.
         name: String,
         /// The components.
@@ -135,6 +146,28 @@ pub(super) struct Label {
     providers: Vec<String>,
 }
 
+/// Options of `geom mirror create`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Create {
+    /// How reads are spread: load, prefer, round-robin, split, none.
+    #[arg(short = 'b', default_value = "load", value_parser = balance)]
+    balance: Balance,
+    /// Bytes of a piece, for split.
+    #[arg(short = 's', default_value = "4096")]
+    slice: String,
+    /// Rebuild nothing by itself.
+    #[arg(short = 'n')]
+    no_auto_sync: bool,
+    /// Rebuild nothing after an unclean stop.
+    #[arg(short = 'F')]
+    no_fail_sync: bool,
+    /// Its name.
+    name: String,
+    /// The providers; the last has the highest priority.
+    #[arg(required = true)]
+    providers: Vec<String>,
+}
+
 /// Options of `geom mirror configure`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Configure {
@@ -211,14 +244,27 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
                 .and_then(|under| mirror::label(graph, &given.name, &under, &options));
             (done, None)
         }
-        Verb::Insert { hardcode, inactive, priority, name, providers: names, .. } => {
+        Verb::Create(given) => {
+            let options = mirror::Options {
+                balance: given.balance,
+                slice: slice(&given.slice)?,
+                no_auto_sync: given.no_auto_sync,
+                no_fail_sync: given.no_fail_sync,
+                hardcode: false,
+                force: force_over,
+            };
+            let done = providers(graph, &given.providers)
+                .and_then(|under| mirror::create(graph, &given.name, &under, &options));
+            (done, None)
+        }
+        Verb::Insert { hardcode, inactive, priority, rate, name, providers: names, .. } => {
             let how = (*priority, *hardcode, force_over);
             let act = if *inactive { mirror::spare } else { mirror::insert };
             let done = graph.geom("MIRROR", name).and_then(|geom| {
                 let under = providers(graph, names)?;
                 act(graph, geom, &under, how)
             });
-            (done, (!inactive).then_some(name))
+            (done, (!inactive).then_some((name, *rate)))
         }
         Verb::Resize { size, name } => {
             let wrong = |text: &String| Failure::usage(format!("-s: `{text}` is no such size"));
@@ -238,11 +284,16 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
         Verb::Clear { providers } => session.tell("Metadata cleared on", providers, output)?,
         _ => {}
     }
-    rebuilt.map_or(Ok(()), |name| synchronize(session, name, output))
+    rebuilt.map_or(Ok(()), |(name, rate)| {
+        rebuild::run(session, rebuild::Kind::Mirror, (name, rate), output)
+    })
 }
 
 /// The verbs that take mirrors, or components of one; and the mirror that is to be rebuilt then.
-fn components<'v>(graph: &mut Graph, verb: &'v Verb) -> (Result<(), Error>, Option<&'v String>) {
+fn components<'v>(
+    graph: &mut Graph,
+    verb: &'v Verb,
+) -> (Result<(), Error>, Option<(&'v String, Rate)>) {
     let mut each = |Components { name, providers }: &Components, act: Act| {
         providers.iter().try_for_each(|provider| {
             graph.geom("MIRROR", name).and_then(|geom| act(graph, geom, provider))
@@ -251,14 +302,14 @@ fn components<'v>(graph: &mut Graph, verb: &'v Verb) -> (Result<(), Error>, Opti
     match verb {
         Verb::Remove(given) => (each(given, mirror::remove), None),
         Verb::Deactivate(given) => (each(given, mirror::deactivate), None),
-        Verb::Activate(given) => {
+        Verb::Activate { rate, components: given } => {
             let done = each(given, |graph, geom, name| {
                 let provider = graph.provider(name)?;
                 mirror::activate(graph, geom, provider)
             });
-            (done, Some(&given.name))
+            (done, Some((&given.name, *rate)))
         }
-        Verb::Rebuild { name, providers } => {
+        Verb::Rebuild { rate, name, providers } => {
             let done = providers.iter().try_for_each(|provider| {
                 graph.geom("MIRROR", name).and_then(|geom| mirror::rebuild(graph, geom, provider))
             });
@@ -267,7 +318,7 @@ fn components<'v>(graph: &mut Graph, verb: &'v Verb) -> (Result<(), Error>, Opti
                 mirror::take_spares(graph, geom).map(drop)
             };
             let done = if providers.is_empty() { spares(graph) } else { done };
-            (done, Some(name))
+            (done, Some((name, *rate)))
         }
         Verb::Forget { names } => {
             let done = names.iter().try_for_each(|name| {
@@ -314,22 +365,4 @@ fn configure(graph: &mut Graph, given: &Configure) -> Result<Result<(), Error>, 
         (Some(priority), Some(provider)) => mirror::prefer(graph, geom, provider, priority),
         _ => mirror::configure(graph, geom, &change),
     }))
-}
-
-/// Rebuilds what waits for it.
-fn synchronize(session: &mut Session, name: &str, output: &mut Output) -> Result<(), Failure> {
-    let geom = session.graph.geom("MIRROR", name).map_err(|error| session.failure(error))?;
-    let provider = session.graph[geom].providers.first().copied();
-    let size = provider.map(|provider| session.graph[provider].media_size);
-    let mut progress = Progress::bytes("rebuilding", size);
-    let done = mirror::synchronize(&mut session.graph, geom, &mut |at, _| progress.set(at));
-    drop(progress);
-    let count = done.map_err(|error| session.failure(error))?;
-    match output.json() {
-        true => output.value(&serde_json::json!({ "rebuilt": count })),
-        false => {
-            let components = if count == 1 { "component" } else { "components" };
-            output.line(format!("{name}: {count} {components} rebuilt"))
-        }
-    }
 }

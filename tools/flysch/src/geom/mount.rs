@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use flysch_api::block;
 use flysch_files::SocketFile;
@@ -21,7 +21,8 @@ use flysch_geom::class::gate;
 use flysch_geom::{Access, ConsumerId, Error, Io, Kind, Provider, ProviderId};
 use rustix::io::Errno;
 
-use super::remote;
+use super::rebuild::{Beside, Rebuild};
+use super::remote::{self, Answer};
 use super::session::Session;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -82,7 +83,8 @@ pub(super) fn run(
     let (orders, to_do) = mpsc::channel();
     let to_owner = orders.clone();
     let send: Sender = Arc::new(move |job| drop(to_owner.send(Order::Disks(job))));
-    remote::serve(control.listener.try_clone().map_err(fail)?, orders.clone()).map_err(fail)?;
+    let clients = control.listener.try_clone();
+    let clients = clients.and_then(|it| remote::serve(it, orders.clone())).map_err(fail)?;
     let options = Options { source, ..Options::default() };
     let mounted = mount_disks(send, directory, &options).map_err(fail)?;
     mounted.end_on_signals().map_err(fail)?;
@@ -102,11 +104,15 @@ pub(super) fn run(
         next: 1,
         folders: Vec::new(),
         socket: control.path.display().to_string(),
+        begun: Instant::now(),
+        rebuilds: Vec::new(),
     };
+    mount.session.beside = Beside::Always;
     let watch = Watch::start(mounted, orders).map_err(fail)?;
     let ended = mount.work(&to_do);
     drop(watch);
     let closed = mount.close();
+    clients.leave();
     drop(control);
     match ended.map_err(fail)? {
         Ended::Unmounted | Ended::Signal => closed,
@@ -186,6 +192,17 @@ pub(super) struct Mount {
     /// Folders by their numbers.
     folders: Vec<String>,
     socket: String,
+    begun: Instant,
+    /// Rebuilds under way, and who is told of their ends.
+    rebuilds: Vec<Waiting>,
+}
+
+/// A rebuild whose end somebody waits for.
+struct Waiting {
+    rebuild: Rebuild,
+    /// What else there is to say.
+    answer: Answer,
+    to: mpsc::Sender<String>,
 }
 
 /// What the kernel is told of an error.
@@ -206,13 +223,54 @@ fn is_path(name: &str) -> bool {
 }
 
 impl Mount {
-    /// The next order. Where servers could die and disks come and go it is looked after them from
-    /// time to time.
+    /// Nanoseconds since the mount.
+    fn now(&self) -> u64 {
+        u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The next order. Rebuilds go on beside; where servers could die and disks come and go it is
+    /// looked after them from time to time.
     fn next(&self, orders: &Receiver<Order>) -> Result<Order, RecvTimeoutError> {
         let has_gates = self.session.graph.geoms_of("GATE").next().is_some();
-        match has_gates || !self.session.rigs.is_empty() {
-            true => orders.recv_timeout(LOOK),
-            false => Ok(orders.recv()?),
+        let look = (has_gates || !self.session.rigs.is_empty()).then_some(LOOK);
+        let piece = self.rebuilds.iter().map(|it| it.rebuild.due()).min();
+        let piece = piece.map(|due| Duration::from_nanos(due.saturating_sub(self.now())));
+        match look.into_iter().chain(piece).min() {
+            Some(wait) => orders.recv_timeout(wait),
+            None => Ok(orders.recv()?),
+        }
+    }
+
+    /// A piece of each rebuild whose time has come.
+    fn rebuild(&mut self) {
+        let now = self.now();
+        let mut at = 0;
+        while let Some(it) = self.rebuilds.get_mut(at) {
+            let ended = match it.rebuild.due() <= now {
+                true => it.rebuild.step(&mut self.session.graph),
+                false => Ok(true),
+            };
+            if let Ok(true) = ended {
+                at += 1;
+                continue;
+            }
+            let Waiting { rebuild, answer, to } = self.rebuilds.remove(at);
+            let answer = match ended {
+                Ok(_) => answer.behind(&rebuild.output()),
+                Err(error) => Answer::of(self.session.failure(error)),
+            };
+            // It goes on without who asked for it.
+            let _ = to.send(answer.line());
+        }
+    }
+
+    /// A command, which is answered at once, or when what it began has ended.
+    fn command(&mut self, line: &str, to: mpsc::Sender<String>) {
+        self.session.now = self.now();
+        let answer = remote::answer(&mut self.session, line);
+        match self.session.rebuilds.pop() {
+            Some(rebuild) => self.rebuilds.push(Waiting { rebuild, answer, to }),
+            None => _ = to.send(answer.line()),
         }
     }
 
@@ -220,6 +278,7 @@ impl Mount {
     fn work(&mut self, orders: &Receiver<Order>) -> std::io::Result<Ended> {
         let mut ended = None;
         loop {
+            self.rebuild();
             // What was asked before the end is answered.
             let order = match ended {
                 None => match self.next(orders) {
@@ -239,12 +298,23 @@ impl Mount {
                 }
                 Some(Order::Command(line, answer)) => {
                     self.session.look();
-                    let _ = answer.send(remote::answer(&mut self.session, &line));
+                    self.command(&line, answer);
                     self.session.look();
                 }
-                Some(Order::Ended(how)) => ended = Some(how),
+                Some(Order::Ended(how)) => {
+                    ended = Some(how);
+                    self.leave_rebuilds();
+                }
                 None => return ended.unwrap_or(Ok(Ended::Unmounted)),
             }
+        }
+    }
+
+    /// Rebuilds stay where they are.
+    fn leave_rebuilds(&mut self) {
+        for Waiting { to, .. } in self.rebuilds.drain(..) {
+            let text = "the mount has ended; `rebuild` goes on where it was";
+            let _ = to.send(Answer::of(Failure::failed(text)).line());
         }
     }
 

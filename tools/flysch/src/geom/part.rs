@@ -57,6 +57,8 @@ pub(super) enum Verb {
         /// Also one with partitions.
         #[arg(short = 'F')]
         force: bool,
+        #[command(flatten)]
+        flags: When,
         /// The disk.
         geom: String,
     },
@@ -113,7 +115,8 @@ pub(super) enum Verb {
         #[arg(required = true)]
         providers: Vec<String>,
     },
-    /// Set an attribute: bootme, bootonce, bootfailed, legacyboot; active.
+    /// Set an attribute: of a partition of a GPT bootme, bootonce, bootfailed, legacyboot, of all
+    /// of a GPT active, lenovofix; of a partition of an MBR active.
     Set(Attribute),
     /// Clear an attribute.
     Unset(Attribute),
@@ -176,6 +179,9 @@ pub(super) struct Bootcode {
     /// The number of that partition.
     #[arg(short = 'i')]
     index: Option<u32>,
+    /// The file has a serial number of its own for the MBR, or code in its place.
+    #[arg(short = 'N')]
+    with_serial: bool,
     #[command(flatten)]
     flags: When,
     /// The disk.
@@ -188,9 +194,9 @@ pub(super) struct Attribute {
     /// The attribute.
     #[arg(short = 'a')]
     attribute: String,
-    /// The partition's number.
+    /// The partition's number; without, it is of the whole table.
     #[arg(short = 'i')]
-    index: u32,
+    index: Option<u32>,
     #[command(flatten)]
     flags: When,
     /// The disk.
@@ -324,8 +330,8 @@ fn change(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(),
             let deleted = part::delete(&mut session.graph, geom, *index, flags);
             deleted.map(|name| format!("{name} deleted"))
         }
-        Verb::Destroy { force, .. } => {
-            let flags = Flags { commit: true, force: *force || session.force };
+        Verb::Destroy { force, flags, .. } => {
+            let flags = Flags { force: *force || session.force, ..flags.flags(session) };
             let destroyed = part::destroy(&mut session.graph, geom, flags);
             destroyed.map(|()| format!("{disk} destroyed"))
         }
@@ -389,8 +395,11 @@ fn attribute(
     (set, value): (&Attribute, bool),
 ) -> Result<String, flysch_geom::Error> {
     let flags = set.flags.flags(session);
-    let change = (set.index, &set.attribute[..], value);
-    let name = part::set_attribute(&mut session.graph, geom, change, flags)?;
+    let (graph, attribute) = (&mut session.graph, &set.attribute[..]);
+    let name = match set.index {
+        Some(index) => part::set_attribute(graph, geom, (index, attribute, value), flags)?,
+        None => part::set_table_attribute(graph, geom, (attribute, value), flags)?,
+    };
     let word = if value { "set" } else { "unset" };
     Ok(format!("{} {word} on {name}", set.attribute))
 }
@@ -408,7 +417,8 @@ fn bootcode(
     let disk = session.graph[geom].name.clone();
     if let Some(path) = &arguments.boot {
         let code = read(path)?;
-        let written = part::boot_code(&mut session.graph, geom, &code, flags);
+        let written =
+            part::boot_code(&mut session.graph, geom, (&code, arguments.with_serial), flags);
         say(session, written.map(|()| format!("bootcode written to {disk}")), output)?;
     }
     if let (Some(path), Some(index)) = (&arguments.partition, arguments.index) {

@@ -27,6 +27,7 @@ use flysch_rig::{ClockKind, Needs, ParseError, Stack, Target, Visitor};
 
 use super::counters::{Told, Watched};
 use super::layers::Layers;
+use super::rebuild::{Beside, Rebuild};
 use super::rig::{self, Timed};
 use super::session::Session;
 use super::stats::snapshot_of_ways;
@@ -231,6 +232,7 @@ impl Provided {
         let events = rig::events(file)?;
         let mut session = Session::open_lanes(file, needs)?;
         rig::make(&mut session, file)?;
+        session.beside = Beside::WithRate;
         if name.is_empty() {
             let all: Vec<&str> =
                 session.graph.providers().map(|(_, it)| &it.name[..]).take(24).collect();
@@ -263,6 +265,8 @@ impl Provided {
             begun: Instant::START,
             look_at: Instant::NEVER,
             due: Vec::new(),
+            rebuilds: Vec::new(),
+            is_piece_due: false,
             is_dead: false,
             layers: Layers::default(),
         };
@@ -284,7 +288,7 @@ impl Provided {
             shown: 0,
             epoch: 0,
             due: Instant::NEVER,
-            event: Instant::NEVER,
+            wakes_at: Instant::NEVER,
             is_told: false,
             is_dead: false,
         };
@@ -309,7 +313,7 @@ impl Provided {
             owner.begun = self.clock.now();
             owner.look_at = owner.begun.after_nanos(LOOK_NANOS);
             self.lanes.iter_mut().for_each(|lane| {
-                (lane.due, lane.event) = (owner.next(), owner.next_event());
+                (lane.due, lane.wakes_at) = (owner.next(), owner.wakes_at());
             });
         }
     }
@@ -441,6 +445,9 @@ struct Owner {
     look_at: Instant,
     /// What happens when nothing is under way.
     due: Vec<Timed>,
+    /// Rebuilds that go on beside requests, and whether a piece of one is to be copied next.
+    rebuilds: Vec<Rebuild>,
+    is_piece_due: bool,
     /// The provider is gone.
     is_dead: bool,
     /// What ways that are no more did.
@@ -453,7 +460,7 @@ impl Owner {
     }
 
     /// Nothing is under way: the graph is told, what is due happens, and the ways become others.
-    fn change(&mut self) {
+    fn change(&mut self, now: Instant) {
         for (consumer, error) in std::mem::take(&mut self.lost) {
             if let (block::Error::Gone, Some(name)) = (error, self.name_under(consumer)) {
                 self.session.gone.borrow_mut().push(name);
@@ -461,6 +468,7 @@ impl Owner {
             self.session.graph.failed(consumer, error);
         }
         self.session.graph.settle();
+        self.session.now = nanos(now);
         for Timed { place, action, .. } in self.due.drain(..) {
             let (mut output, _) = Output::kept(false);
             let done = match &action {
@@ -473,6 +481,7 @@ impl Owner {
                 self.dropped.push(format!("{place}: {error}"));
             }
         }
+        self.rebuild(now);
         let found = self.session.look();
         self.dropped.extend(found.into_iter().map(|disk| format!("{disk}: found")));
         match self.session.graph.plan(self.consumer) {
@@ -484,6 +493,37 @@ impl Owner {
             Err(_) => self.is_dead = true,
         }
         self.quiet = 0;
+    }
+
+    /// A piece of each rebuild whose time has come.
+    fn rebuild(&mut self, now: Instant) {
+        self.is_piece_due = false;
+        self.rebuilds.append(&mut self.session.rebuilds);
+        let (graph, dropped) = (&mut self.session.graph, &mut self.dropped);
+        self.rebuilds.retain_mut(|rebuild| {
+            if rebuild.due() > nanos(now) {
+                return true;
+            }
+            match rebuild.step(graph) {
+                Ok(true) => return true,
+                Ok(false) => dropped.push(rebuild.said()),
+                Err(error) => dropped.push(error.to_string()),
+            }
+            false
+        });
+    }
+
+    /// When the next piece of a rebuild is due.
+    fn next_piece(&self) -> Instant {
+        let due = self.rebuilds.iter().map(Rebuild::due).min();
+        due.map_or(Instant::NEVER, |due| Instant::START.after_nanos(due))
+    }
+
+    /// Whether a piece of a rebuild is to be copied, told once.
+    fn must_rebuild(&mut self, now: Instant) -> bool {
+        let was_due = self.is_piece_due;
+        self.is_piece_due |= now >= self.next_piece();
+        self.is_piece_due && !was_due
     }
 
     /// The name of what a consumer stands on.
@@ -499,10 +539,15 @@ impl Owner {
         next.map_or(Instant::NEVER, |event| self.begun.after_nanos(event.at))
     }
 
-    /// When something is to be done beside requests: the next event, or a look at what disks told
-    /// by themselves.
+    /// When those wake that have nothing to do: for the next event, or piece of a rebuild.
+    fn wakes_at(&self) -> Instant {
+        self.next_event().min(self.next_piece())
+    }
+
+    /// When something is to be done beside requests: that, or a look at what disks told by
+    /// themselves.
     fn next(&self) -> Instant {
-        self.next_event().min(self.look_at)
+        self.wakes_at().min(self.look_at)
     }
 
     /// Whether disks told something by themselves, from time to time.
@@ -563,6 +608,11 @@ impl Owner {
     }
 }
 
+/// The rig's time, as rebuilds count it.
+fn nanos(now: Instant) -> u64 {
+    now.nanos_since(Instant::START)
+}
+
 /// Why lanes must change their ways.
 #[derive(Debug, Default)]
 struct Signal {
@@ -588,8 +638,8 @@ pub(crate) struct Lane {
     epoch: u32,
     /// When something is to be done beside requests.
     due: Instant,
-    /// When the next event is: who waits wakes for that, and does not for a look.
-    event: Instant,
+    /// When who waits wakes for what is to be done: not for a look.
+    wakes_at: Instant,
     /// The owner knows that nothing is under way here.
     is_told: bool,
     /// There is no way any more.
@@ -614,7 +664,7 @@ impl Lane {
 
     /// One step towards another way.
     #[cold]
-    fn change(&mut self) {
+    fn change(&mut self, now: Instant) {
         if self.signal.is_changing.get() {
             self.way.pause();
             let owner = &mut *self.owner.borrow_mut();
@@ -625,7 +675,7 @@ impl Lane {
             if owner.quiet < owner.ways {
                 return;
             }
-            owner.change();
+            owner.change(now);
             self.signal.is_changing.set(false);
             self.signal.epoch.set(self.signal.epoch.get().wrapping_add(1));
         }
@@ -641,7 +691,7 @@ impl Lane {
             Err(_) => self.is_dead = true,
         }
         self.is_dead |= owner.is_dead;
-        (self.due, self.event) = (owner.next(), owner.next_event());
+        (self.due, self.wakes_at) = (owner.next(), owner.wakes_at());
         (self.is_told, self.epoch) = (false, self.signal.epoch.get());
     }
 
@@ -649,14 +699,14 @@ impl Lane {
     #[cold]
     fn happen(&mut self, now: Instant) {
         let owner = &mut *self.owner.borrow_mut();
-        // Both: what happens now may be told only later.
-        if owner.happen(now) | owner.must_look(now) {
+        // All: what happens now may be told only later.
+        if owner.happen(now) | owner.must_look(now) | owner.must_rebuild(now) {
             self.signal.is_changing.set(true);
             self.turn.fetch_add(1, Ordering::Relaxed);
         }
         // While something is to be done the next one waits.
-        (self.due, self.event) = match owner.due.is_empty() {
-            true => (owner.next(), owner.next_event()),
+        (self.due, self.wakes_at) = match owner.due.is_empty() && !owner.is_piece_due {
+            true => (owner.next(), owner.wakes_at()),
             false => (Instant::NEVER, Instant::NEVER),
         };
     }
@@ -666,7 +716,7 @@ impl Lane {
     fn see(&mut self, now: Instant) {
         let turn = self.turn.load(Ordering::Relaxed);
         if self.must_change() {
-            self.change();
+            self.change(now);
         }
         if self.shown != turn {
             self.shown = turn;
@@ -726,7 +776,7 @@ impl Device for Lane {
         if is_asked || self.signal.epoch.get() != self.epoch {
             return Some(Instant::START);
         }
-        let due = (self.event != Instant::NEVER).then_some(self.event);
+        let due = (self.wakes_at != Instant::NEVER).then_some(self.wakes_at);
         [due, self.way.poll_at()].into_iter().flatten().min()
     }
 }

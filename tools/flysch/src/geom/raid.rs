@@ -4,11 +4,11 @@ use flysch_geom::class::raid;
 use flysch_geom::{Error, Graph, ProviderId};
 use serde_json::json;
 
+use super::rebuild::{self, Rate};
 use super::session::Session;
 use super::{list, text};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::progress::Progress;
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
@@ -29,7 +29,12 @@ pub(super) enum Verb {
     },
     /// Give disks the places of those that are away or failed, and rebuild them; where all are
     /// taken they become spares.
-    Insert(Disks),
+    Insert {
+        #[command(flatten)]
+        rate: Rate,
+        #[command(flatten)]
+        disks: Disks,
+    },
     /// Take disks out for good and erase their metadata.
     Remove(Disks),
     /// Mark disks as failed.
@@ -37,6 +42,8 @@ pub(super) enum Verb {
     /// Rebuild whatever waits for it: disks that came back, copies that may differ; spares take the
     /// places of disks that failed or are away.
     Rebuild {
+        #[command(flatten)]
+        rate: Rate,
         /// The array.
         name: String,
     },
@@ -147,15 +154,15 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
         Verb::Delete { force, name, volume } => graph
             .geom("RAID", name)
             .and_then(|geom| raid::delete(graph, geom, volume.as_deref(), *force)),
-        Verb::Insert(given) => {
-            to_rebuild = Some(&given.name);
+        Verb::Insert { rate, disks: given } => {
+            to_rebuild = Some((&given.name, *rate));
             graph.geom("RAID", &given.name).and_then(|geom| {
                 let under = providers(graph, &given.providers)?;
                 raid::insert(graph, geom, &under, force)
             })
         }
-        Verb::Rebuild { name } => {
-            to_rebuild = Some(name);
+        Verb::Rebuild { rate, name } => {
+            to_rebuild = Some((name, *rate));
             Ok(())
         }
         Verb::Remove(given) => on(graph, given, raid::remove),
@@ -165,7 +172,9 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
         }),
     };
     done.map_err(|error| session.failure(error))?;
-    to_rebuild.map_or(Ok(()), |name| rebuild(session, name, output))
+    to_rebuild.map_or(Ok(()), |(name, rate)| {
+        rebuild::run(session, rebuild::Kind::Raid, (name, rate), output)
+    })
 }
 
 /// Makes an array, and says what it is called.
@@ -192,22 +201,4 @@ fn on(graph: &mut Graph, given: &Disks, act: Act) -> Result<(), Error> {
     let geom = graph.geom("RAID", &given.name)?;
     let names: Vec<&str> = given.providers.iter().map(String::as_str).collect();
     act(graph, geom, &names)
-}
-
-/// Rebuilds what waits for it.
-fn rebuild(session: &mut Session, name: &str, output: &mut Output) -> Result<(), Failure> {
-    let geom = session.graph.geom("RAID", name).map_err(|error| session.failure(error))?;
-    let mut progress = Progress::bytes("rebuilding", None);
-    let mut tell = |at: u64, _: u64| progress.set(at);
-    let done = raid::rebuild(&mut session.graph, geom, raid::CHECKPOINT, &mut tell);
-    drop(progress);
-    let count = done.map_err(|error| session.failure(error))?;
-    match output.json() {
-        true => output.value(&json!({ "rebuilt": count })),
-        false => output.line(match count {
-            0 => format!("{name}: nothing to rebuild"),
-            1 => format!("{name}: 1 subdisk rebuilt"),
-            _ => format!("{name}: {count} subdisks rebuilt"),
-        }),
-    }
 }

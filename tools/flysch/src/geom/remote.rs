@@ -48,7 +48,7 @@ struct Question {
 
 /// What became of it.
 #[derive(Debug, Default, Serialize, Deserialize)]
-struct Answer {
+pub(super) struct Answer {
     /// As the exit status of the command.
     status: u8,
     /// What it printed.
@@ -62,6 +62,29 @@ struct Answer {
     statistics: Option<Snapshot>,
 }
 
+impl Answer {
+    /// As it goes over the socket.
+    pub(super) fn line(&self) -> String {
+        serde_json::to_string(self).expect("an answer is JSON")
+    }
+
+    /// With what was said before it.
+    pub(super) fn behind(self, said: &str) -> Self {
+        Self { output: said.to_string() + &self.output, ..self }
+    }
+
+    /// That it failed.
+    pub(super) fn of(failure: Failure) -> Self {
+        let (status, error) = match failure {
+            Failure::Usage(line) => (2, Some(line)),
+            Failure::Failed(line) => (1, Some(line)),
+            Failure::Status { status, line } => (status, line),
+            Failure::NobodyReads => (0, None),
+        };
+        Self { status, error, ..Self::default() }
+    }
+}
+
 /// The words of a command, without its name.
 #[derive(Debug, Parser)]
 #[command(no_binary_name = true, disable_help_flag = true, disable_version_flag = true)]
@@ -72,9 +95,26 @@ struct Words {
     arguments: Arguments,
 }
 
+/// Those who are served.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Clients(Arc<AtomicUsize>);
+
+impl Clients {
+    /// Waits until all have their answers, not for long.
+    pub(super) fn leave(&self) {
+        const STEP: Duration = Duration::from_millis(5);
+        let mut left = 200;
+        while self.0.load(Ordering::Relaxed) > 0 && left > 0 {
+            std::thread::sleep(STEP);
+            left -= 1;
+        }
+    }
+}
+
 /// Takes clients and hands what they want to the owner of the graph.
-pub(super) fn serve(listener: UnixListener, orders: mpsc::Sender<Order>) -> io::Result<()> {
-    let clients = Arc::new(AtomicUsize::new(0));
+pub(super) fn serve(listener: UnixListener, orders: mpsc::Sender<Order>) -> io::Result<Clients> {
+    let served = Clients::default();
+    let clients = Arc::clone(&served.0);
     let take = move || {
         for stream in listener.incoming().flatten() {
             if clients.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
@@ -92,7 +132,8 @@ pub(super) fn serve(listener: UnixListener, orders: mpsc::Sender<Order>) -> io::
             }
         }
     };
-    std::thread::Builder::new().name("socket".into()).spawn(take).map(drop)
+    std::thread::Builder::new().name("socket".into()).spawn(take)?;
+    Ok(served)
 }
 
 fn attend(stream: &UnixStream, orders: &mpsc::Sender<Order>) -> io::Result<()> {
@@ -112,17 +153,16 @@ fn attend(stream: &UnixStream, orders: &mpsc::Sender<Order>) -> io::Result<()> {
 }
 
 /// Does what a client asked for.
-pub(super) fn answer(session: &mut Session, line: &str) -> String {
+pub(super) fn answer(session: &mut Session, line: &str) -> Answer {
     // Whose server died shows that before anything is said of it.
     gate::look(&mut session.graph);
-    let answer = match serde_json::from_str::<Question>(line) {
+    match serde_json::from_str::<Question>(line) {
         Ok(question) if question.statistics => {
             Answer { statistics: Some(snapshot(&session.graph)), ..Answer::default() }
         }
         Ok(question) => obey(session, &question),
         Err(error) => refused(format!("the question is not understood: {error}")),
-    };
-    serde_json::to_string(&answer).expect("an answer is JSON")
+    }
 }
 
 /// Answers a client of a workload, which has nothing but counters.
@@ -135,7 +175,7 @@ pub(super) fn tell(line: &str, ask: impl FnOnce() -> Result<Snapshot, String>) -
         Ok(_) => refused("a workload runs here; it only answers `flysch gstat`".into()),
         Err(error) => refused(format!("the question is not understood: {error}")),
     };
-    serde_json::to_string(&answer).expect("an answer is JSON")
+    answer.line()
 }
 
 fn refused(error: String) -> Answer {
@@ -170,14 +210,7 @@ fn obey(session: &mut Session, question: &Question) -> Answer {
     (session.force, session.verbose) = (before, false);
     session.base.clear();
     let output = String::from_utf8_lossy(&kept.take()).into_owned();
-    let (status, error) = match done {
-        Ok(()) => (0, None),
-        Err(Failure::Usage(line)) => (2, Some(line)),
-        Err(Failure::Failed(line)) => (1, Some(line)),
-        Err(Failure::Status { status, line }) => (status, line),
-        Err(Failure::NobodyReads) => (0, None),
-    };
-    Answer { status, output, error, statistics: None }
+    Answer { output, ..done.err().map_or_else(Answer::default, Answer::of) }
 }
 
 /// Asks the owner of the graph behind a socket, or behind the mount that a folder is.

@@ -33,8 +33,8 @@ mod verbs;
 pub(crate) use request::is_components;
 pub use resize::resize;
 pub use verbs::{
-    Configure, Options, activate, clear, configure, deactivate, destroy, forget, insert, label,
-    prefer, rebuild, remove, spare, stop, synchronize, synchronize_piece, take_spares,
+    Configure, Options, activate, clear, configure, create, deactivate, destroy, forget, insert,
+    label, prefer, rebuild, remove, spare, stop, synchronize, synchronize_piece, take_spares,
 };
 
 /// The class.
@@ -99,6 +99,8 @@ struct State {
     bump: bool,
     /// The components are marked as being written.
     dirty: bool,
+    /// It was made by `create`: nothing of it is on its components.
+    is_manual: bool,
     /// Whose turn it is.
     turn: usize,
 }
@@ -130,9 +132,8 @@ fn state_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut State, Error> {
 /// Writes the metadata of one component.
 fn write_metadata(graph: &mut Graph, geom: GeomId, consumer: ConsumerId) -> Result<(), Error> {
     let state = state(graph, geom)?;
-    let Some(disk) = state.disks.iter().find(|disk| disk.consumer == consumer) else {
-        return Ok(());
-    };
+    let disk = state.disks.iter().find(|disk| disk.consumer == consumer);
+    let Some(disk) = disk.filter(|_| !state.is_manual) else { return Ok(()) };
     let common = state.common;
     let metadata = wire::Mirror {
         all: common.all,
@@ -406,7 +407,7 @@ fn geom_config(state: &State) -> Config {
     let common = &state.common;
     let names = [("NOAUTOSYNC", flags::NO_AUTO_SYNC), ("NOFAILSYNC", flags::NO_FAIL_SYNC)];
     vec![
-        ("Type", "AUTOMATIC".into()),
+        ("Type", if state.is_manual { "MANUAL" } else { "AUTOMATIC" }.into()),
         ("ID", common.id.to_string()),
         ("SyncID", common.sync_id.to_string()),
         ("GenID", common.gen_id.to_string()),
@@ -430,7 +431,8 @@ fn disk_config(state: &State, disk: &Disk) -> Config {
     let mut config: Config = vec![("ID", metadata.disk_id.to_string())];
     if disk.part == Part::Synchronizing {
         let size = state.common.media_size.max(1);
-        let done = u128::from(metadata.sync_offset) * 100 / u128::from(size);
+        let done = disk.copied.unwrap_or(metadata.sync_offset);
+        let done = u128::from(done) * 100 / u128::from(size);
         config.push(("Synchronized", format!("{done}%")));
     }
     config.extend([

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::verbs::check_automatic;
 use super::{Part, State, state, state_mut, update};
 use crate::access::Access;
 use crate::error::{Error, Kind};
@@ -20,6 +21,7 @@ const PIECE: u64 = 1 << 20;
 /// # Errors
 /// What is in the way: that it is open, that a component is away, that there is no room.
 pub fn resize(graph: &mut Graph, geom: GeomId, size: Option<u64>) -> Result<(), Error> {
+    check_automatic(graph, geom)?;
     let there = state(graph, geom)?;
     let name = graph[geom].name.clone();
     let busy = |cause: &str| Error::new(Kind::Busy, &name, cause);

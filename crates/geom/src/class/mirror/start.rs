@@ -34,10 +34,11 @@ pub(super) fn join(
         let geom = graph.new_geom(&MIRROR, name);
         let common = metadata;
         let (running, stuck) = (false, false);
+        let (bump, dirty, is_manual) = (false, false, false);
         let disks = Vec::new();
         graph.set_state(
             geom,
-            State { common, disks, running, stuck, bump: false, dirty: false, turn: 0 },
+            State { common, disks, running, stuck, bump, dirty, is_manual, turn: 0 },
         );
         geom
     });

@@ -11,8 +11,8 @@ use flysch_wire::geom::mirror as wire;
 use flysch_wire::geom::mirror::{Balance, disk_flags, flags};
 
 use super::{
-    Part, State, consumer_of, is_whole, name_of, request, state, state_mut, update, update_at_once,
-    with_all, write_metadata,
+    Part, State, consumer_of, is_whole, name_of, request, start, state, state_mut, update,
+    update_at_once, with_all, write_metadata,
 };
 use crate::class::{array, guard, write_last};
 use crate::error::{Error, Kind};
@@ -73,17 +73,13 @@ pub struct Configure {
     pub hardcode: Option<bool>,
 }
 
-/// Writes metadata onto the providers: the mirror is there from now on. The contents must be equal
-/// or not matter; who has content on one disk labels that and inserts the others.
-///
-/// # Errors
-/// What is in the way.
-pub fn label(
+/// What the components of a new mirror say, with `kept` bytes of each for metadata.
+fn components(
     graph: &mut Graph,
     name: &str,
-    under: &[ProviderId],
+    (under, kept): (&[ProviderId], fn(u32) -> u64),
     options: &Options,
-) -> Result<(), Error> {
+) -> Result<Vec<(ProviderId, wire::Mirror)>, Error> {
     let wire_name = name_of(name)?;
     if under.is_empty() || under.len() > 255 {
         return Err(Error::invalid(name, "a mirror has 1 to 255 components"));
@@ -100,8 +96,7 @@ pub fn label(
         }
     }
     let sector_size = under.iter().map(|&p| graph[p].sector_size).max().unwrap_or(512);
-    let room =
-        |&p: &ProviderId| graph[p].media_size.saturating_sub(u64::from(graph[p].sector_size));
+    let room = |&p: &ProviderId| graph[p].media_size.saturating_sub(kept(graph[p].sector_size));
     let least = under.iter().map(room).min().unwrap_or(0);
     let media_size = least / u64::from(sector_size) * u64::from(sector_size);
     if media_size == 0 {
@@ -111,7 +106,7 @@ pub fn label(
     bits |= if options.no_auto_sync { flags::NO_AUTO_SYNC } else { 0 };
     bits |= if options.no_fail_sync { flags::NO_FAIL_SYNC } else { 0 };
     let id = graph.random() as u32;
-    let mut labels = Vec::new();
+    let mut components = Vec::new();
     for (number, &provider) in under.iter().enumerate() {
         let hardcoded = options.hardcode.then(|| Name::new(&graph[provider].name)).flatten();
         let metadata = wire::Mirror {
@@ -132,13 +127,65 @@ pub fn label(
             provider: hardcoded,
             provider_size: graph[provider].media_size,
         };
-        labels.push((provider, metadata));
+        components.push((provider, metadata));
     }
+    Ok(components)
+}
+
+/// Makes a mirror that lasts until it is stopped: nothing is written, and all of its components is
+/// its own. Who is away or failed stays out.
+///
+/// # Errors
+/// What is in the way.
+pub fn create(
+    graph: &mut Graph,
+    name: &str,
+    under: &[ProviderId],
+    options: &Options,
+) -> Result<(), Error> {
+    let components = components(graph, name, (under, |_| 0), options)?;
+    for (provider, metadata) in components {
+        let joined = start::join(graph, provider, &metadata);
+        if let Ok(geom) = graph.geom("MIRROR", name) {
+            match joined {
+                Ok(()) => state_mut(graph, geom)?.is_manual = true,
+                Err(_) => graph.wither_geom(geom, block::Error::Gone),
+            }
+        }
+        joined?;
+    }
+    graph.settle();
+    Ok(())
+}
+
+/// A mirror that nothing was written about takes no part in what lasts.
+pub(super) fn check_automatic(graph: &Graph, geom: GeomId) -> Result<(), Error> {
+    if state(graph, geom)?.is_manual {
+        let cause = "was made by `create`, and has no metadata; make it by `label` for this";
+        return Err(Error::invalid(&graph[geom].name, cause));
+    }
+    Ok(())
+}
+
+/// Writes metadata onto the providers: the mirror is there from now on. The contents must be equal
+/// or not matter; who has content on one disk labels that and inserts the others.
+///
+/// # Errors
+/// What is in the way.
+pub fn label(
+    graph: &mut Graph,
+    name: &str,
+    under: &[ProviderId],
+    options: &Options,
+) -> Result<(), Error> {
+    let labels = components(graph, name, (under, u64::from), options)?;
+    let id = labels.first().map(|(_, metadata)| metadata.id);
     let written = write_labels(graph, &labels);
     if written.is_err() {
         for (provider, _) in labels {
             let last = graph.peek_last(provider);
-            let is_ours = |sector: &[u8]| wire::Mirror::parse(sector).is_ok_and(|it| it.id == id);
+            let is_ours =
+                |sector: &[u8]| wire::Mirror::parse(sector).is_ok_and(|it| Some(it.id) == id);
             if last.is_ok_and(|sector| is_ours(&sector)) {
                 // What cannot be taken back is an mirror that never starts.
                 let _ = write_last(graph, provider, |_| {});
@@ -182,6 +229,7 @@ pub fn insert(
     under: &[ProviderId],
     (priority, hardcode, force): (u8, bool, bool),
 ) -> Result<(), Error> {
+    check_automatic(graph, geom)?;
     let common = state(graph, geom)?.common;
     let name = graph[geom].name.clone();
     if state(graph, geom)?.disks.len() < usize::from(common.all) {
@@ -247,6 +295,7 @@ pub fn spare(
     under: &[ProviderId],
     (priority, hardcode, force): (u8, bool, bool),
 ) -> Result<(), Error> {
+    check_automatic(graph, geom)?;
     let common = state(graph, geom)?.common;
     for &provider in under {
         guard::in_use(graph, provider)?;
@@ -320,7 +369,7 @@ pub fn remove(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> 
     let all = state(graph, geom)?.common.all.saturating_sub(1).max(1);
     state_mut(graph, geom)?.common.all = all;
     update(graph, geom, |disk| disk.consumer != consumer, |metadata| metadata.all = all)?;
-    let zeroed = zero(graph, consumer);
+    let zeroed = if state(graph, geom)?.is_manual { Ok(()) } else { zero(graph, consumer) };
     take_out(graph, geom, consumer);
     graph.settle();
     zeroed
@@ -381,6 +430,7 @@ pub fn forget(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
 /// # Errors
 /// That it is the last active one, or no component.
 pub fn deactivate(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Error> {
+    check_automatic(graph, geom)?;
     let consumer = consumer_of(graph, geom, name)?;
     check_not_last(graph, geom, name)?;
     update(
@@ -405,6 +455,7 @@ pub fn deactivate(graph: &mut Graph, geom: GeomId, name: &str) -> Result<(), Err
 /// # Errors
 /// That it was not taken out of this mirror.
 pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result<(), Error> {
+    check_automatic(graph, geom)?;
     let sector = graph.peek_last(provider)?;
     let (name, id) = (graph[provider].name.clone(), state(graph, geom)?.common.id);
     let mut metadata = match wire::Mirror::parse(&sector) {
@@ -528,8 +579,11 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, force: bool) -> Result<(), Error
     if !force {
         check_closed(graph, geom)?;
     }
-    // As when it was made: the sector that decides is cleared first.
     let state = state(graph, geom)?;
+    if state.is_manual {
+        return stop(graph, geom, force);
+    }
+    // As when it was made: the sector that decides is cleared first.
     let first = state.disks.iter().find(|disk| disk.part == Part::Active);
     let first = first.map(|disk| disk.consumer);
     let is_other = |disk: &super::Disk| {

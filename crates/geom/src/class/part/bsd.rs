@@ -73,6 +73,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         sectors: label.sectors.max(1),
         corrupt: None,
         modified: false,
+        is_destroyed: false,
         detail: Detail::Bsd { sector: bytes, base, boot: Vec::new() },
     };
     Probe::Found(Box::new(table), at, Disklabel::len(label.count) as u64)
@@ -106,6 +107,7 @@ pub(super) fn create(
         sectors: track,
         corrupt: None,
         modified: false,
+        is_destroyed: false,
         detail: Detail::Bsd { sector: vec![0; sector as usize], base: 0, boot: Vec::new() },
     })
 }

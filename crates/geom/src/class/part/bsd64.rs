@@ -74,6 +74,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         sectors: track,
         corrupt,
         modified: false,
+        is_destroyed: false,
         detail: Detail::Bsd64(bytes),
     };
     Probe::Found(Box::new(table), at, LEN as u64 - at)
@@ -168,6 +169,7 @@ pub(super) fn create(
         sectors: track,
         corrupt: None,
         modified: false,
+        is_destroyed: false,
         detail: Detail::Bsd64(bytes),
     })
 }

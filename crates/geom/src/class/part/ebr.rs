@@ -83,6 +83,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         sectors: track,
         corrupt: None,
         modified: false,
+        is_destroyed: false,
         detail: Detail::Ebr(links),
     };
     Probe::Found(Box::new(table), 446, 66)
@@ -115,6 +116,7 @@ pub(super) fn create(graph: &mut Graph, provider: ProviderId) -> Result<Table, E
         sectors: track,
         corrupt: None,
         modified: false,
+        is_destroyed: false,
         detail: Detail::Ebr(Vec::new()),
     })
 }

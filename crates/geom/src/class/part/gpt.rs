@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::fmt;
 
 use flysch_wire::geom::gpt::{
     ENTRIES, ENTRIES_MAX, ENTRY_LEN, Entry, Guid, HEADER_LEN, Header, HeaderFault, NAME_LEN,
@@ -33,6 +34,57 @@ pub(super) struct Detail {
     pub(super) sound: [bool; 2],
     /// Entries as they were read, so that what is not known of them stays.
     old: Vec<u8>,
+}
+
+/// Why an attribute of a whole GPT is not set.
+#[derive(Debug)]
+pub(super) enum NoAttribute {
+    /// There is none of this name.
+    Unknown,
+    /// The record in front protects nothing.
+    Unprotected,
+    /// The record in front has other entries, too.
+    Shared,
+}
+
+impl NoAttribute {
+    pub(super) const fn is_about_the_name(&self) -> bool {
+        matches!(self, Self::Unknown)
+    }
+}
+
+impl fmt::Display for NoAttribute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unknown => {
+                "is no attribute of a whole GPT: active, lenovofix; others want a partition, by -i"
+            }
+            Self::Unprotected => "no entry of sector 0 protects the GPT",
+            Self::Shared => "sector 0 has other entries beside the one that protects the GPT",
+        })
+    }
+}
+
+impl Detail {
+    /// Sets or clears an attribute of the record in front.
+    pub(super) fn set_attribute(&mut self, name: &str, value: bool) -> Result<(), NoAttribute> {
+        // No cause: without a record nothing protects the table.
+        let mut record = Record::parse(&self.front).map_err(|_| NoAttribute::Unprotected)?;
+        let protective = |entry: &mbr::Entry| entry.kind == mbr::Kind::Protective;
+        let at = record.entries.iter().position(protective).ok_or(NoAttribute::Unprotected)?;
+        match &name.to_ascii_lowercase()[..] {
+            "active" => record.entries[at].status = if value { mbr::ACTIVE } else { 0 },
+            "lenovofix" => {
+                if record.entries.iter().filter(|entry| entry.is_used()).count() > 1 {
+                    return Err(NoAttribute::Shared);
+                }
+                record.entries.swap(at, usize::from(value));
+            }
+            _ => return Err(NoAttribute::Unknown),
+        }
+        record.emit(&mut self.front);
+        Ok(())
+    }
 }
 
 /// Sectors that a table of `entries` entries takes.
@@ -162,6 +214,7 @@ fn read_table(
         sectors: track,
         corrupt: None,
         modified: false,
+        is_destroyed: false,
         detail: super::Detail::Gpt(Box::new(detail)),
     }
 }
@@ -216,6 +269,7 @@ pub(super) fn create(
         sectors: track,
         corrupt: None,
         modified: false,
+        is_destroyed: false,
         detail: super::Detail::Gpt(Box::new(detail)),
     };
     if table.first > table.last {

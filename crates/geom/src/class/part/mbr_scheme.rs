@@ -78,6 +78,7 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         sectors: track,
         corrupt: None,
         modified: false,
+        is_destroyed: false,
         detail: Detail::Mbr(front),
     };
     Probe::Found(Box::new(table), TABLE_AT as u64, (LEN - TABLE_AT) as u64)
@@ -115,6 +116,7 @@ pub(super) fn create(
         sectors: track,
         corrupt: None,
         modified: false,
+        is_destroyed: false,
         detail: Detail::Mbr(front),
     })
 }

@@ -39,7 +39,7 @@ pub use backup::{Backup, backup, restore};
 pub use kinds::Type;
 pub use verbs::{
     Add, Change, Flags, add, boot_code, commit, create, delete, destroy, modify, partition_code,
-    recover, resize, set_attribute, undo,
+    recover, resize, set_attribute, set_table_attribute, undo,
 };
 
 /// The class.
@@ -163,6 +163,8 @@ pub struct Table {
     pub corrupt: Option<String>,
     /// Changed and not yet written.
     pub modified: bool,
+    /// The change is that it goes.
+    pub is_destroyed: bool,
     /// What only the scheme knows.
     detail: Detail,
 }
@@ -307,7 +309,9 @@ fn offer(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     let Some(under) = graph.under(geom) else { return Ok(()) };
     let sector = u64::from(graph[under].sector_size);
     let base = graph[geom].name.clone();
-    let Some(table) = table(graph, geom) else { return Ok(()) };
+    let Some(table) = table(graph, geom).filter(|table| !table.is_destroyed) else {
+        return Ok(());
+    };
     let wanted: Vec<(String, u64, u64)> = table
         .partitions
         .iter()

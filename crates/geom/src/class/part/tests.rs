@@ -488,9 +488,9 @@ fn boot_code_goes_around_a_disklabel() {
     add(&mut graph, geom, &wanted("freebsd-ufs", Some(64)), Flags::default()).unwrap();
     let before = table(&graph, geom).unwrap().partitions.clone();
     let code: Vec<u8> = (0..8192_u32).map(|n| (n % 251) as u8).collect();
-    let long = boot_code(&mut graph, geom, &[1; 8193], Flags::default()).unwrap_err();
+    let long = boot_code(&mut graph, geom, (&[1; 8193], false), Flags::default()).unwrap_err();
     assert!(long.cause.contains("8193 bytes, 8192 are its place"), "{long}");
-    boot_code(&mut graph, geom, &code, Flags::default()).unwrap();
+    boot_code(&mut graph, geom, (&code, false), Flags::default()).unwrap();
     assert_eq!(table(&graph, geom).unwrap().partitions, before);
     let mut front = vec![0; 8704];
     graph.peek(disk, 0, &mut front).unwrap();

@@ -72,7 +72,12 @@ pub(super) fn table_of(graph: &Graph, geom: GeomId) -> Result<&Table, Error> {
 
 fn table_mut(graph: &mut Graph, geom: GeomId) -> Result<&mut Table, Error> {
     let name = graph[geom].name.clone();
-    graph.state_mut(geom).ok_or_else(|| Error::not_found(name, "partition table"))
+    let missing = || Error::not_found(&name, "partition table");
+    let table: &mut Table = graph.state_mut(geom).ok_or_else(missing)?;
+    if table.is_destroyed {
+        return refuse(Kind::Busy, &name, "its table is destroyed; `commit` or `undo` that first");
+    }
+    Ok(table)
 }
 
 fn under(graph: &Graph, geom: GeomId) -> Result<ProviderId, Error> {
@@ -174,6 +179,9 @@ pub fn commit(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
     let table = table_of(graph, geom)?;
     if !table.modified {
         return Ok(());
+    }
+    if table.is_destroyed {
+        return erase(graph, geom);
     }
     let steps = table.steps(sector);
     write(graph, geom, &steps)?;
@@ -499,21 +507,59 @@ pub fn set_attribute(
     replace(graph, geom, partition, flags)
 }
 
-/// Puts boot code in front of the table. Bytes of the code that belong to the table are left out.
+/// Sets or clears an attribute of the whole table; answers what it is called. A GPT has `active`,
+/// which marks the entry that protects it as the one to boot from, and `lenovofix`, by which that
+/// entry is the second of its record: BIOSes are known that boot from a GPT only so.
+///
+/// # Errors
+/// That the scheme has no such attribute, or that the record has other entries as well.
+pub fn set_table_attribute(
+    graph: &mut Graph,
+    geom: GeomId,
+    (name, value): (&str, bool),
+    flags: Flags,
+) -> Result<String, Error> {
+    let disk = graph[geom].name.clone();
+    let table = table_mut(graph, geom)?;
+    let scheme = table.scheme.name();
+    let Detail::Gpt(detail) = &mut table.detail else {
+        let cause = format!("is no attribute of a whole {scheme}; say of which partition by -i");
+        return refuse(Kind::Invalid, name, cause);
+    };
+    detail.set_attribute(name, value).map_err(|cause| {
+        let object = if cause.is_about_the_name() { name } else { &disk };
+        Error::invalid(object, cause)
+    })?;
+    finish(graph, geom, flags)?;
+    Ok(disk)
+}
+
+/// Puts boot code in front of the table. Bytes of the code that belong to the table are left out,
+/// and the serial number of an MBR stays unless `with_serial` says that the code has its own.
 ///
 /// # Errors
 /// That the scheme has no place for it, or that it is too long.
-pub fn boot_code(graph: &mut Graph, geom: GeomId, code: &[u8], flags: Flags) -> Result<(), Error> {
-    const ROOM: usize = mbr::SERIAL_AT;
+pub fn boot_code(
+    graph: &mut Graph,
+    geom: GeomId,
+    (code, with_serial): (&[u8], bool),
+    flags: Flags,
+) -> Result<(), Error> {
+    const ROOM: usize = mbr::TABLE_AT;
+    const SERIAL: core::ops::Range<usize> = mbr::SERIAL_AT..mbr::SERIAL_AT + 4;
     let name = graph[geom].name.clone();
     let table = table_mut(graph, geom)?;
     let too_long = |room: usize| {
         let cause = format!("the boot code has {} bytes, {room} are its place", code.len());
         Error::new(Kind::NoSpace, &name, cause)
     };
+    let mut serial = [0; 4];
     let front = match &mut table.detail {
         Detail::Gpt(detail) => &mut detail.front,
-        Detail::Mbr(front) => front,
+        Detail::Mbr(front) => {
+            serial.copy_from_slice(&front[SERIAL]);
+            front
+        }
         Detail::Bsd { sector, boot, .. } => {
             bsd::put_boot_code((sector, boot), table.entries, code).map_err(too_long)?;
             return finish(graph, geom, flags);
@@ -528,6 +574,9 @@ pub fn boot_code(graph: &mut Graph, geom: GeomId, code: &[u8], flags: Flags) -> 
     let len = code.len().min(ROOM);
     front[..ROOM].fill(0);
     front[..len].copy_from_slice(&code[..len]);
+    if serial != [0; 4] && !with_serial {
+        front[SERIAL].copy_from_slice(&serial);
+    }
     finish(graph, geom, flags)
 }
 
@@ -560,13 +609,13 @@ pub fn partition_code(
     Ok(name)
 }
 
-/// Removes a table; with partitions in it only by force.
+/// Removes a table; with partitions in it only by force. Without [`Flags::commit`] its partitions
+/// go, and [`commit`] erases it.
 ///
 /// # Errors
 /// That there are partitions, or that one is in use.
 pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Error> {
     let name = graph[geom].name.clone();
-    let sector = graph[under(graph, geom)?].sector_size;
     let table = table_of(graph, geom)?;
     let indices: Vec<u32> = table.partitions.iter().map(|partition| partition.index).collect();
     if !indices.is_empty() && !flags.force {
@@ -576,6 +625,19 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Erro
     for index in indices {
         check_closed(graph, geom, index)?;
     }
+    let table = table_mut(graph, geom)?;
+    (table.is_destroyed, table.modified) = (true, true);
+    // Nobody sees the partitions of a table that is half gone.
+    for provider in graph[geom].providers.clone() {
+        graph.wither_provider(provider, block::Error::Gone);
+    }
+    graph.settle();
+    if flags.commit { erase(graph, geom) } else { Ok(()) }
+}
+
+/// Erases a table whose partitions are gone.
+fn erase(graph: &mut Graph, geom: GeomId) -> Result<(), Error> {
+    let sector = graph[under(graph, geom)?].sector_size;
     let zeros = || vec![0; sector as usize];
     let steps = match &table_of(graph, geom)?.detail {
         Detail::Gpt(detail) => gpt::erase(detail, sector),
@@ -583,11 +645,6 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Erro
         Detail::Bsd { .. } => vec![Step::Write(u64::from(sector), zeros()), Step::Flush],
         Detail::Bsd64(old) => bsd64::erase(old, sector),
     };
-    // Nobody sees the partitions of a table that is half gone.
-    for provider in graph[geom].providers.clone() {
-        graph.wither_provider(provider, block::Error::Gone);
-    }
-    graph.settle();
     let written = write(graph, geom, &steps);
     graph.wither_geom(geom, block::Error::Gone);
     graph.settle();

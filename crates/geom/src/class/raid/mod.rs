@@ -37,7 +37,7 @@ mod verbs;
 use array::{Array, MemberState, PartState, Volume, VolumeState};
 use format::{FORMATS, Format, Found, Writing};
 
-pub use rebuild::{CHECKPOINT, rebuild};
+pub use rebuild::{CHECKPOINT, rebuild, rebuild_piece};
 pub use verbs::{Options, add, delete, fail, insert, label, remove, stop};
 
 /// The class.
@@ -79,6 +79,8 @@ struct State {
     untold: bool,
     /// Whose turn it is to read.
     turn: usize,
+    /// What is being rebuilt, a piece at a time.
+    copying: Option<rebuild::Copying>,
 }
 
 impl State {
@@ -95,6 +97,19 @@ impl State {
 
     fn volume_of(&self, provider: ProviderId) -> Option<usize> {
         self.providers.iter().position(|(known, _)| *known == Some(provider))
+    }
+
+    /// What a part is, for people.
+    fn part_text(&self, volume: &Volume, part: &array::Part) -> String {
+        match part.state {
+            PartState::Rebuild | PartState::Resync => {
+                let done = self.copying.as_ref().and_then(|copying| copying.bytes_of(part));
+                let (done, size) = (done.unwrap_or(part.done), volume.used().max(1));
+                let percent = u128::from(done) * 100 / u128::from(size);
+                format!("{} {percent}%", part.state.name())
+            }
+            state => state.name().into(),
+        }
     }
 
     fn state_name(&self) -> Option<&'static str> {
@@ -257,20 +272,10 @@ impl Requests for Raid {
     }
 }
 
-fn part_text(volume: &Volume, part: &array::Part) -> String {
-    match part.state {
-        PartState::Rebuild | PartState::Resync => {
-            let size = u128::from(volume.used().max(1));
-            format!("{} {}%", part.state.name(), u128::from(part.done) * 100 / size)
-        }
-        state => state.name().into(),
-    }
-}
-
 fn volume_config(graph: &Graph, state: &State, volume: &Volume) -> Config {
     let part = |part: &array::Part| {
         let disk = name_of(graph, state.disks[part.member].consumer);
-        format!("{disk} ({})", part_text(volume, part))
+        format!("{disk} ({})", state.part_text(volume, part))
     };
     let parts: Vec<String> = volume.parts.iter().map(part).collect();
     let level = volume.level.name();
@@ -304,7 +309,7 @@ fn disk_config(state: &State, consumer: ConsumerId) -> Config {
     for (volume, (_, number)) in state.array.volumes.iter().zip(&state.providers) {
         for (slot, part) in volume.parts.iter().enumerate() {
             if Some(part.member) == member {
-                states.push(part_text(volume, part));
+                states.push(state.part_text(volume, part));
                 places.push(format!("r{number}({}):{slot}@{}", volume.name, part.offset));
             }
         }

@@ -4,7 +4,9 @@ use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::array::{MemberState, PartState};
+use flysch_api::block;
+
+use super::array::{MemberState, Part, PartState};
 use super::{State, Stray, metadata, request, start, state, state_mut};
 use crate::error::{Error, Kind};
 use crate::graph::Graph;
@@ -171,26 +173,75 @@ pub fn rebuild(
     checkpoint: u64,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<usize, Error> {
-    refill(graph, geom)?;
     let mut rebuilt = 0;
-    while let Some(target) = begin(graph, geom)? {
-        copy(graph, geom, target, (checkpoint, progress))?;
-        let (volume, slot) = target;
-        let volume = &mut state_mut(graph, geom)?.array.volumes[volume];
-        let part = &mut volume.parts[slot];
-        (part.state, part.done) = (PartState::Active, 0);
-        let differs = |state| matches!(state, PartState::Stale | PartState::Resync);
-        let is_equal = !volume.parts.iter().any(|part| differs(part.state));
-        let provider = state(graph, geom)?.providers.get(target.0).and_then(|it| it.0);
-        let is_open = provider.is_some_and(|provider| graph[provider].access.write > 0);
-        if is_equal && !is_open {
-            state_mut(graph, geom)?.array.volumes[target.0].dirty = false;
-        }
-        metadata::write(graph, geom, None)?;
-        rebuilt += 1;
-        start::offer(graph, geom);
+    while let Some((done, all)) = rebuild_piece(graph, geom, checkpoint)? {
+        progress(done, all);
+        rebuilt += usize::from(done == all);
     }
     Ok(rebuilt)
+}
+
+/// Rebuilds a piece of the first part that is to be rebuilt or made equal: a MiB, or less if
+/// `checkpoint` is less. Answers how many bytes of the part are done, and all of them: with the last
+/// it is read as the others are. None are left to be rebuilt if there is no answer.
+///
+/// What is written to the volume between two pieces is written to the part, too. While ways are
+/// open they must be quiet ([`crate::Way::is_quiet`]), and go by new plans after the first piece.
+///
+/// # Errors
+/// Why it cannot go on. How far it is was kept.
+pub fn rebuild_piece(
+    graph: &mut Graph,
+    geom: GeomId,
+    checkpoint: u64,
+) -> Result<Option<(u64, u64)>, Error> {
+    let Some(copying) = copying(graph, geom)? else { return Ok(None) };
+    state_mut(graph, geom)?.copying = None;
+    let copying = copy(graph, geom, copying, checkpoint)?;
+    let size = state(graph, geom)?.array.volumes[copying.volume].used();
+    if copying.at < size {
+        let at = copying.at;
+        state_mut(graph, geom)?.copying = Some(copying);
+        return Ok(Some((at, size)));
+    }
+    finish(graph, geom, &copying)?;
+    Ok(Some((size, size)))
+}
+
+/// What is being copied, or is to be next.
+fn copying(graph: &mut Graph, geom: GeomId) -> Result<Option<Copying>, Error> {
+    let there = state(graph, geom)?;
+    if let Some(copying) = &there.copying
+        && copying.is_still(there)
+    {
+        return Ok(Some(*copying));
+    }
+    refill(graph, geom)?;
+    let Some((volume, slot)) = begin(graph, geom)? else { return Ok(None) };
+    let there = state(graph, geom)?;
+    let part = there.array.volumes[volume].parts[slot];
+    let Some(to) = there.disks[part.member].consumer else { return Ok(None) };
+    let at = part.done.min(there.array.volumes[volume].used());
+    let place = (part.member, part.offset);
+    Ok(Some(Copying { volume, slot, part: place, to, at, kept: part.done }))
+}
+
+/// A part has everything.
+fn finish(graph: &mut Graph, geom: GeomId, copying: &Copying) -> Result<(), Error> {
+    graph.io(copying.to, Io::Flush).map_err(|error| copying.fault(graph, geom, error))?;
+    let volume = &mut state_mut(graph, geom)?.array.volumes[copying.volume];
+    let part = &mut volume.parts[copying.slot];
+    (part.state, part.done) = (PartState::Active, 0);
+    let differs = |state| matches!(state, PartState::Stale | PartState::Resync);
+    let is_equal = !volume.parts.iter().any(|part| differs(part.state));
+    let provider = state(graph, geom)?.providers.get(copying.volume).and_then(|it| it.0);
+    let is_open = provider.is_some_and(|provider| graph[provider].access.write > 0);
+    if is_equal && !is_open {
+        state_mut(graph, geom)?.array.volumes[copying.volume].dirty = false;
+    }
+    metadata::write(graph, geom, None)?;
+    start::offer(graph, geom);
+    Ok(())
 }
 
 /// The next part that is to be rebuilt, or made equal.
@@ -224,40 +275,75 @@ fn begin(graph: &mut Graph, geom: GeomId) -> Result<Option<(usize, usize)>, Erro
     Ok(Some((number, slot)))
 }
 
+/// Copies a piece; answers how far it is then.
 fn copy(
     graph: &mut Graph,
     geom: GeomId,
-    (number, slot): (usize, usize),
-    (checkpoint, progress): (u64, &mut dyn FnMut(u64, u64)),
-) -> Result<(), Error> {
-    let there = state(graph, geom)?;
-    let volume = &there.array.volumes[number];
-    let (name, size, part) = (volume.name.clone(), volume.used(), volume.parts[slot]);
-    let mates = volume.mates(slot);
-    let to = there.disks[part.member].consumer;
-    let fail = |error| Error::io(&name, error);
-    let to = to.ok_or_else(|| fail(flysch_api::block::Error::Gone))?;
+    mut copying: Copying,
+    checkpoint: u64,
+) -> Result<Copying, Error> {
+    let Copying { volume: number, slot, to, at, .. } = copying;
+    let volume = &state(graph, geom)?.array.volumes[number];
+    let (size, part) = (volume.used(), volume.parts[slot]);
+    let copies: Vec<(usize, u64)> = volume.mates(slot).iter().map(|&mate| (mate, at)).collect();
     let most = PIECE.min(checkpoint.next_multiple_of(4096)).max(4096);
-    let mut bytes = vec![0; most as usize];
-    let (mut at, mut kept) = (part.done.min(size), part.done);
-    while at < size {
-        let piece = &mut bytes[..most.min(size - at) as usize];
-        let copies: Vec<(usize, u64)> = mates.iter().map(|&mate| (mate, at)).collect();
-        request::read(graph, (geom, number), &copies, piece).map_err(fail)?;
-        let write = Io::Write { offset: part.offset + at, from: piece };
-        graph.io(to, write).map_err(fail)?;
-        at += piece.len() as u64;
-        let part = &mut state_mut(graph, geom)?.array.volumes[number].parts[slot];
-        if !matches!(part.state, PartState::Rebuild | PartState::Resync) {
-            return Err(fail(flysch_api::block::Error::Gone));
-        }
-        if at - kept >= checkpoint && at < size {
-            graph.io(to, Io::Flush).map_err(fail)?;
-            state_mut(graph, geom)?.array.volumes[number].parts[slot].done = at;
-            metadata::write(graph, geom, None)?;
-            kept = at;
-        }
-        progress(at, size);
+    let mut piece = vec![0; most.min(size - at) as usize];
+    if !piece.is_empty() {
+        request::read(graph, (geom, number), &copies, &mut piece)
+            .and_then(|()| graph.io(to, Io::Write { offset: part.offset + at, from: &piece }))
+            .map_err(|error| copying.fault(graph, geom, error))?;
     }
-    graph.io(to, Io::Flush).map_err(fail)
+    copying.at += piece.len() as u64;
+    if !copying.is_still(state(graph, geom)?) {
+        return Err(copying.fault(graph, geom, block::Error::Gone));
+    }
+    if copying.at.saturating_sub(copying.kept) >= checkpoint && copying.at < size {
+        graph.io(to, Io::Flush).map_err(|error| copying.fault(graph, geom, error))?;
+        state_mut(graph, geom)?.array.volumes[number].parts[slot].done = copying.at;
+        metadata::write(graph, geom, None)?;
+        copying.kept = copying.at;
+    }
+    Ok(copying)
+}
+
+/// A part that is being rebuilt, between two pieces.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Copying {
+    volume: usize,
+    slot: usize,
+    /// Its member, and where it starts there.
+    part: (usize, u64),
+    /// Its disk.
+    to: ConsumerId,
+    /// Bytes that it has.
+    at: u64,
+    /// Of these, how many its metadata says.
+    kept: u64,
+}
+
+impl Copying {
+    /// Whether it is there still and is to be rebuilt: between two pieces disks may have come and
+    /// gone, and volumes.
+    fn is_still(&self, state: &State) -> bool {
+        let volume = state.array.volumes.get(self.volume);
+        let part = volume.and_then(|volume| Some((volume.used(), *volume.parts.get(self.slot)?)));
+        part.is_some_and(|(size, part)| {
+            matches!(part.state, PartState::Rebuild | PartState::Resync)
+                && (part.member, part.offset) == self.part
+                && part.done == self.kept
+                && self.at <= size
+                && state.disks[part.member].consumer == Some(self.to)
+        })
+    }
+
+    fn fault(&self, graph: &Graph, geom: GeomId, error: block::Error) -> Error {
+        let volumes = state(graph, geom).map(|state| &state.array.volumes[..]).unwrap_or_default();
+        let name = volumes.get(self.volume).map_or("", |volume| &volume.name);
+        Error::io(name, error)
+    }
+
+    /// Bytes of a part that are rebuilt, if it is this one.
+    pub(super) fn bytes_of(&self, part: &Part) -> Option<u64> {
+        (self.part == (part.member, part.offset)).then_some(self.at)
+    }
 }

@@ -42,7 +42,18 @@ pub(super) fn new(graph: &mut Graph, format: &'static dyn Format, state: super::
     let (disks, providers) = (Vec::new(), Vec::new());
     let (waiting, strays) = (Vec::new(), Vec::new());
     let (array, running, untold, turn) = (state, false, false, 0);
-    let state = State { format, array, running, waiting, disks, strays, providers, untold, turn };
+    let state = State {
+        format,
+        array,
+        running,
+        waiting,
+        disks,
+        strays,
+        providers,
+        untold,
+        turn,
+        copying: None,
+    };
     graph.set_state(geom, state);
     geom
 }

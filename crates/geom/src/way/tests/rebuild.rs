@@ -3,17 +3,35 @@
 use super::*;
 use crate::Class;
 
+/// A mirror of three of which one is to be rebuilt, or an array of two.
+fn degraded(kind: &str, how: (u32, u64)) -> (Bench, crate::GeomId) {
+    if kind == "mirror" {
+        let mut bench = Bench::new(3, how.0, how.1);
+        let under = bench.under();
+        a_mirror(&mut bench.graph, "gm", &under[..2], Balance::Load);
+        let geom = bench.graph.geom("MIRROR", "gm").unwrap();
+        mirror::insert(&mut bench.graph, geom, &under[2..], (0, false, false)).unwrap();
+        return (bench, geom);
+    }
+    let mut bench = bench_of(kind, 2, how);
+    let under = bench.under();
+    a_raid(&mut bench.graph, kind, &under);
+    let geom = bench.graph.geoms_of("RAID").next().unwrap().0;
+    raid::rebuild(&mut bench.graph, geom, MIB, &mut |_, _| {}).unwrap();
+    raid::remove(&mut bench.graph, geom, &["d1"]).unwrap();
+    bench.disk(1).bytes[..MIB as usize].fill(0xEE);
+    raid::insert(&mut bench.graph, geom, &under[1..], true).unwrap();
+    (bench, geom)
+}
+
 /// One seed; tells whether all halves are equal in the end, hold what was written, and reads never
 /// came from the one that is rebuilt.
-fn rebuild(seed: u64, is_paused: bool) -> bool {
+fn rebuild(seed: u64, kind: &str, is_paused: bool) -> bool {
     let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
     (0..4).for_each(|_| _ = random.below(2));
-    let mut bench = Bench::new(3, 1 + random.below(6) as u32, seed);
-    let under = bench.under();
-    a_mirror(&mut bench.graph, "gm", &under[..2], Balance::Load);
-    let geom = bench.graph.geom("MIRROR", "gm").unwrap();
-    mirror::insert(&mut bench.graph, geom, &under[2..], (0, false, false)).unwrap();
-    let (open, mut way) = bench.way("mirror/gm");
+    let (mut bench, geom) = degraded(kind, (1 + random.below(6) as u32, seed));
+    let is_mirror = kind == "mirror";
+    let (open, mut way) = bench.way(if is_mirror { "mirror/gm" } else { "raid/r0" });
     let size = way.geometry().bytes();
     let (mut token, mut given, mut is_done) = (0_u64, 0, false);
     let mut wanted = vec![0; size as usize];
@@ -50,7 +68,8 @@ fn rebuild(seed: u64, is_paused: bool) -> bool {
                 }
             }
             let length = 512 * (1 + random.below(64));
-            let done = mirror::synchronize_piece(&mut bench.graph, geom, length).unwrap();
+            let act = if is_mirror { mirror::synchronize_piece } else { raid::rebuild_piece };
+            let done = act(&mut bench.graph, geom, length).unwrap();
             is_done = done.is_none_or(|(done, all)| done == all);
             if is_paused {
                 let plan = bench.graph.plan(open).unwrap();
@@ -66,16 +85,19 @@ fn rebuild(seed: u64, is_paused: bool) -> bool {
             is_right &= read.is_none_or(|byte| bytes == [byte; 512]);
         }
     }
-    let halves: Vec<Vec<u8>> =
-        (0..3).map(|number| bench.disk(number).bytes[..size as usize].to_vec()).collect();
+    let halves: Vec<Vec<u8>> = (0..if is_mirror { 3 } else { 2 })
+        .map(|number| bench.disk(number).bytes[..size as usize].to_vec())
+        .collect();
     is_right && halves.iter().all(|half| *half == wanted)
 }
 
 #[test]
 fn a_half_is_rebuilt_while_a_way_writes() {
-    assert!((1..=40).all(|seed| rebuild(seed, true)));
+    for kind in ["mirror", "RAID1"] {
+        assert!((1..=40).all(|seed| rebuild(seed, kind, true)), "{kind}");
+    }
     // The other way round it would go wrong, and be seen.
-    assert!((1..=400).any(|seed| !rebuild(seed, false)));
+    assert!((1..=400).any(|seed| !rebuild(seed, "mirror", false)));
 }
 
 /// What was rebuilt before it was cut is not copied again: ways write it, too.

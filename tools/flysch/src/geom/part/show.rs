@@ -38,6 +38,8 @@ pub(crate) fn run(
         all = named.collect::<Result<_, _>>()?;
     }
     let tables = all.iter().filter_map(|&id| Some((id, part::table(&session.graph, id)?)));
+    // One that is to be erased has nothing to show.
+    let tables = tables.filter(|(_, table)| !table.is_destroyed);
     if output.json() {
         let all: Vec<Value> = tables.map(|(id, table)| table_json(session, id, table)).collect();
         return output.value(&all);
