@@ -182,8 +182,8 @@ pub fn rebuild(
 }
 
 /// Rebuilds a piece of the first part that is to be rebuilt or made equal: a MiB, or less if
-/// `checkpoint` is less. Answers how many bytes of the part are done, and all of them: with the last
-/// it is read as the others are. None are left to be rebuilt if there is no answer.
+/// `checkpoint` is less. Answers how many bytes of the part are done, and all of them: with the
+/// last it is read as the others are. None are left to be rebuilt if there is no answer.
 ///
 /// What is written to the volume between two pieces is written to the part, too. While ways are
 /// open they must be quiet ([`crate::Way::is_quiet`]), and go by new plans after the first piece.
