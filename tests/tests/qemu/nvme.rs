@@ -293,6 +293,23 @@ fn zones_are_managed_by_command() {
         assert_eq!(nvme(&target, "zns open-zone -s 256").status, 0);
         let refused = nvme(&target, "zns close-zone -s 256");
         assert!(refused.stderr.contains("Invalid Zone State Transition"), "{}", refused.stderr);
+        // By the block layer, as zonectl(8), in one session: QEMU keeps nothing.
+        let folder = tempfile::tempdir().unwrap();
+        let script = "zone -d nda0 -c open -l 0x100\nzone -d nda0 -c rz -l 0x100\n\
+            zone -d nda0 -c finish --yes -l 0x200\nzone -d nda0 -c rz -o full\n\
+            zone -d nda0 -c rwp --yes -a\nzone -d nda0 -c rz -o empty -P summary\n";
+        std::fs::write(folder.path().join("script"), script).unwrap();
+        let mut command = flysch();
+        command.args(["geom", "--on", &target, "--script", "script", "diskinfo", "nda0"]);
+        let said = ran(command.current_dir(folder.path()).output().unwrap());
+        assert_eq!(said.status, 0, "{}", said.stderr);
+        let shown: Vec<&str> = said.stdout.lines().map(str::trim).collect();
+        let zone = |start: &str, how: &str| {
+            shown.iter().any(|line| line.starts_with(start) && line.contains(how))
+        };
+        assert!(zone("0x100,", "Explicit Open"), "{}", said.stdout);
+        assert!(zone("0x200,", "Full"), "{}", said.stdout);
+        assert!(shown.contains(&"8 zones, Maximum LBA 0x7ff (2047)"), "{}", said.stdout);
         // Zones are written from their begin to their end, which a job at random does not do.
         let mut command = flysch();
         command.args(["bench", "--on", &target, "--rw=randwrite", "--bs=4k", "--size=1m"]);
