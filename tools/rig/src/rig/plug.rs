@@ -455,3 +455,6 @@ impl OpenRig {
         Ok(news)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,10 +4,10 @@ use core::cell::RefCell;
 use std::prelude::rust_2024::*;
 use std::{assert, assert_eq, format, vec};
 
-use flysch_api::block::Error as IoError;
+use flysch_api::block::{Change, Error as IoError};
 
 use super::*;
-use crate::class::disk::{MD, Memory};
+use crate::class::disk::{self, MD, Memory};
 use crate::io::{Medium, Shape};
 use crate::{Kind, all};
 
@@ -501,4 +501,39 @@ fn boot_code_goes_around_a_disklabel() {
     delete(&mut graph, geom, 1, Flags::default()).unwrap();
     graph.peek(disk, 0, &mut front).unwrap();
     assert!(front[..512] == code[..512] && front[512 + label..8192] == code[512 + label..]);
+}
+
+/// What the layer below says of a disk reaches the table on it.
+#[test]
+fn a_disk_that_grows_or_has_another_medium_is_looked_at() {
+    let mut graph = Graph::new(&all(), 1);
+    let (bytes, left) = (Rc::new(RefCell::new(vec![0; 4 * MIB])), Rc::new(RefCell::new(1 << 20)));
+    let medium = Cut { bytes: bytes.clone(), left };
+    let disk = MD.insert(&mut graph, "md0", Box::new(medium)).unwrap();
+    graph.settle();
+    let geom = create(&mut graph, disk, (Scheme::Gpt, None), Flags::default()).unwrap();
+    add(&mut graph, geom, &wanted("linux-data", Some(2048)), Flags::default()).unwrap();
+    let part = |graph: &Graph| graph.provider("md0p1").map(|it| graph[it].media_size).ok();
+    assert_eq!(part(&graph), Some(1 << 20));
+    // More sectors, not all of them whole.
+    let first = bytes.borrow().clone();
+    bytes.borrow_mut().resize(6 * MIB, 0);
+    disk::changed(&mut graph, disk, Change::Resized { bytes: 6 * MIB as u64 + 100 });
+    assert_eq!((graph[disk].media_size, part(&graph)), (6 * MIB as u64, Some(1 << 20)));
+    let geom = graph.geom("PART", "md0").unwrap();
+    assert!(recover(&mut graph, geom, Flags::default()).unwrap(), "its second copy has moved");
+    assert!(table(&graph, geom).unwrap().last * 512 > 5 * MIB as u64);
+    // Another medium, blank; and the first one again.
+    bytes.borrow_mut().fill(0);
+    disk::changed(&mut graph, disk, Change::Medium);
+    assert_eq!(part(&graph), None);
+    *bytes.borrow_mut() = first;
+    disk::changed(&mut graph, disk, Change::Resized { bytes: 4 * MIB as u64 });
+    disk::changed(&mut graph, disk, Change::Medium);
+    assert_eq!(part(&graph), Some(1 << 20));
+    // Fewer sectors than it needs.
+    bytes.borrow_mut().truncate(MIB / 2);
+    disk::changed(&mut graph, disk, Change::Resized { bytes: MIB as u64 / 2 });
+    assert_eq!(graph[disk].media_size, MIB as u64 / 2);
+    assert_eq!(part(&graph), None, "a table that names sectors that are not there");
 }
