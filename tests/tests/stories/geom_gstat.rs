@@ -50,8 +50,16 @@ impl Bench {
         Self { child: Some(child), socket }
     }
 
+    /// A socket is there a moment before it listens.
     fn connect(&self) -> UnixStream {
-        UnixStream::connect(&self.socket).unwrap()
+        let start = Instant::now();
+        loop {
+            match UnixStream::connect(&self.socket) {
+                Ok(stream) => return stream,
+                Err(error) => assert!(start.elapsed() < Duration::from_secs(60), "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     fn signal(&mut self, signal: Signal) {
