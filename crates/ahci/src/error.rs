@@ -44,6 +44,16 @@ pub enum Error {
     Unsupported(&'static str),
 }
 
+impl Error {
+    /// What went wrong underneath, where something did.
+    pub(crate) const fn cause(&self) -> Option<Cause> {
+        match *self {
+            Self::Step { cause, .. } | Self::Failed(cause) => Some(cause),
+            _ => None,
+        }
+    }
+}
+
 /// What went wrong underneath.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -6,6 +6,7 @@ use crate::history::ErrorKind;
 use crate::lane::{Lane, UNITS};
 use crate::options::{LinkPower, Options, Timeouts};
 use crate::quirks::{Quirk, Quirks};
+use crate::recover::HbaResets;
 use crate::steps::{Own, Run, Steps, Stop};
 use crate::taskfile::Ways;
 use alloc::vec::Vec;
@@ -84,7 +85,7 @@ pub(crate) struct Core<M: Machine> {
     /// Interrupts the port may raise; also what is looked at as a change of the link.
     pub(crate) changes: u32,
     /// Resets of the HBA this port asked for since it last worked.
-    pub(crate) hba_resets: u8,
+    pub(crate) hba_resets: HbaResets,
 }
 
 const MS: u64 = 1_000_000;

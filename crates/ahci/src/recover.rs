@@ -12,8 +12,9 @@
 //! 3. **COMRESET**, up to [`TRIES`] times, for everything else: an interface or bus error, a
 //!    command past its deadline, a link that came and went. It certainly ends what the device had.
 //!    The device is identified again; another one, or none, ends what waits;
-//! 4. **HBA reset**, where the list does not stop or the device does not come back: the host does
-//!    it, for all ports;
+//! 4. **HBA reset**, where the list does not stop, which no COMRESET changes, or the device does not
+//!    come back: the host does it, for all ports. It is all that helps a list, so that may take
+//!    [several](LIST_RESETS); for a device the others are disturbed once;
 //! 5. **gone**.
 //!
 //! A multiplier that tells of its device ports is no error: the list is let run dry, the ports are
@@ -42,8 +43,11 @@ use flysch_wire::ata::{Identify, SECTOR};
 
 /// COMRESETs before the HBA is reset.
 const TRIES: u8 = 3;
-/// HBA resets of one port before it counts as gone.
-const HBA_RESETS: u8 = 1;
+/// HBA resets for a list that does not stop before its port counts as gone: each bring-up stops it
+/// again, behind a multiplier several times.
+const LIST_RESETS: u8 = 5;
+/// And for a device that does not come back.
+const DEVICE_RESETS: u8 = 1;
 /// Rest before another COMRESET, nanoseconds; it doubles.
 const REST: u64 = 100_000_000;
 /// How long what is in the HBA may take before device ports are looked at, ms.
@@ -75,6 +79,26 @@ pub(crate) enum Recovered {
     Hba,
 }
 
+/// Resets of the HBA that a port asked for since it last worked.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HbaResets {
+    list: u8,
+    device: u8,
+}
+
+impl HbaResets {
+    /// Whether there is another one, for a list that does not stop or for a device.
+    fn take(&mut self, is_for_list: bool) -> bool {
+        let (taken, most) = match is_for_list {
+            true => (&mut self.list, LIST_RESETS),
+            false => (&mut self.device, DEVICE_RESETS),
+        };
+        let is_left = *taken < most;
+        *taken += u8::from(is_left);
+        is_left
+    }
+}
+
 /// A recovery under way.
 #[derive(Debug)]
 pub(crate) struct Recovery {
@@ -85,6 +109,8 @@ pub(crate) struct Recovery {
     overdue: bool,
     /// Only a COMRESET helps.
     hard: bool,
+    /// The list did not stop: only a reset of the HBA helps.
+    is_stuck: bool,
     /// PxIS and PxTFD as they were.
     interrupts: u32,
     tfd: u32,
@@ -108,6 +134,7 @@ impl Recovery {
             bring_up: BringUp::default(),
             overdue,
             hard: false,
+            is_stuck: false,
             interrupts: 0,
             tfd: 0,
             unit: 0,
@@ -185,16 +212,11 @@ impl Recovery {
                     Err(stage) => stage,
                 },
                 Stage::Hba => {
-                    // A port whose device never came up does not disturb the others.
-                    let again = core.hba_resets < HBA_RESETS
-                        && !core.hba.quirks.has(Quirk::NoHbaReset)
-                        && (self.had_device() || self.last.is_none());
                     core.steps.abandon();
-                    if !again {
+                    if !self.may_reset_hba(core) {
                         core.note(ErrorKind::Gone, 0);
                         return Err(Stop::Failed(self.last.unwrap_or(Error::Gone)));
                     }
-                    core.hba_resets += 1;
                     core.steps.shared.orders.report(cause::HBA_RESET);
                     return Ok(Recovered::Hba);
                 }
@@ -202,6 +224,27 @@ impl Recovery {
             core.steps.turn_page();
             self.stage = next;
         }
+    }
+
+    /// Whether a reset of the HBA may help, which it takes from those that are left.
+    fn may_reset_hba<M: Machine>(&self, core: &mut Core<M>) -> bool {
+        // A port whose device never came up does not disturb the others.
+        let is_worth_it = self.is_stuck || self.had_device() || self.last.is_none();
+        is_worth_it
+            && !core.hba.quirks.has(Quirk::NoHbaReset)
+            && core.hba_resets.take(self.is_stuck)
+    }
+
+    /// The list did not stop, for this cause.
+    fn unstopped<M: Machine>(&mut self, core: &mut Core<M>, why: Cause) -> Stage {
+        match why {
+            Cause::Register { value, .. } => {
+                core.note(ErrorKind::StopFailed, value);
+                self.is_stuck = true;
+            }
+            _ => core.steps.shared.orders.report(cause::REMOVED),
+        }
+        Stage::Hba
     }
 
     /// Looking was not enough.
@@ -361,16 +404,7 @@ impl Recovery {
         }
         match core.stop_list()? {
             Ok(()) => {}
-            Err(Cause::Register { value, .. }) => {
-                if core.steps.first() {
-                    core.note(ErrorKind::StopFailed, value);
-                }
-                return Ok(Stage::Hba);
-            }
-            Err(_) => {
-                core.steps.shared.orders.report(cause::REMOVED);
-                return Ok(Stage::Hba);
-            }
+            Err(cause) => return Ok(self.unstopped(core, cause)),
         }
         if core.steps.first() {
             core.note(ErrorKind::PortStop, 0);
@@ -437,8 +471,8 @@ impl Recovery {
             return Ok(Stage::Restart);
         }
         // Reading the log has left the list running, if it could be read at all.
-        if core.stop_list()?.is_err() {
-            return Ok(Stage::Hba);
+        if let Err(cause) = core.stop_list()? {
+            return Ok(self.unstopped(core, cause));
         }
         if core.device_quirks().has(Quirk::ErrorSticks) {
             if core.start_list()?.is_err() {
@@ -527,7 +561,7 @@ impl Recovery {
                 Ok(Err(Stage::Rest))
             }
             Ok(true) => {
-                core.hba_resets = 0;
+                core.hba_resets = HbaResets::default();
                 self.compare(core);
                 Ok(Ok(Recovered::Up))
             }
@@ -551,9 +585,10 @@ impl Recovery {
                 if matches!(error, Error::Step { cause: Cause::Signature(_), .. }) {
                     return Err(Stop::Failed(error));
                 }
-                if matches!(error, Error::Step { cause: Cause::Removed, .. }) {
-                    core.steps.shared.orders.report(cause::REMOVED);
-                    return Ok(Err(Stage::Hba));
+                if let Some(cause @ (Cause::Removed | Cause::Register { name: "PxCMD", .. })) =
+                    error.cause()
+                {
+                    return Ok(Err(self.unstopped(core, cause)));
                 }
                 Ok(Err(if self.tries < TRIES { Stage::Rest } else { Stage::Hba }))
             }

@@ -7,7 +7,7 @@ use crate::lane::{Lane, UNITS};
 use crate::layout::PortMemory;
 use crate::operation::{Operation, Output};
 use crate::options::Options;
-use crate::recover::{Recovered, Recovery};
+use crate::recover::{HbaResets, Recovered, Recovery};
 use crate::shared::Shared;
 use crate::steps::{Steps, Stop};
 use alloc::boxed::Box;
@@ -103,7 +103,7 @@ impl<M: Machine> Unit<M> {
                 multiplier: None,
                 generation: 0,
                 changes: interrupt::CHANGES,
-                hba_resets: 0,
+                hba_resets: HbaResets::default(),
             },
             shared: shared.clone(),
             index,

@@ -38,6 +38,20 @@ pub enum Violation {
         /// The faults, and how often each happened.
         faults: String,
     },
+    /// A driver gave its device up, which was there. Nothing is said of what is on it.
+    #[error("the driver gave the device up, as its recoveries failed: {faults}")]
+    GivenUp {
+        /// The faults, and how often each happened.
+        faults: String,
+    },
+    /// Reads of a device that works failed again and again.
+    #[error("block {block} cannot be read back: {error}")]
+    Unreadable {
+        /// The first block of the read.
+        block: u64,
+        /// How the last one ended.
+        error: flysch_api::block::Error,
+    },
     /// The stack could not be set up.
     #[error("setting up: {0}")]
     SetUp(String),

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use flysch_api::block::{Completion, Device, Operation, Refused, Request};
+use flysch_api::block::{self, Completion, Device, Operation, Refused, Request};
 use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Instant, Machine as _, Wake};
 use flysch_cam::Disk;
@@ -191,6 +191,8 @@ struct World<S: Stack> {
     is_lazy: bool,
     requests: [u64; 4],
     failed: u64,
+    /// How the last request that failed ended.
+    last_error: Option<block::Error>,
     compared: u64,
 }
 
@@ -258,6 +260,7 @@ impl<S: Stack> World<S> {
             is_lazy: wish.seed % 2 == 1,
             requests: [0; 4],
             failed: 0,
+            last_error: None,
             compared: 0,
         })
     }
@@ -343,9 +346,14 @@ impl<S: Stack> World<S> {
         if is_explained {
             return Ok(());
         }
+        Err(Violation::MoreThanFaults { bad, explained, faults: self.told() })
+    }
+
+    /// The faults that happened, as a sentence has them.
+    fn told(&self) -> String {
         let told = self.faults().into_iter().filter(|(_, count)| *count > 0);
         let told: Vec<String> = told.map(|(kind, count)| format!("{kind} {count}")).collect();
-        Err(Violation::MoreThanFaults { bad, explained, faults: told.join(", ") })
+        told.join(", ")
     }
 
     /// Every kind of fault and how often it was injected.
@@ -402,18 +410,19 @@ impl<S: Stack> World<S> {
             let first = self.lanes[lane].base + at;
             // A read may be hit by a fault; what is on the device must come out in the end.
             for attempt in 0.. {
-                let failed = self.failed;
+                let before = self.failed;
                 let place = self.lanes[lane].free.pop().expect("nothing is in flight");
                 self.issue((lane, place), (Operation::Read, false), (first, REQUEST_BLOCKS_MAX))?;
                 self.work(0)?;
-                if self.failed == failed {
-                    break;
-                }
+                let Some(error) = self.last_error.filter(|_| self.failed != before) else { break };
                 if self.is_gone() {
                     return Ok(());
                 }
                 if attempt == 20 {
-                    return Err(Violation::SetUp(format!("block {first} cannot be read back")));
+                    return Err(match error {
+                        block::Error::Gone => Violation::GivenUp { faults: self.told() },
+                        error => Violation::Unreadable { block: first, error },
+                    });
                 }
             }
         }
@@ -587,6 +596,7 @@ impl<S: Stack> World<S> {
         self.requests[operation as usize] += 1;
         if let Err(error) = completion.result {
             self.failed += 1;
+            self.last_error = Some(error);
             if !self.has_faults {
                 return Err(Violation::FailedWithoutFault { operation, error });
             }

@@ -343,6 +343,46 @@ fn until(rig: &mut Rig, is_so: impl Fn(&Rig) -> bool) {
     panic!("it never comes: {:?}", rig.ports[0].state());
 }
 
+/// No COMRESET makes a list stop. Each bring-up stops it again, and one that does not stop then
+/// either is no reason to give the port up.
+#[test]
+fn a_list_that_does_not_stop_twice_takes_two_resets_of_the_hba() {
+    for switching in BOTH {
+        let mut rig = three(switching, "timeout:n1,stuck-list:n1");
+        let resets = |rig: &Rig| {
+            rig.ports[0].hba_errors().map_or(0, |errors| errors.count(ErrorKind::HbaReset))
+        };
+        let before = resets(&rig);
+        rig.start(0, read(&rig, 0, 0, 0));
+        let ends = rig.ends(0, 1);
+        assert_eq!(ended(&ends), [Ended::TimedOut]);
+        rig.machine.with_model(|model| model.arm_faults("stuck-list:n1".parse().unwrap()));
+        rig.settle(0);
+        assert_eq!(resets(&rig), before + 2, "{switching:?}");
+        assert_eq!((rig.ports[0].state(), rig.count(ErrorKind::Gone)), (State::Up, 0));
+        each_keeps_its_own(&mut rig, &[0, 1, 2], 4);
+        // One that never stops is given up.
+        rig.machine
+            .with_model(|model| model.arm_faults("timeout:n1,stuck-list:1".parse().unwrap()));
+        rig.start(0, read(&rig, 0, 0, 0));
+        rig.ends(0, 1);
+        until(&mut rig, |rig| rig.ports[0].state() == State::Gone);
+        assert_eq!(resets(&rig), before + 7, "{switching:?}");
+    }
+}
+
+/// The first bring-up behind a multiplier stops the list, too.
+#[test]
+fn a_list_that_does_not_stop_at_first_hides_no_device() {
+    for switching in BOTH {
+        let ports = vec![disk(), disk(), disk()];
+        let mut rig = Rig::new(with(switching, ports, "stuck-list:n1"), Options::default());
+        rig.settle(0);
+        assert_eq!(rig.ports[0].state(), State::Up, "{:?}", rig.ports[0].failure_of_port());
+        each_keeps_its_own(&mut rig, &[0, 1, 2], 4);
+    }
+}
+
 /// A device that stays busy is given up; the others are there.
 #[test]
 fn one_device_that_does_not_come_up_is_not_in_the_others_way() {

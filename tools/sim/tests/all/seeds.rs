@@ -98,6 +98,27 @@ fn what_worlds_of_emmc_found_stays_mended() {
     }
 }
 
+/// What worlds behind multipliers found, mended since: a port that was given up because its list
+/// did not stop twice in one recovery (500).
+#[test]
+fn what_worlds_of_multipliers_found_stays_mended() {
+    for seed in [500] {
+        let end = run(&wish(On::Pmp, seed));
+        assert!(end.is_ok(), "seed {seed}: {end:?}");
+    }
+}
+
+/// Where one command in fifty takes the controller down, five bring-ups fail one after the other,
+/// and the driver gives the device up as Linux would. That was told as data that cannot be read.
+#[test]
+fn a_driver_that_gives_up_is_told_from_data_that_is_lost() {
+    for plan in ["fatal:0.02", "link:0.02", "power:0.02"] {
+        let plan = Some(plan.parse().unwrap());
+        let end = run(&Wish { plan, ..wish(On::Ufs, 520) });
+        assert!(matches!(end, Err(Violation::GivenUp { .. })), "{end:?}");
+    }
+}
+
 /// Every delete was refused once: its range lay behind the driver's memory.
 #[test]
 fn deletions_of_emmc_end_well() {
