@@ -1,6 +1,8 @@
 //! Structures of fixed length as a table: one line says what a field is called, how wide it is and
 //! where it lies, and both directions are made from it.
 
+use crate::field::{self, Field, Little};
+
 /// The value of a field, for those who show all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
@@ -33,6 +35,11 @@ impl<const N: usize> Show for [u8; N] {
     }
 }
 
+/// A field, little endian.
+pub(super) const fn at<T: field::Value>(at: usize) -> Field<T, Little> {
+    Field::at(at)
+}
+
 /// Declares a structure of so many bytes; the lines are `field: type = offset`.
 macro_rules! layout {
     (
@@ -57,13 +64,13 @@ macro_rules! layout {
             /// [`Error::Truncated`](crate::Error::Truncated).
             pub fn parse(bytes: &[u8]) -> Result<Self, crate::Error> {
                 crate::Error::check_len(bytes, Self::LENGTH)?;
-                Ok(Self { $( $field: crate::field::Field::<$type, crate::field::Little>::at($at).get(bytes), )* })
+                Ok(Self { $( $field: crate::nvme::layout::at::<$type>($at).get(bytes), )* })
             }
 
             /// The bytes of these values; what has no field is zero.
             pub fn to_bytes(&self) -> [u8; $length] {
                 let mut bytes = [0; $length];
-                $( crate::field::Field::<$type, crate::field::Little>::at($at).put(&mut bytes, self.$field); )*
+                $( crate::nvme::layout::at::<$type>($at).put(&mut bytes, self.$field); )*
                 bytes
             }
 
@@ -80,7 +87,7 @@ macro_rules! layout {
             /// All zero.
             fn default() -> Self {
                 let bytes = [0; $length];
-                Self { $( $field: crate::field::Field::<$type, crate::field::Little>::at($at).get(&bytes), )* }
+                Self { $( $field: crate::nvme::layout::at::<$type>($at).get(&bytes), )* }
             }
         }
     };
