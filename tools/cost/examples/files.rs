@@ -39,7 +39,9 @@ const FILE: NewFile<'static> = NewFile {
 };
 
 /// Name, what it is, and what does so many blocks.
-const CASES: [(&str, &str, fn(u32)); 4] = [
+type Case = (&'static str, &'static str, fn(u32));
+
+const CASES: [Case; 4] = [
     ("ubifs-write", "UBIFS on UBI, written, `sync` after every 256 KiB", |blocks| {
         let mut fs = ubifs();
         measured_write(&mut fs, blocks);
