@@ -50,7 +50,7 @@ impl Scale {
 pub fn source(folder: &Path, name: char, scale: Scale) -> Source {
     let path = folder.join(name.to_string());
     fs::create_dir(&path).expect("a directory");
-    let mut random = Random(u64::from(name as u32));
+    let mut random = Random::new(u64::from(name as u32));
     match name {
         'A' => make_tree(&path),
         'B' | 'T' => {

@@ -3,6 +3,7 @@
 
 mod makers;
 
+use flysch_random::SplitMix64;
 use std::fs::File;
 use std::path::Path;
 use std::process::Command;
@@ -17,14 +18,11 @@ use makers::{Maker, Wanted};
 pub const TOOLS: [&str; 5] = ["sgdisk", "sfdisk", "parted", "fdisk", "blkid"];
 
 /// Numbers of one seed.
-struct Dice(u64);
+struct Dice(SplitMix64);
 
 impl Dice {
     fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mixed = (self.0 ^ self.0 >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (mixed ^ mixed >> 31) % sides
+        self.0.modulo(sides)
     }
 
     fn of<'t>(&mut self, from: &[&'t str]) -> &'t str {
@@ -58,7 +56,7 @@ const NAMES: [&str; 5] = ["", "root", "EFI System", "a-rather-long-name-with-36-
 /// # Errors
 /// The first difference.
 pub fn try_one(seed: u64, folder: &Path) -> Result<(), String> {
-    let mut dice = Dice(seed.wrapping_mul(0x5851_F42D_4C95_7F2D));
+    let mut dice = Dice(SplitMix64::new(seed.wrapping_mul(0x5851_F42D_4C95_7F2D)));
     let path = folder.join(format!("{seed}.img"));
     let sectors = 24_576 + dice.roll(100_000);
     let file = File::create(&path).map_err(|error| error.to_string())?;

@@ -1,5 +1,6 @@
 //! UBIFS images made by mtd-utils, and what must come out of them again.
 
+use flysch_random::XorShift64;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
 use std::fs;
@@ -364,15 +365,17 @@ pub fn differences(expected: &Tree, found: &Tree) -> Vec<String> {
 
 /// A repeatable stream of numbers.
 #[derive(Clone, Debug)]
-pub struct Random(pub u64);
+pub struct Random(XorShift64);
 
 impl Random {
+    /// The sequence behind this number, which is not 0.
+    pub fn new(state: u64) -> Self {
+        Self(XorShift64::from_state(state))
+    }
+
     /// The next number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % limit
+        self.0.modulo(limit)
     }
 
     /// Bytes that do not compress.
@@ -400,7 +403,7 @@ impl Random {
 /// # Panics
 /// If the host's file system refuses.
 pub fn make_tree(root: &Path) {
-    let mut random = Random(42);
+    let mut random = Random::new(42);
     let put = |name: &str, content: &[u8]| fs::write(root.join(name), content).expect(name);
     fs::create_dir(root.join("texts")).expect("texts");
     for at in 0..200 {

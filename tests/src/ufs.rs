@@ -6,6 +6,7 @@ use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaRegion, DmaSlice, Identity, Instant, Machine};
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::ufs::{Config, Ufs};
+use flysch_random::XorShift64;
 use flysch_ufs::{Host, Options, Port};
 
 /// The model under a virtual clock, on a machine whose memory is not coherent: whatever these
@@ -114,13 +115,8 @@ pub fn data_holds(machine: &impl Machine, data: &Data, seed: u64) -> bool {
 }
 
 fn pattern(seed: u64) -> impl Iterator<Item = u8> {
-    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
-    core::iter::repeat_with(move || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state as u8
-    })
+    let mut random = XorShift64::new(seed);
+    core::iter::repeat_with(move || random.bits() as u8)
 }
 
 fn command(

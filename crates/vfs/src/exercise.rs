@@ -16,6 +16,8 @@ use flysch_api::vfs::{
     Timestamp, XattrChange,
 };
 
+use flysch_random::SplitMix64;
+
 use crate::Memory;
 
 /// What a format can do, and how far the steps may go.
@@ -84,35 +86,12 @@ impl fmt::Display for Mismatch {
 pub struct Exercise {
     model: Memory,
     limits: Limits,
-    random: Random,
+    random: SplitMix64,
     counts: Counts,
     /// Files of the model and what the file system calls them. Files without a name are among
     /// them until they are forgotten.
     files: BTreeMap<Inode, Inode>,
     seconds: i64,
-}
-
-/// SplitMix64 (Steele, Lea, Flood 2014).
-#[derive(Clone, Debug)]
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Less than `limit`, which is not 0.
-    fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
-    }
-
-    fn chance(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
 }
 
 /// How a step ended on the file system.
@@ -132,7 +111,7 @@ impl Exercise {
         Self {
             model,
             limits,
-            random: Random(seed),
+            random: SplitMix64::new(seed),
             counts: Counts::default(),
             files: BTreeMap::from([root]),
             seconds,
@@ -185,7 +164,7 @@ impl Exercise {
     pub fn step(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
         self.seconds += 1;
         let grown = self.files.len() > self.limits.files;
-        match self.random.below(100) {
+        match self.random.modulo(100) {
             0..12 => self.create(fs, FileKind::Regular),
             12..16 => self.create(fs, FileKind::Directory),
             16..20 => self.create_special(fs),
@@ -200,7 +179,7 @@ impl Exercise {
             90..94 => self.forget(fs),
             94..98 => self.read(fs),
             _ => {
-                let inode = self.random.chance(50).then(|| self.any_file());
+                let inode = self.random.percent(50).then(|| self.any_file());
                 let asked = format!("sync of {inode:?}");
                 let found = fs.sync(inode.map(|inode| self.files[&inode]));
                 self.settle(asked, found, Ok(())).map(drop)
@@ -254,7 +233,7 @@ impl Exercise {
 
     fn now(&mut self) -> Timestamp {
         let nanoseconds =
-            if self.limits.nanoseconds { self.random.below(1_000_000_000) as u32 } else { 0 };
+            if self.limits.nanoseconds { self.random.modulo(1_000_000_000) as u32 } else { 0 };
         Timestamp { seconds: self.seconds, nanoseconds }
     }
 
@@ -265,12 +244,12 @@ impl Exercise {
 
     fn any_file(&mut self) -> Inode {
         // What has no name is there for a short time only.
-        if self.random.chance(5)
+        if self.random.percent(5)
             && let Some(inode) = self.nameless().next()
         {
             return inode;
         }
-        let at = self.random.below(self.files.len() as u64) as usize;
+        let at = self.random.modulo(self.files.len() as u64) as usize;
         self.files.keys().copied().nth(at).expect("the root is always there")
     }
 
@@ -294,10 +273,10 @@ impl Exercise {
 
     /// Mostly short and from few, so that names meet again.
     fn any_name(&mut self) -> Vec<u8> {
-        match self.random.below(40) {
-            0 => vec![b'n'; 200 + self.random.below(50) as usize],
+        match self.random.modulo(40) {
+            0 => vec![b'n'; 200 + self.random.modulo(50) as usize],
             1 => "größe".into(),
-            _ => format!("f{}", self.random.below(50)).into_bytes(),
+            _ => format!("f{}", self.random.modulo(50)).into_bytes(),
         }
     }
 
@@ -305,19 +284,19 @@ impl Exercise {
     fn any_entry(&mut self) -> (Inode, Vec<u8>) {
         let directory = self.any_directory();
         let names = self.model.names(directory);
-        if names.is_empty() || self.random.chance(3) {
+        if names.is_empty() || self.random.percent(3) {
             return (directory, self.any_name());
         }
-        let at = self.random.below(names.len() as u64) as usize;
+        let at = self.random.modulo(names.len() as u64) as usize;
         (directory, names.into_iter().nth(at).expect("it is one of them").0)
     }
 
     fn data(&mut self, len: usize) -> Vec<u8> {
         let mut data = vec![0; len];
-        match self.random.below(3) {
-            0 => data.fill(self.random.next() as u8),
-            1 => data.iter_mut().for_each(|byte| *byte = b'a' + self.random.below(4) as u8),
-            _ => data.iter_mut().for_each(|byte| *byte = self.random.next() as u8),
+        match self.random.modulo(3) {
+            0 => data.fill(self.random.bits() as u8),
+            1 => data.iter_mut().for_each(|byte| *byte = b'a' + self.random.modulo(4) as u8),
+            _ => data.iter_mut().for_each(|byte| *byte = self.random.bits() as u8),
         }
         data
     }
@@ -328,10 +307,10 @@ impl Exercise {
 
     fn create_special(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
         let device = DeviceNumber {
-            major: self.random.below(4000) as u32,
-            minor: self.random.below(70_000) as u32,
+            major: self.random.modulo(4000) as u32,
+            minor: self.random.modulo(70_000) as u32,
         };
-        match self.random.below(5) {
+        match self.random.modulo(5) {
             0 => self.create_as(fs, FileKind::CharacterDevice, device, &[]),
             1 => self.create_as(fs, FileKind::BlockDevice, device, &[]),
             2 => self.create_as(fs, FileKind::Fifo, DeviceNumber::default(), &[]),
@@ -351,8 +330,8 @@ impl Exercise {
         target: &[u8],
     ) -> Result<(), Mismatch> {
         let (directory, name, now) = (self.any_directory(), self.any_name(), self.now());
-        let permissions = self.random.below(0o10000) as u16;
-        let (owner, group) = (self.random.below(2000) as u32, self.random.below(3) as u32);
+        let permissions = self.random.modulo(0o10000) as u16;
+        let (owner, group) = (self.random.modulo(2000) as u32, self.random.modulo(3) as u32);
         let file = NewFile { kind, permissions, owner, group, device, target };
         let asked = format!("create {kind:?} {} in {directory}", name.escape_ascii());
         let found = fs.create(self.files[&directory], &name, &file, now);
@@ -381,7 +360,7 @@ impl Exercise {
         let found = fs.remove(self.files[&directory], &name, now);
         self.change(asked, found, |model| model.remove(directory, &name, now))?;
         // Some stay open for a while.
-        if self.random.chance(50) { self.forget(fs) } else { Ok(()) }
+        if self.random.percent(50) { self.forget(fs) } else { Ok(()) }
     }
 
     fn forget(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
@@ -398,11 +377,11 @@ impl Exercise {
 
     fn rename(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
         let (from, old) = self.any_entry();
-        let (to, new) = match self.random.chance(40) {
+        let (to, new) = match self.random.percent(40) {
             true => self.any_entry(),
             false => (self.any_directory(), self.any_name()),
         };
-        let how = match self.random.below(10) {
+        let how = match self.random.modulo(10) {
             0 if self.limits.exchange => Rename::Whiteout,
             1..3 if self.limits.exchange => Rename::Exchange,
             3..5 => Rename::Keep,
@@ -428,17 +407,17 @@ impl Exercise {
     fn write(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
         let Some(file) = self.any_of(FileKind::Regular) else { return Ok(()) };
         let size = self.model.attributes(file).map_or(0, |attributes| attributes.size);
-        let offset = match self.random.below(4) {
-            0 => self.random.below(self.limits.file_size),
-            1 => self.random.below(size + 1),
-            2 => self.random.below(size + 1) & !4095,
+        let offset = match self.random.modulo(4) {
+            0 => self.random.modulo(self.limits.file_size),
+            1 => self.random.modulo(size + 1),
+            2 => self.random.modulo(size + 1) & !4095,
             _ => size,
         };
         let offset = offset.min(self.limits.file_size);
-        let len = match self.random.below(3) {
-            0 => 1 + self.random.below(100),
+        let len = match self.random.modulo(3) {
+            0 => 1 + self.random.modulo(100),
             1 => 4096,
-            _ => 1 + self.random.below(self.limits.write_size as u64),
+            _ => 1 + self.random.modulo(self.limits.write_size as u64),
         };
         let (data, now) = (self.data(len as usize), self.now());
         let asked = format!("write {len} bytes at {offset} of {file}");
@@ -458,14 +437,14 @@ impl Exercise {
     }
 
     fn truncate(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
-        let file = if self.random.chance(5) { Some(self.any_file()) } else { None };
+        let file = if self.random.percent(5) { Some(self.any_file()) } else { None };
         let Some(file) = file.or_else(|| self.any_of(FileKind::Regular)) else { return Ok(()) };
         let size = self.model.attributes(file).map_or(0, |attributes| attributes.size);
-        let size = match self.random.below(4) {
+        let size = match self.random.modulo(4) {
             0 => 0,
-            1 => self.random.below(self.limits.file_size),
-            2 => self.random.below(size + 1) & !4095,
-            _ => self.random.below(size + 1),
+            1 => self.random.modulo(self.limits.file_size),
+            2 => self.random.modulo(size + 1) & !4095,
+            _ => self.random.modulo(size + 1),
         };
         self.set(fs, file, Changes { size: Some(size), ..Changes::default() })
     }
@@ -474,11 +453,11 @@ impl Exercise {
         let file = self.any_file();
         let time = self.now();
         let mut changes = Changes::default();
-        match self.random.below(3) {
-            0 => changes.permissions = Some(self.random.below(0o10000) as u16),
+        match self.random.modulo(3) {
+            0 => changes.permissions = Some(self.random.modulo(0o10000) as u16),
             1 => {
-                changes.owner = Some(self.random.below(70_000) as u32 & 0xffff);
-                changes.group = Some(self.random.below(50) as u32);
+                changes.owner = Some(self.random.modulo(70_000) as u32 & 0xffff);
+                changes.group = Some(self.random.modulo(50) as u32);
             }
             _ => {
                 changes.accessed = Some(time);
@@ -503,17 +482,17 @@ impl Exercise {
     fn xattr(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
         // Often the same file, so that attributes meet again.
         let root = self.model.statistics().root;
-        let file = if self.random.chance(40) { root } else { self.any_file() };
+        let file = if self.random.percent(40) { root } else { self.any_file() };
         let now = self.now();
         let is_plain = self.model.attributes(file).is_ok_and(|attributes| {
             matches!(attributes.kind, FileKind::Regular | FileKind::Directory)
         });
         let space = if is_plain { "user" } else { "trusted" };
-        let name = format!("{space}.x{}", self.random.below(4)).into_bytes();
-        let len = if self.random.chance(20) { 2000 } else { 40 };
-        let len = self.random.below(len) as usize;
+        let name = format!("{space}.x{}", self.random.modulo(4)).into_bytes();
+        let len = if self.random.percent(20) { 2000 } else { 40 };
+        let len = self.random.modulo(len) as usize;
         let value = self.data(len);
-        let change = match self.random.below(6) {
+        let change = match self.random.modulo(6) {
             0 => XattrChange::Create(&value),
             1 => XattrChange::Replace(&value),
             2 => XattrChange::Remove,
@@ -526,8 +505,8 @@ impl Exercise {
 
     fn read(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
         let Some(file) = self.any_of(FileKind::Regular) else { return Ok(()) };
-        let offset = self.random.below(self.limits.file_size);
-        let len = self.random.below(10_000) as usize;
+        let offset = self.random.modulo(self.limits.file_size);
+        let len = self.random.modulo(10_000) as usize;
         let (mut found, mut expected) = (vec![0; len], vec![0; len]);
         let asked = format!("read {len} bytes at {offset} of {file}");
         let answer = fs.read(self.files[&file], offset, &mut found);

@@ -14,6 +14,7 @@ extern crate std;
 mod bytes;
 mod code;
 mod error;
+mod field;
 
 pub mod ata;
 pub mod geom;

@@ -1,5 +1,6 @@
 //! A disk and a clock for the tests of protocols: nothing of it is for anybody's data.
 
+use flysch_random::SplitMix64;
 use std::cell::Cell;
 
 use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
@@ -28,18 +29,6 @@ impl Clock for Ticks {
     }
 }
 
-/// Numbers that look like nothing, from a seed (Knuth's multiplier for 64 bits).
-#[derive(Debug)]
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next one below `bound`.
-    pub fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040);
-        (self.0 >> 33) % bound
-    }
-}
-
 /// A disk in memory that carries a request out some time after it took it, in no order.
 #[derive(Debug)]
 pub struct Disk {
@@ -50,7 +39,7 @@ pub struct Disk {
     geometry: Geometry,
     memory: DmaRegion,
     waiting: Vec<Request>,
-    random: Random,
+    random: SplitMix64,
 }
 
 impl Disk {
@@ -58,7 +47,14 @@ impl Disk {
     pub fn new(geometry: Geometry, memory: usize, fill: u8) -> Self {
         let memory = DmaRegion::zeroed(memory, 0x1000);
         let content = vec![fill; geometry.bytes() as usize];
-        Self { content, bad: None, geometry, memory, waiting: Vec::new(), random: Random(7) }
+        Self {
+            content,
+            bad: None,
+            geometry,
+            memory,
+            waiting: Vec::new(),
+            random: SplitMix64::new(7),
+        }
     }
 
     /// Where data is in its memory: jobs have one range each.
@@ -110,10 +106,10 @@ impl Device for Disk {
     fn ring(&mut self, _now: Instant) {}
 
     fn poll(&mut self, _now: Instant) -> Option<Completion> {
-        if self.waiting.is_empty() || self.random.below(3) == 0 {
+        if self.waiting.is_empty() || self.random.modulo(3) == 0 {
             return None;
         }
-        let at = self.random.below(self.waiting.len() as u64) as usize;
+        let at = self.random.modulo(self.waiting.len() as u64) as usize;
         let request = self.waiting.swap_remove(at);
         let result = self.carry_out(&request);
         Some(Completion { token: request.token, result, passage: Passage::default() })

@@ -10,7 +10,8 @@ use std::time::Duration;
 use flysch_api::block::{Device, Geometry};
 use flysch_api::data::SegmentLimits;
 use flysch_export::Handle;
-use flysch_export::testing::{Disk, Random, Ticks};
+use flysch_export::testing::{Disk, Ticks};
+use flysch_random::SplitMix64;
 
 use crate::wire::{self, Errno, Fields, Form, command as cmd, info, option, reply};
 use crate::{Event, Export, Listener, Server, Tls};
@@ -331,24 +332,24 @@ fn parts_of_shared_blocks_are_changed_by_many_at_once_and_nothing_is_lost() {
     let threads = FORMS.into_iter().enumerate().map(|(number, form)| {
         let mut client = bench.client(form);
         std::thread::spawn(move || {
-            let mut random = Random(number as u64 + 1);
+            let mut random = SplitMix64::new(number as u64 + 1);
             // Every third stretch of 700 bytes.
             let mut mine = vec![None; SIZE as usize];
             for round in 0..120_u64 {
                 let mut asked = std::collections::BTreeMap::new();
                 let mut writes = 0;
-                for _ in 0..1 + random.below(12) {
-                    let stretch = random.below(110) * 3 + number as u64;
-                    let start = stretch * 700 + random.below(700);
-                    let length = 1 + random.below(stretch * 700 + 700 - start);
+                for _ in 0..1 + random.modulo(12) {
+                    let stretch = random.modulo(110) * 3 + number as u64;
+                    let start = stretch * 700 + random.modulo(700);
+                    let length = 1 + random.modulo(stretch * 700 + 700 - start);
                     if asked.values().any(|(at, long, _)| start < at + long && *at < start + length)
                     {
                         continue;
                     }
                     let range = start as usize..(start + length) as usize;
                     let byte = (round + start) as u8;
-                    let flags = if random.below(4) == 0 { cmd::FUA } else { 0 };
-                    let (cookie, expected) = match random.below(3) {
+                    let flags = if random.modulo(4) == 0 { cmd::FUA } else { 0 };
+                    let (cookie, expected) = match random.modulo(3) {
                         0 => {
                             let payload = vec![byte; length as usize];
                             mine[range].fill(Some(byte));
@@ -496,7 +497,7 @@ fn clients_that_lie_stall_or_vanish_end_nothing_but_themselves() {
     let request =
         wire::Request { flags: 0, command: cmd::READ, cookie: 1, offset: 0, length: 99999 };
     request.emit(false, &mut bytes);
-    let mut random = Random(3);
+    let mut random = SplitMix64::new(3);
     for _ in 0..20_000 {
         if client.socket.write(&bytes).is_err() {
             break;
@@ -511,23 +512,23 @@ fn clients_that_lie_stall_or_vanish_end_nothing_but_themselves() {
             0 => bench.connect(),
             at => bench.client(FORMS[at - 1]),
         };
-        for _ in 0..1 + random.below(20) {
+        for _ in 0..1 + random.modulo(20) {
             let mut bytes = Vec::new();
             let request = wire::Request {
-                flags: random.below(1 << 7) as u16,
+                flags: random.modulo(1 << 7) as u16,
                 // Nothing that changes the disk.
-                command: [cmd::READ, cmd::FLUSH, 5, 7, 8, 99][random.below(6) as usize],
-                cookie: random.below(9),
-                offset: random.below(SIZE + 5) << random.below(40),
-                length: random.below(70_000),
+                command: [cmd::READ, cmd::FLUSH, 5, 7, 8, 99][random.modulo(6) as usize],
+                cookie: random.modulo(9),
+                offset: random.modulo(SIZE + 5) << random.modulo(40),
+                length: random.modulo(70_000),
             };
-            request.emit(random.below(2) == 0, &mut bytes);
+            request.emit(random.modulo(2) == 0, &mut bytes);
             if round % 4 == 0 {
                 bytes.splice(..8, magic);
                 bytes[8..11].fill(0);
             }
-            let cut = random.below(4) == 0;
-            let count = if cut { random.below(bytes.len() as u64) as usize } else { bytes.len() };
+            let cut = random.modulo(4) == 0;
+            let count = if cut { random.modulo(bytes.len() as u64) as usize } else { bytes.len() };
             let _ = client.socket.write_all(&bytes[..count]);
         }
         drop(client);

@@ -79,7 +79,7 @@ impl<'s> Run<'s> {
     /// # Errors
     /// A sentence with the sample's name.
     pub fn one(&mut self, seed: u64) -> Result<(), String> {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         (0..4).for_each(|_| _ = random.below(2));
         let good = &self.samples[random.below(self.samples.len() as u64) as usize];
         let bytes = mutated(&good.sample, &mut random);

@@ -107,7 +107,7 @@ impl<'s> Run<'s> {
     /// # Errors
     /// A panic, too much time or memory, or something outside the directory that was touched.
     pub fn one(&mut self, seed: u64) -> Result<(), String> {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut random = Random::new(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         (0..4).for_each(|_| _ = random.below(2));
         let sample = &self.samples[random.below(self.samples.len() as u64) as usize];
         let bytes = mutated(sample, &mut random);

@@ -22,7 +22,7 @@ pub struct Sample {
 
 /// A few files of every kind, little content.
 fn make_tree(root: &Path) {
-    let mut random = Random(99);
+    let mut random = Random::new(99);
     fs::create_dir_all(root.join("directory/in/it")).expect("directories");
     fs::write(root.join("text"), random.text(9000)).expect("text");
     fs::write(root.join("random"), random.bytes(5000)).expect("random");

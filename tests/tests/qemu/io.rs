@@ -1,5 +1,6 @@
 //! Data through driver and disk on QEMU's UFS device, both releases, SDQ and MCQ.
 
+use flysch_random::SplitMix64;
 use std::os::unix::fs::MetadataExt;
 
 use flysch_api::block::{Device as _, Error, Operation, Refused, Request};
@@ -15,18 +16,6 @@ use flysch_wire::scsi::luns::LogicalUnitNumber;
 
 const BLOCK: u64 = 4096;
 
-/// xorshift64*: the same numbers in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16) % bound
-    }
-}
-
 /// What a block holds after its `generation`-th write: every word depends on both.
 fn content(block: u64, generation: u32, bytes: &mut [u8]) {
     let seed = block << 32 | u64::from(generation);
@@ -39,8 +28,8 @@ fn content(block: u64, generation: u32, bytes: &mut [u8]) {
 /// The first `bytes` bytes of the slot at `start`: as one range, or, two times of three, as a list
 /// of pieces of odd lengths at odd offsets, of which there may be more than a command has segments.
 /// The list is at the end of the slot.
-fn data_of(data: &DmaRegion, start: u64, bytes: u64, random: &mut Random) -> Data {
-    let longest = [0, 2048, 65536][random.below(3) as usize];
+fn data_of(data: &DmaRegion, start: u64, bytes: u64, random: &mut SplitMix64) -> Data {
+    let longest = [0, 2048, 65536][random.modulo(3) as usize];
     if longest == 0 {
         return data.slice(start as usize, bytes as u32).into();
     }
@@ -48,7 +37,7 @@ fn data_of(data: &DmaRegion, start: u64, bytes: u64, random: &mut Random) -> Dat
     let mut pieces = Vec::new();
     let mut at = 0;
     while at < bytes {
-        let len = (4 + random.below(longest / 4) * 4).min(bytes - at);
+        let len = (4 + random.modulo(longest / 4) * 4).min(bytes - at);
         pieces.push(data.slice((start + at) as usize, len as u32));
         at += len;
     }
@@ -68,16 +57,16 @@ pub(crate) fn hammer(
     (first, count): (u64, u64),
     rounds: u32,
 ) {
-    let mut random = Random(0x1234_5678_9ABC_DEF1 + first);
+    let mut random = SplitMix64::new(0x1234_5678_9ABC_DEF1 + first);
     let mut generations = vec![0_u32; count as usize];
     let mut bytes = vec![0; BLOCK as usize];
     for round in 1..=rounds {
         // Disjoint ranges in flight together, so that the outcome does not depend on their order.
         let mut requests = Vec::new();
-        let mut block = random.below(16);
+        let mut block = random.modulo(16);
         for slot in 0..data.len() as u64 / SLOT {
-            let longest = [1, 2, 8, 64, 600][random.below(5) as usize];
-            let blocks = (1 + random.below(longest)).min((SLOT - LIST) / BLOCK);
+            let longest = [1, 2, 8, 64, 600][random.modulo(5) as usize];
+            let blocks = (1 + random.modulo(longest)).min((SLOT - LIST) / BLOCK);
             if block + blocks > count {
                 break;
             }
@@ -89,7 +78,7 @@ pub(crate) fn hammer(
             let slice = data_of(data, slot * SLOT, blocks * BLOCK, &mut random);
             let (offset, length) = ((first + block) * BLOCK, blocks * BLOCK);
             requests.push(request(Operation::Write, offset, length, slice, machine));
-            block += blocks + random.below(count / 8);
+            block += blocks + random.modulo(count / 8);
         }
         for done in carry_out(disk, machine, &requests) {
             assert_eq!(done.result, Ok(()));
@@ -99,7 +88,7 @@ pub(crate) fn hammer(
     }
     let mut block = 0;
     while block < count {
-        let blocks = (1 + random.below((SLOT - LIST) / BLOCK)).min(count - block);
+        let blocks = (1 + random.modulo((SLOT - LIST) / BLOCK)).min(count - block);
         data.fill(0, (blocks * BLOCK) as usize, 0xEE);
         let slice = data_of(data, 0, blocks * BLOCK, &mut random);
         let (offset, length) = ((first + block) * BLOCK, blocks * BLOCK);

@@ -218,7 +218,7 @@ fn a_chip_is_named_in_full_or_what_is_wrong_with_it() {
         ("--rw nand,blocks=1", "expected a number from 32 to 65536"),
         ("--rw nor,image=x", "a file is NOR flash without a model"),
         ("--rw nand,cut=3x", "expected a number and b, e, h, l or a"),
-        ("--rw nor,colour=red", "there is no key `colour`"),
+        ("--rw nor,colour=red", "target `nor` has no key `colour`"),
         ("nand", "a chip is mounted with --rw"),
     ] {
         let ran = run_in(&format!("image mount {chip} ."), folder);

@@ -1,6 +1,7 @@
 //! JFFS2 that is written to: random changes against a model, and the power cut at every program
 //! and erase.
 
+use flysch_random::SplitMix64;
 use std::ops::ControlFlow;
 
 use crate::jffs2_common::{Chip, Shape, Snapshot, Torn, between, snapshot};
@@ -241,12 +242,12 @@ fn chains_of_cuts(shape: Shape, seeds: &[u64]) {
             device: DeviceNumber::default(),
             target: &[],
         };
-        let mut noise = Noise(seed);
+        let mut noise = SplitMix64::new(seed);
         let mut kept = vec![];
         for number in 0..4 {
             let name = format!("kept{number}").into_bytes();
             let inode = fs.create(root, &name, &file(0o400), now).unwrap();
-            let data: Vec<u8> = (0..9000).map(|_| noise.below(256) as u8).collect();
+            let data: Vec<u8> = (0..9000).map(|_| noise.modulo(256) as u8).collect();
             assert_eq!(fs.write(inode, 0, &data, now), Ok(data.len()));
             kept.push((name, data));
         }
@@ -255,19 +256,19 @@ fn chains_of_cuts(shape: Shape, seeds: &[u64]) {
         for round in 0..rounds(60) {
             let torn = [Torn::Nothing, Torn::Half, Torn::Some, Torn::All];
             chip = chip.power_up();
-            chip.cut = Some((noise.below(40), torn[noise.below(4) as usize]));
+            chip.cut = Some((noise.modulo(40), torn[noise.modulo(4) as usize]));
             let mut fs = mount(chip, &options);
             while !fs.flash().is_off() {
-                let name = format!("f{}", noise.below(30)).into_bytes();
+                let name = format!("f{}", noise.modulo(30)).into_bytes();
                 let inode = fs.lookup(root, &name);
-                let done = match (noise.below(4), inode) {
-                    (0, Ok(inode)) if noise.below(2) == 0 => {
+                let done = match (noise.modulo(4), inode) {
+                    (0, Ok(inode)) if noise.modulo(2) == 0 => {
                         fs.remove(root, &name, now).and_then(|()| fs.forget(inode))
                     }
                     (_, Ok(inode)) => {
-                        let len = 1 + noise.below(6000) as usize;
-                        let data: Vec<u8> = (0..len).map(|_| noise.below(256) as u8).collect();
-                        fs.write(inode, noise.below(20_000), &data, now).map(drop)
+                        let len = 1 + noise.modulo(6000) as usize;
+                        let data: Vec<u8> = (0..len).map(|_| noise.modulo(256) as u8).collect();
+                        fs.write(inode, noise.modulo(20_000), &data, now).map(drop)
                     }
                     (_, Err(_)) => fs.create(root, &name, &file(0o644), now).map(drop),
                 };
@@ -321,16 +322,6 @@ fn remove_other(
     fs.forget(inode)
 }
 
-/// Numbers that are the same at each run.
-struct Noise(u64);
-
-impl Noise {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % limit
-    }
-}
-
 #[test]
 fn blocks_that_fail_are_given_up_and_nothing_is_lost() {
     for (shape, seed) in [(NAND, 40), (NAND, 41), (NOR, 42), (NOR, 43)] {
@@ -363,7 +354,7 @@ fn blocks_that_fail_are_given_up_and_nothing_is_lost() {
 /// Whatever is wrong with an image: mounting it for writing and working on it ends.
 #[test]
 fn damaged_images_are_worked_on_without_harm() {
-    let mut noise = Noise(50);
+    let mut noise = SplitMix64::new(50);
     for (shape, seed) in [(SMALL_NOR, 50), (SMALL_NAND, 51)] {
         let options = options(seed);
         let mut fs = mount(Chip::new(shape), &options);
@@ -376,10 +367,10 @@ fn damaged_images_are_worked_on_without_harm() {
         let mut opened = 0;
         for round in 0..80 {
             let mut bytes = good.bytes().to_vec();
-            for _ in 0..=noise.below(12) {
-                let at = noise.below(bytes.len() as u64) as usize;
-                match (round % 3, noise.below(4)) {
-                    (0, _) => bytes[at] ^= 1 << noise.below(8),
+            for _ in 0..=noise.modulo(12) {
+                let at = noise.modulo(bytes.len() as u64) as usize;
+                match (round % 3, noise.modulo(4)) {
+                    (0, _) => bytes[at] ^= 1 << noise.modulo(8),
                     (_, 0) => bytes[at & !511..][..512].fill(0xFF),
                     (_, 1) => bytes[at & !511..][..512].fill(0),
                     (_, _) => {
@@ -401,7 +392,7 @@ fn damaged_images_are_worked_on_without_harm() {
 }
 
 /// Reads, writes and removes here and there; errors are expected.
-fn work_on_damage(fs: &mut Jffs2Mut<Chip>, noise: &mut Noise) {
+fn work_on_damage(fs: &mut Jffs2Mut<Chip>, noise: &mut SplitMix64) {
     let now = Timestamp { seconds: 1_000_000_000, nanoseconds: 0 };
     let mut open = vec![fs.statistics().root];
     let mut names = vec![];
@@ -419,12 +410,12 @@ fn work_on_damage(fs: &mut Jffs2Mut<Chip>, noise: &mut Noise) {
         let _ = fs.attributes(*inode);
         let _ = fs.read(*inode, 0, &mut buffer);
         let _ = fs.list_xattrs(*inode, &mut |_| {});
-        let _ = match noise.below(6) {
+        let _ = match noise.modulo(6) {
             0 => fs.remove(*directory, name, now).and_then(|()| fs.forget(*inode)),
             1 => fs.rename((*directory, name), (*directory, b"moved"), Rename::Replace, now),
             2 => fs.set_xattr(*inode, b"user.a", XattrChange::Set(b"value"), now),
             3 => fs.set_attributes(*inode, &Changes::default(), now),
-            _ => fs.write(*inode, noise.below(20_000), &buffer[..5000], now).map(drop),
+            _ => fs.write(*inode, noise.modulo(20_000), &buffer[..5000], now).map(drop),
         };
     }
     let _ = fs.sync(None);

@@ -117,7 +117,7 @@ fn a_flipped_bit_in_a_header_costs_nothing_or_one_block() {
         return;
     }
     let sample = sample("lzo");
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     for peb in 0..sample.pebs() {
         let start = sample.peb(peb).start;
         let mut image = sample.image.clone();
@@ -139,7 +139,7 @@ fn flipped_bits_in_data_are_never_handed_out() {
     }
     for compressor in ["none", "lzo", "zlib", "zstd"] {
         let sample = sample(compressor);
-        let mut random = Random(5);
+        let mut random = Random::new(5);
         for round in 0..40 {
             let mut image = sample.image.clone();
             for _ in 0..=round % 5 {
@@ -166,7 +166,7 @@ fn truncated_shuffled_moved_and_halved_images_are_read() {
         return;
     }
     let sample = sample("zstd");
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     for _ in 0..20 {
         let mut order: Vec<usize> = (0..sample.pebs()).collect();
         for at in (1..order.len()).rev() {

@@ -86,7 +86,7 @@ fn fill_and_empty<F: FileSystemMut>(
 
 fn fill_ubifs(shape: UbifsShape, rounds: u64, sizes: &[usize]) {
     let mut fs = new_ubifs(shape, Compression::None).expect("it can be made");
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let before = free(&fs);
     let mut first = vec![0; sizes.len()];
     for round in 0..rounds {
@@ -129,7 +129,7 @@ fn ubifs_of_every_size_fills_and_empties() {
 
 fn churn_ubifs(shape: UbifsShape, compression: Compression, percent: usize, steps: u64) {
     let mut fs = new_ubifs(shape, compression).expect("it can be made");
-    let mut random = Random(percent as u64);
+    let mut random = Random::new(percent as u64);
     let mut held = fill(&mut fs, &mut random, 30_000);
     // Some go again, so that there is room left.
     let gone = held.split_off((held.len() * percent).div_ceil(100));
@@ -180,7 +180,7 @@ fn assert_jffs2_sound(chip: &Chip, order: ByteOrder, what: &str) {
 fn fill_jffs2(shape: Shape, options: &WriteOptions, rounds: u64, sizes: &[usize]) {
     let order = options.order.expect("it is given");
     let mut fs = Jffs2Mut::mount(Chip::new(shape), options).expect("it can be mounted");
-    let mut random = Random(7);
+    let mut random = Random::new(7);
     let before = free(&fs);
     let mut first = vec![0; sizes.len()];
     for round in 0..rounds {
@@ -223,7 +223,7 @@ fn jffs2_of_every_size_fills_and_empties() {
 fn churn_jffs2(shape: Shape, options: &WriteOptions, percent: usize, steps: u64) {
     let order = options.order.expect("it is given");
     let mut fs = Jffs2Mut::mount(Chip::new(shape), options).expect("it can be mounted");
-    let mut random = Random(percent as u64);
+    let mut random = Random::new(percent as u64);
     let mut held = fill(&mut fs, &mut random, 30_000);
     let gone = held.split_off((held.len() * percent).div_ceil(100));
     remove(&mut fs, &gone);
@@ -417,7 +417,7 @@ fn files_without_names_are_gone_after_a_stop() {
 /// A UBIFS with some work done.
 fn worked(seed: u64) -> (UbifsMut<Lebs>, refusal::Synced, Random) {
     let mut fs = new_ubifs((15_872, 40, 512), Compression::None).expect("it can be made");
-    let (mut synced, mut random) = (refusal::Synced::new(), Random(seed));
+    let (mut synced, mut random) = (refusal::Synced::new(), Random::new(seed));
     refusal::work(&mut fs, &mut synced, &mut random, 150).expect("nothing goes wrong yet");
     (fs, synced, random)
 }
@@ -480,7 +480,7 @@ fn jffs2_goes_on_until_too_few_blocks_are_good() {
         chip.failing_programs = (0..40).filter(|block| block * 7 % 40 < failing).collect();
         chip.failing_erases = (0..40).filter(|block| block * 11 % 40 < failing).collect();
         let mut fs = Jffs2Mut::mount(chip, &options).expect("it can be mounted");
-        let (mut synced, mut random) = (refusal::Synced::new(), Random(seed));
+        let (mut synced, mut random) = (refusal::Synced::new(), Random::new(seed));
         let worked = refusal::work(&mut fs, &mut synced, &mut random, 1500);
         println!("{failing} of 40 fail: {worked:?}, {:?}", fs.activity());
         match worked {
@@ -516,7 +516,7 @@ fn names_of_files_that_came_and_went_take_no_room() {
         fs.remove(root, name.as_bytes(), at(3)).expect("it is there");
         fs.forget(file).expect("it has no name");
     }
-    assert!(!fill(&mut fs, &mut Random(1), 4096).is_empty());
+    assert!(!fill(&mut fs, &mut Random::new(1), 4096).is_empty());
 }
 
 #[test]

@@ -32,6 +32,7 @@ pub mod import;
 pub mod iolog;
 pub mod jobfile;
 pub mod null;
+pub mod page;
 pub mod pattern;
 pub mod play;
 pub mod published;

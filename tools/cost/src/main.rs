@@ -4,8 +4,13 @@
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 
+use flysch_cost::layers;
+use flysch_cost::measure::{self, Run};
 use flysch_cost::path::{self, CASES, HEADING};
-use flysch_cost::{layers, measure};
+
+/// Reads of the two runs that are compared.
+const SHORT: u64 = 1_600;
+const LONG: u64 = 9_600;
 
 const USAGE: &str = "\
 usage: flysch-cost [NAME...]      count the named cases (all of them without a name) with callgrind
@@ -53,7 +58,8 @@ fn check(names: &[&str]) -> Result<(), String> {
     let (mut findings, mut counts) = (Vec::new(), BTreeMap::new());
     println!("{HEADING}");
     for case in wanted {
-        let count = measure::count(&program, case)?;
+        let run = Run { program: &program, name: case.name, short: SHORT, long: LONG };
+        let count = measure::count(&run)?;
         println!("{}", case.row(count));
         counts.insert(case.name, count);
         findings.extend(case.budget.judge(count).err().map(|why| format!("{} {why}", case.name)));

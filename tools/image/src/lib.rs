@@ -26,7 +26,7 @@ mod tree;
 mod writable;
 
 pub use check::{Checked, check};
-pub use chip::{CHIP_KEYS, ChipTarget, OnChip};
+pub use chip::{ChipError, ChipTarget, OnChip, chip_keys};
 pub use edit::{
     Clause, EditError, Editor, FlagChange, ModeChange, OwnerChange, Put, PutOptions, Reach,
     tree_bytes,

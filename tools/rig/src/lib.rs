@@ -46,7 +46,7 @@ pub use stack::{Plain, Stack};
 pub use target::{
     AhciPciTarget, AhciQemuTarget, AhciTarget, CardKind, CardPciTarget, CardQemuTarget, ClockKind,
     CryptoTarget, Drive, EmmcTarget, FaultsFrom, FileTarget, KINDS, Key, Kind, LinuxTarget,
-    MultiplierTarget, NullTarget, NvmePciTarget, NvmeQemuTarget, NvmeTarget, ParseError, PciPlace,
-    PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget, did_you_mean,
+    MultiplierTarget, NullTarget, NvmePciTarget, NvmeQemuTarget, NvmeTarget, PairError, ParseError,
+    PciPlace, PciWait, QemuTarget, Target, UfsPciTarget, UfsTarget, did_you_mean,
 };
 pub use ufs::{Control, Controller, PassThrough};

@@ -20,10 +20,11 @@ mod ufs;
 
 pub use ahci::{AhciQemuTarget, AhciTarget, Drive, MultiplierTarget};
 pub use emmc::{CardKind, CardQemuTarget, EmmcTarget};
-pub use error::{ParseError, did_you_mean};
+pub use error::ParseError;
+pub use flysch_target::{Key, Kind, PairError, did_you_mean};
 pub use linux::LinuxTarget;
 pub use nvme::{NvmeQemuTarget, NvmeTarget};
-pub use pairs::{ClockKind, FaultsFrom, Key, Kind};
+pub use pairs::{ClockKind, FaultsFrom};
 pub use pci::{AhciPciTarget, CardPciTarget, NvmePciTarget, PciPlace, PciWait, UfsPciTarget};
 pub use plain::{FileTarget, NullTarget};
 pub use ufs::{CryptoTarget, QemuTarget, UfsTarget};

@@ -1,9 +1,6 @@
 //! The study as one page for the browser: bars, tables, every number with its command.
 
-use flysch_bench::calendar::ctime;
-use flysch_bench::report::STYLE;
-use minijinja::Environment;
-use minijinja::value::Serde;
+use flysch_bench::page::{self, Bar, BarChart, Frame, Share, Table};
 use serde::Serialize;
 
 use crate::areas::{Row as AreaRow, THREADS, Times, WORKLOADS};
@@ -15,10 +12,8 @@ use crate::text::{rate, time};
 
 #[derive(Serialize)]
 struct Page<'a> {
-    style: &'static str,
-    created: String,
-    command: &'a str,
-    version: &'a str,
+    #[serde(flatten)]
+    frame: Frame<'a>,
     quick: bool,
     answers: Vec<String>,
     sections: Vec<Section>,
@@ -30,9 +25,9 @@ struct Section {
     title: &'static str,
     about: &'static str,
     legend: Vec<Key>,
-    figures: Vec<Figure>,
+    figures: Vec<BarChart>,
     notes: Vec<String>,
-    tables: Vec<Table>,
+    tables: Vec<Folded>,
     listing: Option<&'static str>,
 }
 
@@ -42,54 +37,33 @@ struct Key {
     name: &'static str,
 }
 
+/// A table that shows when it is asked for.
 #[derive(Serialize)]
-struct Figure {
-    title: String,
-    bars: Vec<Bar>,
+struct Folded {
+    summary: String,
+    table: Table,
 }
 
-#[derive(Serialize)]
-struct Bar {
-    name: String,
-    value: String,
-    note: String,
-    /// Per cent of the track.
-    width: f64,
-    parts: Vec<Part>,
-}
-
-#[derive(Serialize)]
-struct Part {
-    class: String,
-    text: String,
-    /// Per cent of the bar.
-    width: f64,
-}
-
-#[derive(Serialize)]
-struct Table {
-    caption: String,
-    heading: Vec<String>,
-    rows: Vec<Vec<String>>,
+impl Folded {
+    fn new(summary: impl Into<String>, heading: &[&str], rows: Vec<Vec<String>>) -> Self {
+        Self { summary: summary.into(), table: Table::new("", heading).with(rows) }
+    }
 }
 
 /// The page. `command` is the command line that made the study.
 pub fn render(study: &Study, command: &str) -> String {
     let page = Page {
-        style: STYLE,
-        created: format!("{} UTC", ctime(study.timestamp_ms / 1000)),
-        command,
-        version: &study.version,
+        frame: Frame::new(
+            "Flysch: UFS, NVMe, eMMC and SATA",
+            Some(study.timestamp_ms),
+            command,
+            &study.version,
+        ),
         quick: study.quick,
         answers: study.answers.words(),
         sections: vec![areas(study), software(study), equal(study), flash(study), day(study)],
     };
-    let mut environment = Environment::new();
-    environment
-        .add_template("study.html", include_str!("study.html"))
-        .expect("the template is a part of this program");
-    let template = environment.get_template("study.html").expect("it was just added");
-    template.render(Serde(&page)).expect("the page has everything the template uses")
+    page::render(include_str!("study.html"), &page)
 }
 
 /// Parts of a bar: class, name, figure.
@@ -99,12 +73,12 @@ type Shares = Vec<(String, String, f64)>;
 type Line = (String, Shares, String);
 
 /// Bars on one scale.
-fn figure(title: String, bars: Vec<Line>, say: impl Fn(f64) -> String) -> Figure {
+fn figure(title: String, bars: Vec<Line>, say: impl Fn(f64) -> String) -> BarChart {
     let sum = |parts: &[(String, String, f64)]| parts.iter().map(|(.., value)| value).sum::<f64>();
     let most = bars.iter().map(|(_, parts, _)| sum(parts)).fold(f64::MIN_POSITIVE, f64::max);
     let bar = |(name, parts, note): Line| {
         let all = sum(&parts);
-        let part = |(class, name, value): (String, String, f64)| Part {
+        let part = |(class, name, value): (String, String, f64)| Share {
             class,
             text: format!("{name}: {}", say(value)),
             width: value / all.max(f64::MIN_POSITIVE) * 100.0,
@@ -115,9 +89,10 @@ fn figure(title: String, bars: Vec<Line>, say: impl Fn(f64) -> String) -> Figure
             note,
             width: all / most * 100.0,
             parts: parts.into_iter().map(part).collect(),
+            mark: None,
         }
     };
-    Figure { title, bars: bars.into_iter().map(bar).collect() }
+    BarChart { title, bars: bars.into_iter().map(bar).collect() }
 }
 
 /// Rows of one workload and number of threads, with a title.
@@ -139,10 +114,6 @@ fn legend(keys: &[(&'static str, &'static str)]) -> Vec<Key> {
     keys.iter().map(|&(class, name)| Key { class, name }).collect()
 }
 
-fn strings<const N: usize>(cells: [&str; N]) -> Vec<String> {
-    cells.map(String::from).into()
-}
-
 fn areas(study: &Study) -> Section {
     let figures = workloads(study).map(|(title, rows)| {
         let bar = |row: &&AreaRow| {
@@ -156,28 +127,25 @@ fn areas(study: &Study) -> Section {
         };
         figure(title, rows.iter().map(bar).collect(), time)
     });
-    let mut table = Table {
-        caption: "All figures: mean, p50, p99 and p99.9 of each area".into(),
-        heading: strings([
-            "workload",
-            "device",
-            "requests/s",
-            "MiB/s",
-            "submission",
-            "device",
-            "completion",
-            "all",
-            "software %",
-            "J/GiB",
-            "mean W",
-            "command",
-        ]),
-        rows: Vec::new(),
-    };
+    let heading = [
+        "workload",
+        "device",
+        "requests/s",
+        "MiB/s",
+        "submission",
+        "device",
+        "completion",
+        "all",
+        "software %",
+        "J/GiB",
+        "mean W",
+        "command",
+    ];
+    let mut cells = Vec::new();
     let times =
         |t: Times| [t.mean, t.p50 as f64, t.p99 as f64, t.p999 as f64].map(time).join(" · ");
     for (title, rows) in workloads(study) {
-        table.rows.extend(rows.into_iter().map(|row| {
+        cells.extend(rows.into_iter().map(|row| {
             vec![
                 title.clone(),
                 row.device.into(),
@@ -194,6 +162,7 @@ fn areas(study: &Study) -> Section {
             ]
         }));
     }
+    let caption = "All figures: mean, p50, p99 and p99.9 of each area";
     Section {
         id: "areas",
         title: "Where the time goes",
@@ -203,7 +172,7 @@ fn areas(study: &Study) -> Section {
                 measured here.",
         legend: legend(&AREAS),
         figures: figures.collect(),
-        tables: vec![table],
+        tables: vec![Folded::new(caption, &heading, cells)],
         ..Section::default()
     }
 }
@@ -264,7 +233,7 @@ fn equal(study: &Study) -> Section {
 }
 
 fn flash(study: &Study) -> Section {
-    let figures = |rows: &[Row]| -> Vec<Figure> {
+    let figures = |rows: &[Row]| -> Vec<BarChart> {
         let one = |row: &Row| {
             let bar = |(number, value): (usize, &board::Value)| {
                 let parts = vec![(format!("s{number}"), value.device.to_string(), value.figure)];
@@ -304,8 +273,7 @@ fn flash(study: &Study) -> Section {
         (row[2], row[3]) = (format!("{:.2} s", value.figure), "-".into());
         cells.push(row);
     }
-    let caption = "All figures".into();
-    let heading = strings(["workload", "device", "rate", "mean", "J/GiB", "command"]);
+    let heading = ["workload", "device", "rate", "mean", "J/GiB", "command"];
     Section {
         id: "flash",
         title: "One flash behind three protocols",
@@ -315,7 +283,7 @@ fn flash(study: &Study) -> Section {
                 and without its queue. Published for UFS: 333 MiB/s written, 755 read; claimed: \
                 full duplex, a queue, games that load in a third of the time.",
         figures: all,
-        tables: vec![Table { caption, heading, rows: cells }],
+        tables: vec![Folded::new("All figures", &heading, cells)],
         listing: Some(board::game_file()),
         ..Section::default()
     }
@@ -339,25 +307,23 @@ fn day(study: &Study) -> Section {
     let say = |milliwatts: f64| format!("{milliwatts:.1} mW");
     let figures = vec![figure("Mean power of the device over the day".into(), bars.collect(), say)];
     let joules = |value: f64| format!("{value:.1}");
-    let parts = study.days.iter().map(|day| Table {
-        caption: format!("{}: joules a day by phase ({}; {})", day.device, day.how, day.target),
-        heading: strings(["phase", "awake", "asleep"]),
-        rows: day
-            .parts
-            .iter()
-            .map(|part| {
-                vec![part.name.into(), joules(part.awake_joules), joules(part.asleep_joules)]
-            })
-            .collect(),
+    let parts = study.days.iter().map(|day| {
+        let row = |part: &crate::day::Part| {
+            vec![part.name.into(), joules(part.awake_joules), joules(part.asleep_joules)]
+        };
+        let rows = day.parts.iter().map(row).collect();
+        let (device, how, target) = (day.device, &day.how, &day.target);
+        let caption = format!("{device}: joules a day by phase ({how}; {target})");
+        Folded::new(caption, &["phase", "awake", "asleep"], rows)
     });
-    let phases = Table {
-        caption: "The day: bursts, their period and their job".into(),
-        heading: strings(["phase", "times", "every, s", "job"]),
-        rows: PHASES
-            .iter()
-            .map(|p| vec![p.name.into(), p.times.to_string(), p.every_s.to_string(), p.job.into()])
-            .collect(),
+    let row = |p: &crate::day::Phase| {
+        vec![p.name.into(), p.times.to_string(), p.every_s.to_string(), p.job.into()]
     };
+    let phases = Folded::new(
+        "The day: bursts, their period and their job",
+        &["phase", "times", "every, s", "job"],
+        PHASES.iter().map(row).collect(),
+    );
     Section {
         id: "day",
         title: "A day of phone use",

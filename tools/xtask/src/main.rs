@@ -1,6 +1,7 @@
 //! The project's own tasks, run as `cargo xtask TASK`.
 #![forbid(unsafe_code)]
 
+mod api;
 mod bench;
 mod dist;
 mod fuzz;
@@ -29,6 +30,8 @@ tasks
              --no-install  never install a missing tool
   layers   who may import whom, against the table in ARCHITECTURE.md, and no circles in a crate
   tidy     lengths, widths, words: the budgets of the code
+  api      what the published crates promise, against the record of the last release
+             --record      record what they promise from now on
   lab      build the Linux guest of the flash tests (root, once) and run what needs it
   dist     a static program, a Debian package, a Python wheel, what is in them, their sums
              --check       build twice, in other folders, and compare every byte
@@ -107,6 +110,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
         "test" => test::run(&Workspace::open()?, options),
         "layers" => report(layers::check(&Workspace::open()?)?),
         "tidy" => report(tidy::check(&Workspace::open()?)?),
+        "api" => api::run(&Workspace::open()?, options),
         "bench" => bench::run(&Workspace::open()?, options),
         "matrix" | "mutate" | "tables" => of_tests(&Workspace::open()?, task, options),
         "dist" => dist::run(&Workspace::open()?, options),
@@ -153,7 +157,7 @@ fn report(report: Report) -> Result<(), Failure> {
 mod tests {
     #[test]
     fn a_question_begins_nothing() {
-        for task in ["lab", "fuzz", "dist", "msrv", "layers", "nothing of the kind"] {
+        for task in ["api", "lab", "fuzz", "dist", "msrv", "layers", "nothing of the kind"] {
             for ask in ["-h", "--help"] {
                 assert!(super::run(&[task.to_owned(), ask.to_owned()]).is_ok(), "{task} {ask}");
             }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use crate::needs::Needs;
 use crate::spent::Spent;
 use crate::workspace::Workspace;
-use crate::{Failure, Report, layers, readme, shell, tidy};
+use crate::{Failure, Report, api, layers, readme, shell, tidy};
 
 /// One step: its name, what it needs, what it does.
 struct Step {
@@ -32,10 +32,11 @@ struct Context<'a> {
 }
 
 /// In this order: what is quick and most often wrong comes first.
-const STEPS: [Step; 16] = [
+const STEPS: [Step; 17] = [
     Step { name: "format", needs: &["rustfmt"], run: format },
     Step { name: "layers", needs: &[], run: |c| verdict(layers::check(c.workspace)?) },
     Step { name: "tidy", needs: &[], run: |c| verdict(tidy::check(c.workspace)?) },
+    Step { name: "api", needs: &[], run: |c| verdict(api::check(c.workspace)?) },
     Step { name: "clippy", needs: &["clippy"], run: clippy },
     Step { name: "no-std", needs: &[BARE_TARGET], run: no_std },
     Step { name: "doc", needs: &[], run: doc },

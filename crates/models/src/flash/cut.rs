@@ -38,7 +38,7 @@ pub(crate) enum Act {
 }
 
 /// A cut: how it tears, and the dice for what it leaves. Every operation throws its own.
-pub(crate) struct Cut {
+pub(crate) struct Tearing {
     /// How far the operation had come.
     pub how: Tear,
     /// Decides the rest.
@@ -47,7 +47,7 @@ pub(crate) struct Cut {
     shows_from: Option<u32>,
 }
 
-impl Cut {
+impl Tearing {
     /// A cut of operation `number` of the chip, in a block that was read `reads` times.
     pub(crate) fn new(
         (seed, number): (u64, u64),
@@ -106,7 +106,7 @@ mod tests {
     fn every_operation_throws_its_own_dice() {
         let late = |number| {
             let mut cut =
-                Cut::new((1, number), (Tear::Late, Act::Program), Aftermath::default(), 0);
+                Tearing::new((1, number), (Tear::Late, Act::Program), Aftermath::default(), 0);
             cut.tear(&[0xFF; 512], &[0x5A; 512])
         };
         assert_eq!(late(7), late(7));
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn what_fades_looks_done_first() {
         let fading = Aftermath { fades: true, ..Aftermath::default() };
-        let mut cut = Cut::new((1, 2), (Tear::Late, Act::Program), fading, 10);
+        let mut cut = Tearing::new((1, 2), (Tear::Late, Act::Program), fading, 10);
         let torn = cut.tear(&[0xFF; 2048], &[0; 2048]);
         assert!(cut.looks_done() && (11..=138).contains(&torn.shows_from), "{}", torn.shows_from);
         assert_eq!(torn.cells, [0; 2048]);
@@ -127,7 +127,7 @@ mod tests {
         let mut halves = 0;
         for number in 0..64 {
             for act in [Act::Program, Act::Erase] {
-                let cut = Cut::new((1, number), (Tear::Half, act), fading, 0);
+                let cut = Tearing::new((1, number), (Tear::Half, act), fading, 0);
                 assert!(act == Act::Erase || !cut.looks_done());
                 halves += u32::from(cut.looks_done());
             }

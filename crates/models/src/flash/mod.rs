@@ -8,11 +8,13 @@
 //! of it.
 
 mod cut;
+mod cuts;
 mod power;
 mod tear;
 
 pub use cut::Aftermath;
-pub(crate) use cut::{Act, Cut};
+pub(crate) use cut::{Act, Tearing};
+pub use cuts::{Cut, CutError, CutList};
 pub use power::{Operation, Power, Tear};
 pub(crate) use tear::{Torn, tear};
 

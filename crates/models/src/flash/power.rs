@@ -28,6 +28,9 @@ impl Tear {
     /// All, in the order of time.
     pub const ALL: [Self; 5] = [Self::Before, Self::Early, Self::Half, Self::Late, Self::After];
 
+    /// The letters, for people.
+    pub const LETTERS: &'static str = "b, e, h, l or a";
+
     /// One letter, as cut lists spell it.
     pub const fn letter(self) -> char {
         match self {

@@ -6,7 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::iter::repeat_n;
 
-use crate::flash::{Cut, Tear, Torn, tear};
+use crate::flash::{Tear, Tearing, Torn, tear};
 
 /// A page that an operation was cut in.
 #[derive(Clone, Debug)]
@@ -118,7 +118,7 @@ impl Block {
         shape: Shape,
         (page, column): (u32, usize),
         bytes: &[u8],
-        cut: &mut Cut,
+        cut: &mut Tearing,
     ) {
         if cut.how == Tear::Before {
             return;
@@ -156,7 +156,7 @@ impl Block {
 
     /// Charge of a pair of pages went astray while the upper one was programmed: cells of the
     /// lower `page` read as anything.
-    pub(super) fn shake(&mut self, shape: Shape, page: u32, cut: &mut Cut) {
+    pub(super) fn shake(&mut self, shape: Shape, page: u32, cut: &mut Tearing) {
         if !self.has_cells() || matches!(cut.how, Tear::Before | Tear::After) {
             return;
         }
@@ -186,7 +186,7 @@ impl Block {
     }
 
     /// As [`erased`](Self::erased), with the power cut during it.
-    pub(super) fn erase_torn(&mut self, shape: Shape, cut: &mut Cut) {
+    pub(super) fn erase_torn(&mut self, shape: Shape, cut: &mut Tearing) {
         match cut.how {
             Tear::Before => return,
             Tear::After => return *self = self.erased(),

@@ -33,7 +33,7 @@ use flysch_api::flash::{Error, Geometry};
 
 use self::block::{Block, Shape};
 use self::physics::History;
-use crate::flash::{Act, Aftermath, Cut, Operation, Power, Tear, Violation, Violations};
+use crate::flash::{Act, Aftermath, Operation, Power, Tear, Tearing, Violation, Violations};
 use crate::random::Random;
 
 /// How a chip is to be.
@@ -374,7 +374,7 @@ impl NandChip {
     }
 
     /// What is left when `operation`, the last one begun, is torn or fails.
-    fn cut(&self, place: usize, operation: Operation, act: Act) -> Cut {
+    fn cut(&self, place: usize, operation: Operation, act: Act) -> Tearing {
         let how = match (operation, act) {
             (Operation::Torn(how), _) => how,
             (_, Act::Program) => Tear::Half,
@@ -384,7 +384,7 @@ impl NandChip {
         let aftermath =
             Aftermath { fades: torn && self.config.aftermath.fades, ..self.config.aftermath };
         let reads = self.reads[place].load(Ordering::Relaxed);
-        Cut::new((self.config.seed, self.power.operations()), (how, act), aftermath, reads)
+        Tearing::new((self.config.seed, self.power.operations()), (how, act), aftermath, reads)
     }
 
     fn program_cells(&mut self, number: u64, column: usize, bytes: &[u8]) -> Result<(), Error> {

@@ -18,7 +18,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry};
 
 use crate::flash::{
-    Act, Aftermath, Cut, Operation, Power, Tear, Torn, Violation, Violations, tear,
+    Act, Aftermath, Operation, Power, Tear, Tearing, Torn, Violation, Violations, tear,
 };
 use crate::random::Random;
 
@@ -50,7 +50,7 @@ impl Block {
     }
 
     /// Bytes up to some place are done, the one there is half done.
-    fn program_torn(&mut self, at: usize, bytes: &[u8], cut: &mut Cut) {
+    fn program_torn(&mut self, at: usize, bytes: &[u8], cut: &mut Tearing) {
         let len = bytes.len() as u64;
         if cut.looks_done() {
             let range = at..at + bytes.len();
@@ -92,7 +92,7 @@ impl Block {
         Self { erases: self.erases.saturating_add(1), ..Self::default() }
     }
 
-    fn erase_torn(&mut self, len: usize, cut: &mut Cut) {
+    fn erase_torn(&mut self, len: usize, cut: &mut Tearing) {
         match cut.how {
             Tear::Before => return,
             Tear::After => return *self = self.erased(),
@@ -266,13 +266,13 @@ impl NorChip {
     }
 
     /// What is left when `operation`, the last one begun, is torn or fails.
-    fn cut(&self, operation: Operation, act: Act) -> Cut {
+    fn cut(&self, operation: Operation, act: Act) -> Tearing {
         let (how, aftermath) = match operation {
             Operation::Torn(how) => (how, self.aftermath),
             _ => (Tear::Half, Aftermath { fades: false, ..self.aftermath }),
         };
         let reads = u32::try_from(self.reads.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
-        Cut::new((self.seed, self.power.operations()), (how, act), aftermath, reads)
+        Tearing::new((self.seed, self.power.operations()), (how, act), aftermath, reads)
     }
 
     /// One operation: bytes of one write buffer.

@@ -20,6 +20,18 @@ pub use xattr::{Xattr, XattrPrefix, Xref};
 
 use core::fmt;
 
+use crate::field::{Field, Native, Value, fields};
+
+fields! {
+    /// `struct jffs2_unknown_node`: the header.
+    mod unknown: Native[Header::LEN] {
+        MAGIC: u16 = 0,
+        NODETYPE: u16 = 2,
+        TOTLEN: u32 = 4,
+        HDR_CRC: u32 = 8,
+    }
+}
+
 /// First two bytes of every node (`JFFS2_MAGIC_BITMASK`).
 pub const MAGIC: u16 = 0x1985;
 /// Magic of the first JFFS2 versions (`JFFS2_OLD_MAGIC_BITMASK`), read by nobody today.
@@ -98,31 +110,32 @@ impl ByteOrder {
         }
     }
 
-    /// Reads two bytes at `at`, which must be there.
-    fn u16(self, bytes: &[u8], at: usize) -> u16 {
-        self.value16([bytes[at], bytes[at + 1]])
-    }
-
-    /// Reads four bytes at `at`, which must be there.
-    fn u32(self, bytes: &[u8], at: usize) -> u32 {
-        self.value32([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
-    }
-
-    fn put_u16(self, out: &mut [u8], at: usize, value: u16) {
-        out[at..at + 2].copy_from_slice(&self.bytes16(value));
-    }
-
-    fn put_u32(self, out: &mut [u8], at: usize, value: u32) {
-        out[at..at + 4].copy_from_slice(&self.bytes32(value));
-    }
-
     /// A device number as stored in the data of a device node: 2 bytes, or 4 from Linux 2.6 on.
     #[must_use]
     pub fn parse_device(self, data: &[u8]) -> Option<DeviceData> {
-        match data.len() {
-            2 => Some(DeviceData::Old(self.u16(data, 0))),
-            4 => Some(DeviceData::New(self.u32(data, 0))),
-            _ => None,
+        if let Ok(bytes) = data.try_into() {
+            return Some(DeviceData::Old(self.value16(bytes)));
+        }
+        data.try_into().ok().map(|bytes| DeviceData::New(self.value32(bytes)))
+    }
+}
+
+impl<T: Value> Field<T, Native> {
+    /// Its value in this byte order; `bytes` hold the field.
+    #[inline]
+    fn get(self, order: ByteOrder, bytes: &[u8]) -> T {
+        match order {
+            ByteOrder::Little => T::from_le(&bytes[self.range()]),
+            ByteOrder::Big => T::from_be(&bytes[self.range()]),
+        }
+    }
+
+    /// Writes its value in this byte order; `out` holds the field.
+    #[inline]
+    fn put(self, order: ByteOrder, out: &mut [u8], value: T) {
+        match order {
+            ByteOrder::Little => value.put_le(&mut out[self.range()]),
+            ByteOrder::Big => value.put_be(&mut out[self.range()]),
         }
     }
 }
@@ -304,7 +317,7 @@ impl Header {
     #[inline]
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
         let header = Self::parse_unchecked(bytes, order)?;
-        if order.u32(bytes, 8) != header.crc(order) {
+        if unknown::HDR_CRC.get(order, bytes) != header.crc(order) {
             return Err(Error::HeaderCrc);
         }
         Ok(header)
@@ -319,17 +332,18 @@ impl Header {
         if bytes.len() < Self::LEN {
             return Err(Error::Truncated);
         }
-        let magic = order.u16(bytes, 0);
+        let magic = unknown::MAGIC.get(order, bytes);
         if magic != MAGIC {
             return Err(Error::Magic(magic));
         }
-        Ok(Self { node_type: NodeType(order.u16(bytes, 2)), total_len: order.u32(bytes, 4) })
+        let node_type = NodeType(unknown::NODETYPE.get(order, bytes));
+        Ok(Self { node_type, total_len: unknown::TOTLEN.get(order, bytes) })
     }
 
     /// Checksum of these fields; an obsolete node keeps the one it was written with.
     #[must_use]
     pub fn crc(&self, order: ByteOrder) -> u32 {
-        let mut bytes = [0; 8];
+        let mut bytes = [0; unknown::HDR_CRC.start()];
         self.put(self.node_type.as_accurate(), order, &mut bytes);
         crc32(&bytes)
     }
@@ -340,18 +354,18 @@ impl Header {
     /// When `out` is shorter.
     pub fn emit(&self, order: ByteOrder, out: &mut [u8]) {
         self.put(self.node_type, order, out);
-        order.put_u32(out, 8, self.crc(order));
+        unknown::HDR_CRC.put(order, out, self.crc(order));
     }
 
     fn put(&self, node_type: NodeType, order: ByteOrder, out: &mut [u8]) {
-        order.put_u16(out, 0, MAGIC);
-        order.put_u16(out, 2, node_type.0);
-        order.put_u32(out, 4, self.total_len);
+        unknown::MAGIC.put(order, out, MAGIC);
+        unknown::NODETYPE.put(order, out, node_type.0);
+        unknown::TOTLEN.put(order, out, self.total_len);
     }
 }
 
-/// Checks the header of a node of type `expected` and fixed length `len`, and the checksum that
-/// stands at `crc_at` over the first `crc_len` bytes. Obsolete nodes pass.
+/// Checks the header of a node of type `expected` and the checksum of its fixed part. Obsolete
+/// nodes pass.
 fn check_fixed(
     bytes: &[u8],
     order: ByteOrder,
@@ -368,7 +382,7 @@ fn check_fixed(
     if (header.total_len as usize) < fixed.len {
         return Err(Error::Length);
     }
-    if fixed_crc(bytes, order, header.node_type, fixed) != order.u32(bytes, fixed.crc_at) {
+    if fixed_crc(bytes, order, header.node_type, fixed) != fixed.crc.get(order, bytes) {
         return Err(Error::NodeCrc);
     }
     Ok(header)
@@ -378,8 +392,16 @@ fn check_fixed(
 #[derive(Clone, Copy)]
 struct Fixed {
     len: usize,
-    crc_at: usize,
+    crc: Field<u32, Native>,
     crc_len: usize,
+}
+
+impl Fixed {
+    /// Writes the checksum of a fixed part that is finished but for it.
+    fn seal(self, order: ByteOrder, out: &mut [u8]) {
+        let crc = crc32(&out[..self.crc_len]);
+        self.crc.put(order, out, crc);
+    }
 }
 
 /// The checksum over the fixed part as it was when the node was written: accurate.
@@ -390,7 +412,7 @@ fn fixed_crc(bytes: &[u8], order: ByteOrder, found: NodeType, fixed: Fixed) -> u
     let mut copy = [0; Inode::LEN];
     let copy = &mut copy[..fixed.crc_len];
     copy.copy_from_slice(&bytes[..fixed.crc_len]);
-    order.put_u16(copy, 2, found.as_accurate().0);
+    unknown::NODETYPE.put(order, copy, found.as_accurate().0);
     crc32(copy)
 }
 

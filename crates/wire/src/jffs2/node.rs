@@ -1,8 +1,46 @@
 //! Inode and directory entry nodes.
 
-use crate::code::code;
-
 use super::{ByteOrder, Error, Fixed, Header, NAME_LEN_MAX, NodeType, check_fixed, crc32};
+use crate::code::code;
+use crate::field::fields;
+
+fields! {
+    /// `struct jffs2_raw_inode`, behind the header.
+    mod raw_inode: Native[Inode::LEN] {
+        INO: u32 = 12,
+        VERSION: u32 = 16,
+        MODE: u32 = 20,
+        UID: u16 = 24,
+        GID: u16 = 26,
+        ISIZE: u32 = 28,
+        ATIME: u32 = 32,
+        MTIME: u32 = 36,
+        CTIME: u32 = 40,
+        OFFSET: u32 = 44,
+        CSIZE: u32 = 48,
+        DSIZE: u32 = 52,
+        COMPR: u8 = 56,
+        USERCOMPR: u8 = 57,
+        FLAGS: u16 = 58,
+        DATA_CRC: u32 = 60,
+        NODE_CRC: u32 = 64,
+    }
+}
+
+fields! {
+    /// `struct jffs2_raw_dirent`, behind the header.
+    mod raw_dirent: Native[Dirent::LEN] {
+        PINO: u32 = 12,
+        VERSION: u32 = 16,
+        INO: u32 = 20,
+        MCTIME: u32 = 24,
+        NSIZE: u8 = 28,
+        TYPE: u8 = 29,
+        UNUSED: [u8; 2] = 30,
+        NODE_CRC: u32 = 32,
+        NAME_CRC: u32 = 36,
+    }
+}
 
 code! {
     /// How the data of an inode node is stored (`JFFS2_COMPR_*`).
@@ -68,7 +106,8 @@ pub struct Inode {
 impl Inode {
     /// Bytes before the data.
     pub const LEN: usize = 68;
-    const FIXED: Fixed = Fixed { len: Self::LEN, crc_at: 64, crc_len: 60 };
+    const FIXED: Fixed =
+        Fixed { len: Self::LEN, crc: raw_inode::NODE_CRC, crc_len: raw_inode::DATA_CRC.start() };
 
     /// Reads the fixed part of an inode node; `bytes` need not hold the data. Obsolete nodes pass.
     ///
@@ -93,22 +132,22 @@ impl Inode {
 
     fn fields(bytes: &[u8], order: ByteOrder) -> Self {
         Self {
-            ino: order.u32(bytes, 12),
-            version: order.u32(bytes, 16),
-            mode: order.u32(bytes, 20),
-            uid: order.u16(bytes, 24),
-            gid: order.u16(bytes, 26),
-            isize: order.u32(bytes, 28),
-            atime: order.u32(bytes, 32),
-            mtime: order.u32(bytes, 36),
-            ctime: order.u32(bytes, 40),
-            offset: order.u32(bytes, 44),
-            csize: order.u32(bytes, 48),
-            dsize: order.u32(bytes, 52),
-            compression: Compression::from(bytes[56]),
-            user_compression: bytes[57],
-            flags: order.u16(bytes, 58),
-            data_crc: order.u32(bytes, 60),
+            ino: raw_inode::INO.get(order, bytes),
+            version: raw_inode::VERSION.get(order, bytes),
+            mode: raw_inode::MODE.get(order, bytes),
+            uid: raw_inode::UID.get(order, bytes),
+            gid: raw_inode::GID.get(order, bytes),
+            isize: raw_inode::ISIZE.get(order, bytes),
+            atime: raw_inode::ATIME.get(order, bytes),
+            mtime: raw_inode::MTIME.get(order, bytes),
+            ctime: raw_inode::CTIME.get(order, bytes),
+            offset: raw_inode::OFFSET.get(order, bytes),
+            csize: raw_inode::CSIZE.get(order, bytes),
+            dsize: raw_inode::DSIZE.get(order, bytes),
+            compression: Compression::from(raw_inode::COMPR.get(order, bytes)),
+            user_compression: raw_inode::USERCOMPR.get(order, bytes),
+            flags: raw_inode::FLAGS.get(order, bytes),
+            data_crc: raw_inode::DATA_CRC.get(order, bytes),
         }
     }
 
@@ -152,23 +191,23 @@ impl Inode {
         let total = Self::LEN + data.len();
         let header = Header { node_type: NodeType::INODE, total_len: total as u32 };
         header.emit(order, out);
-        order.put_u32(out, 12, self.ino);
-        order.put_u32(out, 16, self.version);
-        order.put_u32(out, 20, self.mode);
-        order.put_u16(out, 24, self.uid);
-        order.put_u16(out, 26, self.gid);
-        order.put_u32(out, 28, self.isize);
-        order.put_u32(out, 32, self.atime);
-        order.put_u32(out, 36, self.mtime);
-        order.put_u32(out, 40, self.ctime);
-        order.put_u32(out, 44, self.offset);
-        order.put_u32(out, 48, data.len() as u32);
-        order.put_u32(out, 52, self.dsize);
-        out[56] = self.compression.into();
-        out[57] = self.user_compression;
-        order.put_u16(out, 58, self.flags);
-        order.put_u32(out, 60, crc32(data));
-        order.put_u32(out, 64, crc32(&out[..60]));
+        raw_inode::INO.put(order, out, self.ino);
+        raw_inode::VERSION.put(order, out, self.version);
+        raw_inode::MODE.put(order, out, self.mode);
+        raw_inode::UID.put(order, out, self.uid);
+        raw_inode::GID.put(order, out, self.gid);
+        raw_inode::ISIZE.put(order, out, self.isize);
+        raw_inode::ATIME.put(order, out, self.atime);
+        raw_inode::MTIME.put(order, out, self.mtime);
+        raw_inode::CTIME.put(order, out, self.ctime);
+        raw_inode::OFFSET.put(order, out, self.offset);
+        raw_inode::CSIZE.put(order, out, data.len() as u32);
+        raw_inode::DSIZE.put(order, out, self.dsize);
+        raw_inode::COMPR.put(order, out, self.compression.into());
+        raw_inode::USERCOMPR.put(order, out, self.user_compression);
+        raw_inode::FLAGS.put(order, out, self.flags);
+        raw_inode::DATA_CRC.put(order, out, crc32(data));
+        Self::FIXED.seal(order, out);
         out[Self::LEN..total].copy_from_slice(data);
         total
     }
@@ -196,7 +235,8 @@ pub struct Dirent {
 impl Dirent {
     /// Bytes before the name.
     pub const LEN: usize = 40;
-    const FIXED: Fixed = Fixed { len: Self::LEN, crc_at: 32, crc_len: 32 };
+    const FIXED: Fixed =
+        Fixed { len: Self::LEN, crc: raw_dirent::NODE_CRC, crc_len: raw_dirent::NODE_CRC.start() };
 
     /// Reads the fixed part of a directory entry node. Obsolete nodes pass.
     ///
@@ -221,13 +261,13 @@ impl Dirent {
 
     fn fields(bytes: &[u8], order: ByteOrder) -> Self {
         Self {
-            pino: order.u32(bytes, 12),
-            version: order.u32(bytes, 16),
-            ino: order.u32(bytes, 20),
-            mctime: order.u32(bytes, 24),
-            nsize: bytes[28],
-            kind: bytes[29],
-            name_crc: order.u32(bytes, 36),
+            pino: raw_dirent::PINO.get(order, bytes),
+            version: raw_dirent::VERSION.get(order, bytes),
+            ino: raw_dirent::INO.get(order, bytes),
+            mctime: raw_dirent::MCTIME.get(order, bytes),
+            nsize: raw_dirent::NSIZE.get(order, bytes),
+            kind: raw_dirent::TYPE.get(order, bytes),
+            name_crc: raw_dirent::NAME_CRC.get(order, bytes),
         }
     }
 
@@ -255,15 +295,15 @@ impl Dirent {
         let total = Self::LEN + name.len();
         let header = Header { node_type: NodeType::DIRENT, total_len: total as u32 };
         header.emit(order, out);
-        order.put_u32(out, 12, self.pino);
-        order.put_u32(out, 16, self.version);
-        order.put_u32(out, 20, self.ino);
-        order.put_u32(out, 24, self.mctime);
-        out[28] = name.len() as u8;
-        out[29] = self.kind;
-        out[30..32].fill(0);
-        order.put_u32(out, 32, crc32(&out[..32]));
-        order.put_u32(out, 36, crc32(name));
+        raw_dirent::PINO.put(order, out, self.pino);
+        raw_dirent::VERSION.put(order, out, self.version);
+        raw_dirent::INO.put(order, out, self.ino);
+        raw_dirent::MCTIME.put(order, out, self.mctime);
+        raw_dirent::NSIZE.put(order, out, name.len() as u8);
+        raw_dirent::TYPE.put(order, out, self.kind);
+        raw_dirent::UNUSED.put(order, out, [0; 2]);
+        raw_dirent::NAME_CRC.put(order, out, crc32(name));
+        Self::FIXED.seal(order, out);
         out[Self::LEN..total].copy_from_slice(name);
         total
     }

@@ -4,6 +4,69 @@
 //! Behind its entries lie padding and, in the last 8 bytes of the block, a [`SummaryTrailer`].
 
 use super::{ByteOrder, Error, Fixed, Header, NodeType, check_fixed, crc32};
+use crate::field::{Field, Native, fields};
+
+fields! {
+    /// `struct jffs2_sum_marker`.
+    mod sum_marker: Native[SummaryTrailer::LEN] {
+        OFFSET: u32 = 0,
+        MAGIC: u32 = 4,
+    }
+}
+
+fields! {
+    /// `struct jffs2_raw_summary`, behind the header.
+    mod raw_summary: Native[Summary::LEN] {
+        SUM_NUM: u32 = 12,
+        CLN_MKR: u32 = 16,
+        PADDED: u32 = 20,
+        SUM_CRC: u32 = 24,
+        NODE_CRC: u32 = 28,
+    }
+}
+
+/// What every entry starts with.
+const NODETYPE: Field<u16, Native> = Field::at(0);
+
+fields! {
+    /// `struct jffs2_sum_inode_flash`, behind the type.
+    mod sum_inode: Native[SummaryEntry::INODE_LEN] {
+        INODE: u32 = 2,
+        VERSION: u32 = 6,
+        OFFSET: u32 = 10,
+        TOTLEN: u32 = 14,
+    }
+}
+
+fields! {
+    /// `struct jffs2_sum_dirent_flash`, behind the type.
+    mod sum_dirent: Native[SummaryEntry::DIRENT_LEN] {
+        TOTLEN: u32 = 2,
+        OFFSET: u32 = 6,
+        PINO: u32 = 10,
+        VERSION: u32 = 14,
+        INO: u32 = 18,
+        NSIZE: u8 = 22,
+        TYPE: u8 = 23,
+    }
+}
+
+fields! {
+    /// `struct jffs2_sum_xattr_flash`, behind the type.
+    mod sum_xattr: Native[SummaryEntry::XATTR_LEN] {
+        XID: u32 = 2,
+        VERSION: u32 = 6,
+        OFFSET: u32 = 10,
+        TOTLEN: u32 = 14,
+    }
+}
+
+fields! {
+    /// `struct jffs2_sum_xref_flash`, behind the type.
+    mod sum_xref: Native[SummaryEntry::XREF_LEN] {
+        OFFSET: u32 = 2,
+    }
+}
 
 /// The last 8 bytes of a block with a summary (`struct jffs2_sum_marker`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,8 +84,9 @@ impl SummaryTrailer {
     /// Reads the trailer from the last bytes of a block; `None` if there is none.
     #[must_use]
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Option<Self> {
-        let is_there = bytes.len() >= Self::LEN && order.u32(bytes, 4) == Self::MAGIC;
-        is_there.then(|| Self { offset: order.u32(bytes, 0) })
+        let is_there =
+            bytes.len() >= Self::LEN && sum_marker::MAGIC.get(order, bytes) == Self::MAGIC;
+        is_there.then(|| Self { offset: sum_marker::OFFSET.get(order, bytes) })
     }
 
     /// Writes the trailer to the first 8 bytes of `out`.
@@ -30,8 +94,8 @@ impl SummaryTrailer {
     /// # Panics
     /// When `out` is shorter.
     pub fn emit(&self, order: ByteOrder, out: &mut [u8]) {
-        order.put_u32(out, 0, self.offset);
-        order.put_u32(out, 4, Self::MAGIC);
+        sum_marker::OFFSET.put(order, out, self.offset);
+        sum_marker::MAGIC.put(order, out, Self::MAGIC);
     }
 }
 
@@ -51,7 +115,8 @@ pub struct Summary {
 impl Summary {
     /// Bytes before the entries.
     pub const LEN: usize = 32;
-    const FIXED: Fixed = Fixed { len: Self::LEN, crc_at: 28, crc_len: 24 };
+    const FIXED: Fixed =
+        Fixed { len: Self::LEN, crc: raw_summary::NODE_CRC, crc_len: raw_summary::SUM_CRC.start() };
 
     /// Reads a summary node that reaches to the end of `bytes`, which is the end of the block, and
     /// verifies all its checksums.
@@ -68,10 +133,10 @@ impl Summary {
             return Err(Error::Length);
         }
         let summary = Self {
-            entries: order.u32(bytes, 12),
-            cleanmarker_len: order.u32(bytes, 16),
-            padded: order.u32(bytes, 20),
-            sum_crc: order.u32(bytes, 24),
+            entries: raw_summary::SUM_NUM.get(order, bytes),
+            cleanmarker_len: raw_summary::CLN_MKR.get(order, bytes),
+            padded: raw_summary::PADDED.get(order, bytes),
+            sum_crc: raw_summary::SUM_CRC.get(order, bytes),
         };
         if crc32(&bytes[Self::LEN..]) != summary.sum_crc {
             return Err(Error::SummaryCrc);
@@ -98,11 +163,12 @@ impl Summary {
         SummaryTrailer { offset }.emit(order, &mut out[trailer_at..]);
         let header = Header { node_type: NodeType::SUMMARY, total_len: out.len() as u32 };
         header.emit(order, out);
-        order.put_u32(out, 12, self.entries);
-        order.put_u32(out, 16, self.cleanmarker_len);
-        order.put_u32(out, 20, self.padded);
-        order.put_u32(out, 24, crc32(&out[Self::LEN..]));
-        order.put_u32(out, 28, crc32(&out[..24]));
+        raw_summary::SUM_NUM.put(order, out, self.entries);
+        raw_summary::CLN_MKR.put(order, out, self.cleanmarker_len);
+        raw_summary::PADDED.put(order, out, self.padded);
+        let sum_crc = crc32(&out[Self::LEN..]);
+        raw_summary::SUM_CRC.put(order, out, sum_crc);
+        Self::FIXED.seal(order, out);
     }
 }
 
@@ -156,7 +222,10 @@ pub enum SummaryEntry<'a> {
 }
 
 impl<'a> SummaryEntry<'a> {
+    const INODE_LEN: usize = 18;
     const DIRENT_LEN: usize = 24;
+    const XATTR_LEN: usize = 18;
+    const XREF_LEN: usize = 6;
 
     /// Reads the entry that `bytes` start with.
     ///
@@ -166,40 +235,40 @@ impl<'a> SummaryEntry<'a> {
         if bytes.len() < 2 {
             return Err(Error::Truncated);
         }
-        let node_type = NodeType(order.u16(bytes, 0));
+        let node_type = NodeType(NODETYPE.get(order, bytes));
         let need = match node_type {
-            NodeType::INODE | NodeType::XATTR => 18,
+            NodeType::INODE => Self::INODE_LEN,
+            NodeType::XATTR => Self::XATTR_LEN,
             NodeType::DIRENT => Self::DIRENT_LEN,
-            NodeType::XREF => 6,
+            NodeType::XREF => Self::XREF_LEN,
             other => return Err(Error::SummaryEntry(other)),
         };
         if bytes.len() < need {
             return Err(Error::Truncated);
         }
-        let word = |at| order.u32(bytes, at);
         Ok(match node_type {
             NodeType::INODE => Self::Inode {
-                ino: word(2),
-                version: word(6),
-                offset: word(10),
-                total_len: word(14),
+                ino: sum_inode::INODE.get(order, bytes),
+                version: sum_inode::VERSION.get(order, bytes),
+                offset: sum_inode::OFFSET.get(order, bytes),
+                total_len: sum_inode::TOTLEN.get(order, bytes),
             },
             NodeType::XATTR => Self::Xattr {
-                xid: word(2),
-                version: word(6),
-                offset: word(10),
-                total_len: word(14),
+                xid: sum_xattr::XID.get(order, bytes),
+                version: sum_xattr::VERSION.get(order, bytes),
+                offset: sum_xattr::OFFSET.get(order, bytes),
+                total_len: sum_xattr::TOTLEN.get(order, bytes),
             },
-            NodeType::XREF => Self::Xref { offset: word(2) },
+            NodeType::XREF => Self::Xref { offset: sum_xref::OFFSET.get(order, bytes) },
             _ => Self::Dirent {
-                total_len: word(2),
-                offset: word(6),
-                pino: word(10),
-                version: word(14),
-                ino: word(18),
-                kind: bytes[23],
+                total_len: sum_dirent::TOTLEN.get(order, bytes),
+                offset: sum_dirent::OFFSET.get(order, bytes),
+                pino: sum_dirent::PINO.get(order, bytes),
+                version: sum_dirent::VERSION.get(order, bytes),
+                ino: sum_dirent::INO.get(order, bytes),
+                kind: sum_dirent::TYPE.get(order, bytes),
                 name: bytes[Self::DIRENT_LEN..]
-                    .get(..usize::from(bytes[22]))
+                    .get(..usize::from(sum_dirent::NSIZE.get(order, bytes)))
                     .ok_or(Error::Truncated)?,
             },
         })
@@ -233,9 +302,10 @@ impl<'a> SummaryEntry<'a> {
     #[must_use]
     pub fn len(&self) -> usize {
         match self {
-            Self::Inode { .. } | Self::Xattr { .. } => 18,
+            Self::Inode { .. } => Self::INODE_LEN,
+            Self::Xattr { .. } => Self::XATTR_LEN,
             Self::Dirent { name, .. } => Self::DIRENT_LEN + name.len(),
-            Self::Xref { .. } => 6,
+            Self::Xref { .. } => Self::XREF_LEN,
         }
     }
 
@@ -244,33 +314,39 @@ impl<'a> SummaryEntry<'a> {
     /// # Panics
     /// When `out` is shorter, or a name longer than 255 bytes.
     pub fn emit(&self, order: ByteOrder, out: &mut [u8]) -> usize {
-        let mut put = |words: &[u32]| {
-            for (i, &word) in words.iter().enumerate() {
-                order.put_u32(out, 2 + 4 * i, word);
-            }
-        };
         let node_type = match *self {
             Self::Inode { ino, version, offset, total_len } => {
-                put(&[ino, version, offset, total_len]);
+                sum_inode::INODE.put(order, out, ino);
+                sum_inode::VERSION.put(order, out, version);
+                sum_inode::OFFSET.put(order, out, offset);
+                sum_inode::TOTLEN.put(order, out, total_len);
                 NodeType::INODE
             }
             Self::Xattr { xid, version, offset, total_len } => {
-                put(&[xid, version, offset, total_len]);
+                sum_xattr::XID.put(order, out, xid);
+                sum_xattr::VERSION.put(order, out, version);
+                sum_xattr::OFFSET.put(order, out, offset);
+                sum_xattr::TOTLEN.put(order, out, total_len);
                 NodeType::XATTR
             }
             Self::Xref { offset } => {
-                put(&[offset]);
+                sum_xref::OFFSET.put(order, out, offset);
                 NodeType::XREF
             }
             Self::Dirent { total_len, offset, pino, version, ino, kind, name } => {
-                put(&[total_len, offset, pino, version, ino]);
-                out[22] = u8::try_from(name.len()).expect("a name has at most 255 bytes");
-                out[23] = kind;
+                let name_len = u8::try_from(name.len()).expect("a name has at most 255 bytes");
+                sum_dirent::TOTLEN.put(order, out, total_len);
+                sum_dirent::OFFSET.put(order, out, offset);
+                sum_dirent::PINO.put(order, out, pino);
+                sum_dirent::VERSION.put(order, out, version);
+                sum_dirent::INO.put(order, out, ino);
+                sum_dirent::NSIZE.put(order, out, name_len);
+                sum_dirent::TYPE.put(order, out, kind);
                 out[Self::DIRENT_LEN..Self::DIRENT_LEN + name.len()].copy_from_slice(name);
                 NodeType::DIRENT
             }
         };
-        order.put_u16(out, 0, node_type.0);
+        NODETYPE.put(order, out, node_type.0);
         self.len()
     }
 }

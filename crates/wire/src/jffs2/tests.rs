@@ -198,7 +198,7 @@ proptest! {
         for (len, crc_at) in [(32, 32), (60, 64), (28, 28), (24, 24), (24, 28)] {
             if bytes.len() >= crc_at + 4 {
                 let crc = crc32(&bytes[..len]);
-                order.put_u32(&mut bytes, crc_at, crc);
+                bytes[crc_at..crc_at + 4].copy_from_slice(&order.bytes32(crc));
             }
             let _ = Inode::parse(&bytes, order).map(|inode| inode.data(&bytes).map(<[u8]>::len));
             let _ = Dirent::parse(&bytes, order).map(|dirent| dirent.name(&bytes).map(<[u8]>::len));

@@ -1,8 +1,31 @@
 //! Extended attribute nodes: a value stands once, and each inode that has it refers to it.
 
-use crate::code::code;
-
 use super::{ALIGNMENT, ByteOrder, Error, Fixed, Header, NodeType, check_fixed, crc32};
+use crate::code::code;
+use crate::field::fields;
+
+fields! {
+    /// `struct jffs2_raw_xattr`, behind the header.
+    mod raw_xattr: Native[Xattr::LEN] {
+        XID: u32 = 12,
+        VERSION: u32 = 16,
+        XPREFIX: u8 = 20,
+        NAME_LEN: u8 = 21,
+        VALUE_LEN: u16 = 22,
+        DATA_CRC: u32 = 24,
+        NODE_CRC: u32 = 28,
+    }
+}
+
+fields! {
+    /// `struct jffs2_raw_xref`, behind the header.
+    mod raw_xref: Native[Xref::LEN] {
+        INO: u32 = 12,
+        XID: u32 = 16,
+        XSEQNO: u32 = 20,
+        NODE_CRC: u32 = 24,
+    }
+}
 
 code! {
     /// The namespace of an extended attribute (`JFFS2_XPREFIX_*`); named as the full name starts.
@@ -40,7 +63,8 @@ pub struct Xattr {
 impl Xattr {
     /// Bytes before the name.
     pub const LEN: usize = 32;
-    const FIXED: Fixed = Fixed { len: Self::LEN, crc_at: 28, crc_len: 28 };
+    const FIXED: Fixed =
+        Fixed { len: Self::LEN, crc: raw_xattr::NODE_CRC, crc_len: raw_xattr::NODE_CRC.start() };
 
     /// Reads the fixed part of an xattr node. Obsolete nodes pass.
     ///
@@ -50,12 +74,12 @@ impl Xattr {
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
         let header = check_fixed(bytes, order, NodeType::XATTR, Self::FIXED)?;
         let xattr = Self {
-            xid: order.u32(bytes, 12),
-            version: order.u32(bytes, 16),
-            prefix: XattrPrefix::from(bytes[20]),
-            name_len: bytes[21],
-            value_len: order.u16(bytes, 22),
-            data_crc: order.u32(bytes, 24),
+            xid: raw_xattr::XID.get(order, bytes),
+            version: raw_xattr::VERSION.get(order, bytes),
+            prefix: XattrPrefix::from(raw_xattr::XPREFIX.get(order, bytes)),
+            name_len: raw_xattr::NAME_LEN.get(order, bytes),
+            value_len: raw_xattr::VALUE_LEN.get(order, bytes),
+            data_crc: raw_xattr::DATA_CRC.get(order, bytes),
         };
         if xattr.payload_len() > header.total_len as usize - Self::LEN {
             return Err(Error::Length);
@@ -105,13 +129,14 @@ impl Xattr {
         out[name_end] = 0;
         out[name_end + 1..end].copy_from_slice(value);
         out[end..total].fill(0xFF);
-        order.put_u32(out, 12, self.xid);
-        order.put_u32(out, 16, self.version);
-        out[20] = self.prefix.into();
-        out[21] = name_len;
-        order.put_u16(out, 22, value_len);
-        order.put_u32(out, 24, crc32(&out[Self::LEN..end]));
-        order.put_u32(out, 28, crc32(&out[..28]));
+        raw_xattr::XID.put(order, out, self.xid);
+        raw_xattr::VERSION.put(order, out, self.version);
+        raw_xattr::XPREFIX.put(order, out, self.prefix.into());
+        raw_xattr::NAME_LEN.put(order, out, name_len);
+        raw_xattr::VALUE_LEN.put(order, out, value_len);
+        let data_crc = crc32(&out[Self::LEN..end]);
+        raw_xattr::DATA_CRC.put(order, out, data_crc);
+        Self::FIXED.seal(order, out);
         total
     }
 }
@@ -133,7 +158,8 @@ impl Xref {
     pub const LEN: usize = 28;
     /// Bit of [`Xref::xseqno`] that says that the attribute was removed (`XREF_DELETE_MARKER`).
     pub const DELETE_MARKER: u32 = 1;
-    const FIXED: Fixed = Fixed { len: Self::LEN, crc_at: 24, crc_len: 24 };
+    const FIXED: Fixed =
+        Fixed { len: Self::LEN, crc: raw_xref::NODE_CRC, crc_len: raw_xref::NODE_CRC.start() };
 
     /// Reads an xref node. Obsolete nodes pass.
     ///
@@ -142,9 +168,9 @@ impl Xref {
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
         check_fixed(bytes, order, NodeType::XREF, Self::FIXED)?;
         Ok(Self {
-            ino: order.u32(bytes, 12),
-            xid: order.u32(bytes, 16),
-            xseqno: order.u32(bytes, 20),
+            ino: raw_xref::INO.get(order, bytes),
+            xid: raw_xref::XID.get(order, bytes),
+            xseqno: raw_xref::XSEQNO.get(order, bytes),
         })
     }
 
@@ -160,10 +186,10 @@ impl Xref {
     /// When `out` is shorter than [`Xref::LEN`].
     pub fn emit(&self, order: ByteOrder, out: &mut [u8]) -> usize {
         Header { node_type: NodeType::XREF, total_len: Self::LEN as u32 }.emit(order, out);
-        order.put_u32(out, 12, self.ino);
-        order.put_u32(out, 16, self.xid);
-        order.put_u32(out, 20, self.xseqno);
-        order.put_u32(out, 24, crc32(&out[..24]));
+        raw_xref::INO.put(order, out, self.ino);
+        raw_xref::XID.put(order, out, self.xid);
+        raw_xref::XSEQNO.put(order, out, self.xseqno);
+        Self::FIXED.seal(order, out);
         Self::LEN
     }
 }

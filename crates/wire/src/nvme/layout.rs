@@ -1,7 +1,7 @@
 //! Structures of fixed length as a table: one line says what a field is called, how wide it is and
 //! where it lies, and both directions are made from it.
 
-use crate::bytes::{array, put};
+use crate::field::{self, Field, Little};
 
 /// The value of a field, for those who show all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,83 +12,32 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
 }
 
-/// What a field can be.
-pub(super) trait Field: Sized {
-    fn get(bytes: &[u8], at: usize) -> Self;
-    fn put(self, bytes: &mut [u8], at: usize);
+/// A value that can be shown.
+pub(super) trait Show {
     fn value(&self) -> Value<'_>;
 }
 
-impl Field for u8 {
-    fn get(bytes: &[u8], at: usize) -> Self {
-        bytes[at]
-    }
-    fn put(self, bytes: &mut [u8], at: usize) {
-        bytes[at] = self;
-    }
-    fn value(&self) -> Value<'_> {
-        Value::Number(u128::from(*self), 1)
-    }
+macro_rules! show_numbers {
+    ($($number:ty),*) => {$(
+        impl Show for $number {
+            fn value(&self) -> Value<'_> {
+                Value::Number(u128::from(*self), size_of::<$number>() as u8)
+            }
+        }
+    )*};
 }
 
-impl Field for u16 {
-    fn get(bytes: &[u8], at: usize) -> Self {
-        Self::from_le_bytes(array(bytes, at))
-    }
-    fn put(self, bytes: &mut [u8], at: usize) {
-        put(bytes, at, self.to_le_bytes());
-    }
-    fn value(&self) -> Value<'_> {
-        Value::Number(u128::from(*self), 2)
-    }
-}
+show_numbers!(u8, u16, u32, u64, u128);
 
-impl Field for u32 {
-    fn get(bytes: &[u8], at: usize) -> Self {
-        Self::from_le_bytes(array(bytes, at))
-    }
-    fn put(self, bytes: &mut [u8], at: usize) {
-        put(bytes, at, self.to_le_bytes());
-    }
-    fn value(&self) -> Value<'_> {
-        Value::Number(u128::from(*self), 4)
-    }
-}
-
-impl Field for u64 {
-    fn get(bytes: &[u8], at: usize) -> Self {
-        Self::from_le_bytes(array(bytes, at))
-    }
-    fn put(self, bytes: &mut [u8], at: usize) {
-        put(bytes, at, self.to_le_bytes());
-    }
-    fn value(&self) -> Value<'_> {
-        Value::Number(u128::from(*self), 8)
-    }
-}
-
-impl Field for u128 {
-    fn get(bytes: &[u8], at: usize) -> Self {
-        Self::from_le_bytes(array(bytes, at))
-    }
-    fn put(self, bytes: &mut [u8], at: usize) {
-        put(bytes, at, self.to_le_bytes());
-    }
-    fn value(&self) -> Value<'_> {
-        Value::Number(*self, 16)
-    }
-}
-
-impl<const N: usize> Field for [u8; N] {
-    fn get(bytes: &[u8], at: usize) -> Self {
-        array(bytes, at)
-    }
-    fn put(self, bytes: &mut [u8], at: usize) {
-        put(bytes, at, self);
-    }
+impl<const N: usize> Show for [u8; N] {
     fn value(&self) -> Value<'_> {
         Value::Bytes(self)
     }
+}
+
+/// A field, little endian.
+pub(super) const fn at<T: field::Value>(at: usize) -> Field<T, Little> {
+    Field::at(at)
 }
 
 /// Declares a structure of so many bytes; the lines are `field: type = offset`.
@@ -115,13 +64,13 @@ macro_rules! layout {
             /// [`Error::Truncated`](crate::Error::Truncated).
             pub fn parse(bytes: &[u8]) -> Result<Self, crate::Error> {
                 crate::Error::check_len(bytes, Self::LENGTH)?;
-                Ok(Self { $( $field: crate::nvme::layout::Field::get(bytes, $at), )* })
+                Ok(Self { $( $field: crate::nvme::layout::at::<$type>($at).get(bytes), )* })
             }
 
             /// The bytes of these values; what has no field is zero.
             pub fn to_bytes(&self) -> [u8; $length] {
                 let mut bytes = [0; $length];
-                $( crate::nvme::layout::Field::put(self.$field, &mut bytes, $at); )*
+                $( crate::nvme::layout::at::<$type>($at).put(&mut bytes, self.$field); )*
                 bytes
             }
 
@@ -129,7 +78,7 @@ macro_rules! layout {
             pub fn fields(
                 &self,
             ) -> impl Iterator<Item = (&'static str, crate::nvme::layout::Value<'_>)> {
-                [$( (stringify!($field), crate::nvme::layout::Field::value(&self.$field)), )*]
+                [$( (stringify!($field), crate::nvme::layout::Show::value(&self.$field)), )*]
                     .into_iter()
             }
         }
@@ -138,7 +87,7 @@ macro_rules! layout {
             /// All zero.
             fn default() -> Self {
                 let bytes = [0; $length];
-                Self { $( $field: crate::nvme::layout::Field::get(&bytes, $at), )* }
+                Self { $( $field: crate::nvme::layout::at::<$type>($at).get(&bytes), )* }
             }
         }
     };

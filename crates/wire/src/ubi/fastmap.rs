@@ -6,7 +6,7 @@
 //! physical block number for each logical one).
 
 use super::{LAYOUT_VOLUME, VERSION, VolumeKind};
-use crate::bytes::{be16, be32, be64, put};
+use crate::field::{Big, Field, fields};
 
 /// Volume id of the block that holds the start of the fastmap, its anchor (`UBI_FM_SB_VOLUME_ID`).
 pub const SUPERBLOCK_VOLUME: u32 = LAYOUT_VOLUME + 1;
@@ -27,6 +27,68 @@ const POOL_MAGIC: u32 = 0x67af_4d08;
 const VOLUME_MAGIC: u32 = 0xfa37_0ed1;
 const MAP_MAGIC: u32 = 0xf0c0_40a8;
 
+/// First word of each part but the erase counters.
+const MAGIC: Field<u32, Big> = Field::at(0);
+
+fields! {
+    /// `struct ubi_fm_sb`, behind its magic.
+    mod sb: Big[Superblock::SIZE] {
+        VERSION: u8 = 4,
+        DATA_CRC: u32 = 8,
+        USED_BLOCKS: u32 = 12,
+        BLOCK_LOC: [u32; 32] = 16,
+        BLOCK_EC: [u32; 32] = 144,
+        SQNUM: u64 = 272,
+    }
+}
+
+fields! {
+    /// `struct ubi_fm_hdr`, behind its magic.
+    mod hdr: Big[Header::SIZE] {
+        FREE_PEB_COUNT: u32 = 4,
+        USED_PEB_COUNT: u32 = 8,
+        SCRUB_PEB_COUNT: u32 = 12,
+        BAD_PEB_COUNT: u32 = 16,
+        ERASE_PEB_COUNT: u32 = 20,
+        VOL_COUNT: u32 = 24,
+    }
+}
+
+fields! {
+    /// `struct ubi_fm_scan_pool`, behind its magic.
+    mod pool: Big[Pool::SIZE] {
+        SIZE: u16 = 4,
+        MAX_SIZE: u16 = 6,
+        PEBS: [u32; 256] = 8,
+    }
+}
+
+fields! {
+    /// `struct ubi_fm_ec`.
+    mod ec: Big[EraseCounter::SIZE] {
+        PNUM: u32 = 0,
+        EC: u32 = 4,
+    }
+}
+
+fields! {
+    /// `struct ubi_fm_volhdr`, behind its magic.
+    mod volhdr: Big[Volume::SIZE] {
+        VOL_ID: u32 = 4,
+        VOL_TYPE: u8 = 8,
+        DATA_PAD: u32 = 12,
+        USED_EBS: u32 = 16,
+        LAST_EB_BYTES: u32 = 20,
+    }
+}
+
+fields! {
+    /// `struct ubi_fm_eba`, behind its magic.
+    mod eba: Big[MapHeader::SIZE] {
+        RESERVED_PEBS: u32 = 4,
+    }
+}
+
 /// Why bytes are not what a fastmap has at this place; any of these means: scan instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastmapError(
@@ -44,7 +106,7 @@ impl core::error::Error for FastmapError {}
 
 fn frame(bytes: &[u8], size: usize, magic: u32) -> Result<&[u8], FastmapError> {
     let bytes = bytes.get(..size).ok_or(FastmapError("the fastmap ends too early"))?;
-    if be32(bytes, 0) != magic {
+    if MAGIC.get(bytes) != magic {
         return Err(FastmapError("bad magic in the fastmap"));
     }
     Ok(bytes)
@@ -69,41 +131,37 @@ impl Superblock {
     /// Bytes.
     pub const SIZE: usize = 312;
     /// Where `data_crc` lies.
-    pub const CRC_OFFSET: usize = 8;
+    pub const CRC_OFFSET: usize = sb::DATA_CRC.start();
 
     /// Reads the start of a fastmap.
     pub fn parse(bytes: &[u8]) -> Result<Self, FastmapError> {
         let bytes = frame(bytes, Self::SIZE, SUPERBLOCK_MAGIC)?;
-        let used_blocks = be32(bytes, 12);
-        if bytes[4] != VERSION {
+        let used_blocks = sb::USED_BLOCKS.get(bytes);
+        if sb::VERSION.get(bytes) != VERSION {
             return Err(FastmapError("unknown fastmap version"));
         }
         if used_blocks == 0 || used_blocks as usize > BLOCKS_MAX {
             return Err(FastmapError("bad number of fastmap blocks"));
         }
         Ok(Self {
-            data_crc: be32(bytes, 8),
+            data_crc: sb::DATA_CRC.get(bytes),
             used_blocks,
-            locations: core::array::from_fn(|i| be32(bytes, 16 + 4 * i)),
-            erase_counters: core::array::from_fn(|i| be32(bytes, 144 + 4 * i)),
-            sequence: be64(bytes, 272),
+            locations: sb::BLOCK_LOC.get(bytes),
+            erase_counters: sb::BLOCK_EC.get(bytes),
+            sequence: sb::SQNUM.get(bytes),
         })
     }
 
     /// The bytes, with `data_crc` as it is.
     pub fn emit(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
-        put(&mut out, 0, SUPERBLOCK_MAGIC.to_be_bytes());
-        out[4] = VERSION;
-        put(&mut out, 8, self.data_crc.to_be_bytes());
-        put(&mut out, 12, self.used_blocks.to_be_bytes());
-        for (i, value) in self.locations.iter().enumerate() {
-            put(&mut out, 16 + 4 * i, value.to_be_bytes());
-        }
-        for (i, value) in self.erase_counters.iter().enumerate() {
-            put(&mut out, 144 + 4 * i, value.to_be_bytes());
-        }
-        put(&mut out, 272, self.sequence.to_be_bytes());
+        MAGIC.put(&mut out, SUPERBLOCK_MAGIC);
+        sb::VERSION.put(&mut out, VERSION);
+        sb::DATA_CRC.put(&mut out, self.data_crc);
+        sb::USED_BLOCKS.put(&mut out, self.used_blocks);
+        sb::BLOCK_LOC.put(&mut out, self.locations);
+        sb::BLOCK_EC.put(&mut out, self.erase_counters);
+        sb::SQNUM.put(&mut out, self.sequence);
         out
     }
 }
@@ -133,23 +191,25 @@ impl Header {
     pub fn parse(bytes: &[u8]) -> Result<Self, FastmapError> {
         let bytes = frame(bytes, Self::SIZE, HEADER_MAGIC)?;
         Ok(Self {
-            free: be32(bytes, 4),
-            used: be32(bytes, 8),
-            scrub: be32(bytes, 12),
-            bad: be32(bytes, 16),
-            erase: be32(bytes, 20),
-            volumes: be32(bytes, 24),
+            free: hdr::FREE_PEB_COUNT.get(bytes),
+            used: hdr::USED_PEB_COUNT.get(bytes),
+            scrub: hdr::SCRUB_PEB_COUNT.get(bytes),
+            bad: hdr::BAD_PEB_COUNT.get(bytes),
+            erase: hdr::ERASE_PEB_COUNT.get(bytes),
+            volumes: hdr::VOL_COUNT.get(bytes),
         })
     }
 
     /// The bytes.
     pub fn emit(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
-        let words =
-            [HEADER_MAGIC, self.free, self.used, self.scrub, self.bad, self.erase, self.volumes];
-        for (i, word) in words.iter().enumerate() {
-            put(&mut out, 4 * i, word.to_be_bytes());
-        }
+        MAGIC.put(&mut out, HEADER_MAGIC);
+        hdr::FREE_PEB_COUNT.put(&mut out, self.free);
+        hdr::USED_PEB_COUNT.put(&mut out, self.used);
+        hdr::SCRUB_PEB_COUNT.put(&mut out, self.scrub);
+        hdr::BAD_PEB_COUNT.put(&mut out, self.bad);
+        hdr::ERASE_PEB_COUNT.put(&mut out, self.erase);
+        hdr::VOL_COUNT.put(&mut out, self.volumes);
         out
     }
 }
@@ -172,22 +232,20 @@ impl Pool {
     /// Reads a pool.
     pub fn parse(bytes: &[u8]) -> Result<Self, FastmapError> {
         let bytes = frame(bytes, Self::SIZE, POOL_MAGIC)?;
-        let (size, size_max) = (be16(bytes, 4), be16(bytes, 6));
+        let (size, size_max) = (pool::SIZE.get(bytes), pool::MAX_SIZE.get(bytes));
         if usize::from(size) > POOL_MAX || usize::from(size_max) > POOL_MAX {
             return Err(FastmapError("bad pool size in the fastmap"));
         }
-        Ok(Self { size, size_max, pebs: core::array::from_fn(|i| be32(bytes, 8 + 4 * i)) })
+        Ok(Self { size, size_max, pebs: pool::PEBS.get(bytes) })
     }
 
     /// The bytes.
     pub fn emit(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
-        put(&mut out, 0, POOL_MAGIC.to_be_bytes());
-        put(&mut out, 4, self.size.to_be_bytes());
-        put(&mut out, 6, self.size_max.to_be_bytes());
-        for (i, peb) in self.pebs.iter().enumerate() {
-            put(&mut out, 8 + 4 * i, peb.to_be_bytes());
-        }
+        MAGIC.put(&mut out, POOL_MAGIC);
+        pool::SIZE.put(&mut out, self.size);
+        pool::MAX_SIZE.put(&mut out, self.size_max);
+        pool::PEBS.put(&mut out, self.pebs);
         out
     }
 
@@ -213,14 +271,14 @@ impl EraseCounter {
     /// Reads one.
     pub fn parse(bytes: &[u8]) -> Result<Self, FastmapError> {
         let bytes = bytes.get(..Self::SIZE).ok_or(FastmapError("the fastmap ends too early"))?;
-        Ok(Self { peb: be32(bytes, 0), erase_counter: be32(bytes, 4) })
+        Ok(Self { peb: ec::PNUM.get(bytes), erase_counter: ec::EC.get(bytes) })
     }
 
     /// The bytes.
     pub fn emit(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
-        put(&mut out, 0, self.peb.to_be_bytes());
-        put(&mut out, 4, self.erase_counter.to_be_bytes());
+        ec::PNUM.put(&mut out, self.peb);
+        ec::EC.put(&mut out, self.erase_counter);
         out
     }
 }
@@ -263,24 +321,25 @@ impl Volume {
     /// Reads a volume header.
     pub fn parse(bytes: &[u8]) -> Result<Self, FastmapError> {
         let bytes = frame(bytes, Self::SIZE, VOLUME_MAGIC)?;
+        let kind = kind_from_code(volhdr::VOL_TYPE.get(bytes));
         Ok(Self {
-            volume: be32(bytes, 4),
-            kind: kind_from_code(bytes[8]).ok_or(FastmapError("bad volume type in the fastmap"))?,
-            data_pad: be32(bytes, 12),
-            used_ebs: be32(bytes, 16),
-            last_eb_bytes: be32(bytes, 20),
+            volume: volhdr::VOL_ID.get(bytes),
+            kind: kind.ok_or(FastmapError("bad volume type in the fastmap"))?,
+            data_pad: volhdr::DATA_PAD.get(bytes),
+            used_ebs: volhdr::USED_EBS.get(bytes),
+            last_eb_bytes: volhdr::LAST_EB_BYTES.get(bytes),
         })
     }
 
     /// The bytes.
     pub fn emit(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
-        put(&mut out, 0, VOLUME_MAGIC.to_be_bytes());
-        put(&mut out, 4, self.volume.to_be_bytes());
-        out[8] = kind_code(self.kind);
-        put(&mut out, 12, self.data_pad.to_be_bytes());
-        put(&mut out, 16, self.used_ebs.to_be_bytes());
-        put(&mut out, 20, self.last_eb_bytes.to_be_bytes());
+        MAGIC.put(&mut out, VOLUME_MAGIC);
+        volhdr::VOL_ID.put(&mut out, self.volume);
+        volhdr::VOL_TYPE.put(&mut out, kind_code(self.kind));
+        volhdr::DATA_PAD.put(&mut out, self.data_pad);
+        volhdr::USED_EBS.put(&mut out, self.used_ebs);
+        volhdr::LAST_EB_BYTES.put(&mut out, self.last_eb_bytes);
         out
     }
 }
@@ -299,14 +358,14 @@ impl MapHeader {
     /// Reads the start of a map.
     pub fn parse(bytes: &[u8]) -> Result<Self, FastmapError> {
         let bytes = frame(bytes, Self::SIZE, MAP_MAGIC)?;
-        Ok(Self { reserved_pebs: be32(bytes, 4) })
+        Ok(Self { reserved_pebs: eba::RESERVED_PEBS.get(bytes) })
     }
 
     /// The bytes.
     pub fn emit(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
-        put(&mut out, 0, MAP_MAGIC.to_be_bytes());
-        put(&mut out, 4, self.reserved_pebs.to_be_bytes());
+        MAGIC.put(&mut out, MAP_MAGIC);
+        eba::RESERVED_PEBS.put(&mut out, self.reserved_pebs);
         out
     }
 }

@@ -6,7 +6,42 @@ use super::{
     EC_HEADER_SIZE, EC_MAGIC, ERASE_COUNTER_MAX, INTERNAL_VOLUME_START, VERSION, VID_HEADER_SIZE,
     VID_MAGIC, VOLUMES_MAX, crc32,
 };
-use crate::bytes::{be32, be64, put};
+use crate::field::fields;
+
+fields! {
+    /// What both headers share.
+    mod both: Big[EC_HEADER_SIZE] {
+        MAGIC: u32 = 0,
+        VERSION: u8 = 4,
+        HDR_CRC: u32 = 60,
+    }
+}
+
+fields! {
+    /// `struct ubi_ec_hdr`, without [`both`].
+    mod ec: Big[both::HDR_CRC.start()] {
+        EC: u64 = 8,
+        VID_HDR_OFFSET: u32 = 16,
+        DATA_OFFSET: u32 = 20,
+        IMAGE_SEQ: u32 = 24,
+    }
+}
+
+fields! {
+    /// `struct ubi_vid_hdr`, without [`both`].
+    mod vid: Big[both::HDR_CRC.start()] {
+        VOL_TYPE: u8 = 5,
+        COPY_FLAG: u8 = 6,
+        COMPAT: u8 = 7,
+        VOL_ID: u32 = 8,
+        LNUM: u32 = 12,
+        DATA_SIZE: u32 = 20,
+        USED_EBS: u32 = 24,
+        DATA_PAD: u32 = 28,
+        DATA_CRC: u32 = 32,
+        SQNUM: u64 = 40,
+    }
+}
 
 /// Why bytes are not a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,17 +88,32 @@ fn frame(bytes: &[u8], magic: u32) -> Result<&[u8; 64], HeaderError> {
     if header.iter().all(|&byte| byte == 0xff) {
         return Err(HeaderError::Erased);
     }
-    if be32(header, 0) != magic {
-        return Err(HeaderError::Magic(be32(header, 0)));
+    let found = both::MAGIC.get(header);
+    if found != magic {
+        return Err(HeaderError::Magic(found));
     }
-    let (stored, computed) = (be32(header, 60), crc32(&header[..60]));
+    let (stored, computed) = (both::HDR_CRC.get(header), crc(header));
     if stored != computed {
         return Err(HeaderError::Crc { stored, computed });
     }
-    if header[4] != VERSION {
-        return Err(HeaderError::Version(header[4]));
+    match both::VERSION.get(header) {
+        VERSION => Ok(header),
+        unknown => Err(HeaderError::Version(unknown)),
     }
-    Ok(header)
+}
+
+/// The checksum of a header: of all that is before it.
+fn crc(header: &[u8; 64]) -> u32 {
+    crc32(&header[..both::HDR_CRC.start()])
+}
+
+/// Writes what both headers share around the fields of one of them.
+fn finish(mut header: [u8; 64], magic: u32) -> [u8; 64] {
+    both::MAGIC.put(&mut header, magic);
+    both::VERSION.put(&mut header, VERSION);
+    let crc = crc(&header);
+    both::HDR_CRC.put(&mut header, crc);
+    header
 }
 
 /// Erase counter header (`ubi_ec_hdr`), at the start of every physical erase block.
@@ -84,10 +134,10 @@ impl EcHeader {
     pub fn parse(bytes: &[u8]) -> Result<Self, HeaderError> {
         let header = frame(bytes, EC_MAGIC)?;
         let value = Self {
-            erase_counter: be64(header, 8),
-            vid_header_offset: be32(header, 16),
-            data_offset: be32(header, 20),
-            image_sequence: be32(header, 24),
+            erase_counter: ec::EC.get(header),
+            vid_header_offset: ec::VID_HDR_OFFSET.get(header),
+            data_offset: ec::DATA_OFFSET.get(header),
+            image_sequence: ec::IMAGE_SEQ.get(header),
         };
         if value.erase_counter > ERASE_COUNTER_MAX {
             return Err(HeaderError::Field("ec"));
@@ -105,15 +155,11 @@ impl EcHeader {
     /// The header's bytes.
     pub fn emit(&self) -> [u8; EC_HEADER_SIZE] {
         let mut out = [0; EC_HEADER_SIZE];
-        put(&mut out, 0, EC_MAGIC.to_be_bytes());
-        out[4] = VERSION;
-        put(&mut out, 8, self.erase_counter.to_be_bytes());
-        put(&mut out, 16, self.vid_header_offset.to_be_bytes());
-        put(&mut out, 20, self.data_offset.to_be_bytes());
-        put(&mut out, 24, self.image_sequence.to_be_bytes());
-        let crc = crc32(&out[..60]);
-        put(&mut out, 60, crc.to_be_bytes());
-        out
+        ec::EC.put(&mut out, self.erase_counter);
+        ec::VID_HDR_OFFSET.put(&mut out, self.vid_header_offset);
+        ec::DATA_OFFSET.put(&mut out, self.data_offset);
+        ec::IMAGE_SEQ.put(&mut out, self.image_sequence);
+        finish(out, EC_MAGIC)
     }
 }
 
@@ -217,20 +263,21 @@ impl VidHeader {
     /// Everything that can be judged without the block's size is checked; see [`fits`](Self::fits).
     pub fn parse(bytes: &[u8]) -> Result<Self, HeaderError> {
         let header = frame(bytes, VID_MAGIC)?;
-        let kind = VolumeKind::from_code(header[5]).ok_or(HeaderError::Field("vol_type"))?;
+        let kind = VolumeKind::from_code(vid::VOL_TYPE.get(header));
+        let copy_flag = vid::COPY_FLAG.get(header);
         let value = Self {
-            kind,
-            copy: header[6] == 1,
-            compatibility: Compatibility::from_code(header[7]),
-            volume: be32(header, 8),
-            lnum: be32(header, 12),
-            data_size: be32(header, 20),
-            used_ebs: be32(header, 24),
-            data_pad: be32(header, 28),
-            data_crc: be32(header, 32),
-            sequence: be64(header, 40),
+            kind: kind.ok_or(HeaderError::Field("vol_type"))?,
+            copy: copy_flag == 1,
+            compatibility: Compatibility::from_code(vid::COMPAT.get(header)),
+            volume: vid::VOL_ID.get(header),
+            lnum: vid::LNUM.get(header),
+            data_size: vid::DATA_SIZE.get(header),
+            used_ebs: vid::USED_EBS.get(header),
+            data_pad: vid::DATA_PAD.get(header),
+            data_crc: vid::DATA_CRC.get(header),
+            sequence: vid::SQNUM.get(header),
         };
-        if header[6] > 1 {
+        if copy_flag > 1 {
             return Err(HeaderError::Field("copy_flag"));
         }
         value.check()?;
@@ -285,20 +332,16 @@ impl VidHeader {
     /// The header's bytes.
     pub fn emit(&self) -> [u8; VID_HEADER_SIZE] {
         let mut out = [0; VID_HEADER_SIZE];
-        put(&mut out, 0, VID_MAGIC.to_be_bytes());
-        out[4] = VERSION;
-        out[5] = self.kind.code();
-        out[6] = u8::from(self.copy);
-        out[7] = self.compatibility.code();
-        put(&mut out, 8, self.volume.to_be_bytes());
-        put(&mut out, 12, self.lnum.to_be_bytes());
-        put(&mut out, 20, self.data_size.to_be_bytes());
-        put(&mut out, 24, self.used_ebs.to_be_bytes());
-        put(&mut out, 28, self.data_pad.to_be_bytes());
-        put(&mut out, 32, self.data_crc.to_be_bytes());
-        put(&mut out, 40, self.sequence.to_be_bytes());
-        let crc = crc32(&out[..60]);
-        put(&mut out, 60, crc.to_be_bytes());
-        out
+        vid::VOL_TYPE.put(&mut out, self.kind.code());
+        vid::COPY_FLAG.put(&mut out, u8::from(self.copy));
+        vid::COMPAT.put(&mut out, self.compatibility.code());
+        vid::VOL_ID.put(&mut out, self.volume);
+        vid::LNUM.put(&mut out, self.lnum);
+        vid::DATA_SIZE.put(&mut out, self.data_size);
+        vid::USED_EBS.put(&mut out, self.used_ebs);
+        vid::DATA_PAD.put(&mut out, self.data_pad);
+        vid::DATA_CRC.put(&mut out, self.data_crc);
+        vid::SQNUM.put(&mut out, self.sequence);
+        finish(out, VID_MAGIC)
     }
 }

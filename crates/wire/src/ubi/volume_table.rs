@@ -3,7 +3,22 @@
 use core::fmt;
 
 use super::{NAME_MAX, RECORD_SIZE, VOLUMES_MAX, VolumeKind, crc32};
-use crate::bytes::{array, be16, be32, put};
+use crate::field::fields;
+
+fields! {
+    /// `struct ubi_vtbl_record`.
+    mod vtbl: Big[RECORD_SIZE] {
+        RESERVED_PEBS: u32 = 0,
+        ALIGNMENT: u32 = 4,
+        DATA_PAD: u32 = 8,
+        VOL_TYPE: u8 = 12,
+        UPD_MARKER: u8 = 13,
+        NAME_LEN: u16 = 14,
+        NAME: [u8; 128] = 16,
+        FLAGS: u8 = 144,
+        CRC: u32 = 168,
+    }
+}
 
 /// Flags of a volume (`UBI_VTBL_*_FLG`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -72,8 +87,8 @@ pub struct VolumeRecord {
 
 /// A record that stands for no volume: zeros and their checksum.
 const EMPTY: [u8; RECORD_SIZE] = {
-    let mut bytes = [0; RECORD_SIZE];
-    [bytes[168], bytes[169], bytes[170], bytes[171]] = 0xF116_C36B_u32.to_be_bytes();
+    let (mut bytes, at) = ([0; RECORD_SIZE], vtbl::CRC.start());
+    [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]] = 0xF116_C36B_u32.to_be_bytes();
     bytes
 };
 
@@ -110,26 +125,27 @@ impl VolumeRecord {
         if *record == EMPTY {
             return Ok(None);
         }
-        let (stored, computed) = (be32(record, 168), crc32(&record[..168]));
+        let (stored, computed) = (vtbl::CRC.get(record), crc32(&record[..vtbl::CRC.start()]));
         if stored != computed {
             return Err(RecordError::Crc { stored, computed });
         }
-        let name_len = be16(record, 14);
+        let kind = VolumeKind::from_code(vtbl::VOL_TYPE.get(record));
+        let (update_marker, name_len) = (vtbl::UPD_MARKER.get(record), vtbl::NAME_LEN.get(record));
         let value = Self {
-            reserved_pebs: be32(record, 0),
-            alignment: be32(record, 4),
-            data_pad: be32(record, 8),
-            kind: VolumeKind::from_code(record[12]).ok_or(RecordError::Field("vol_type"))?,
-            update_marker: record[13] == 1,
-            flags: VolumeFlags(record[144]),
-            name: array(record, 16),
+            reserved_pebs: vtbl::RESERVED_PEBS.get(record),
+            alignment: vtbl::ALIGNMENT.get(record),
+            data_pad: vtbl::DATA_PAD.get(record),
+            kind: kind.ok_or(RecordError::Field("vol_type"))?,
+            update_marker: update_marker == 1,
+            flags: VolumeFlags(vtbl::FLAGS.get(record)),
+            name: vtbl::NAME.get(record),
             name_len: name_len.min(NAME_MAX as u16) as u8,
         };
         let fault = if value.reserved_pebs == 0 {
             Some("reserved_pebs")
         } else if value.alignment == 0 {
             Some("alignment")
-        } else if record[13] > 1 {
+        } else if update_marker > 1 {
             Some("upd_marker")
         } else if usize::from(name_len) > NAME_MAX {
             Some("name_len")
@@ -145,16 +161,16 @@ impl VolumeRecord {
     /// The record's bytes.
     pub fn emit(&self) -> [u8; RECORD_SIZE] {
         let mut out = [0; RECORD_SIZE];
-        put(&mut out, 0, self.reserved_pebs.to_be_bytes());
-        put(&mut out, 4, self.alignment.to_be_bytes());
-        put(&mut out, 8, self.data_pad.to_be_bytes());
-        out[12] = self.kind.code();
-        out[13] = u8::from(self.update_marker);
-        put(&mut out, 14, u16::from(self.name_len).to_be_bytes());
-        put(&mut out, 16, self.name);
-        out[144] = self.flags.0;
-        let crc = crc32(&out[..168]);
-        put(&mut out, 168, crc.to_be_bytes());
+        vtbl::RESERVED_PEBS.put(&mut out, self.reserved_pebs);
+        vtbl::ALIGNMENT.put(&mut out, self.alignment);
+        vtbl::DATA_PAD.put(&mut out, self.data_pad);
+        vtbl::VOL_TYPE.put(&mut out, self.kind.code());
+        vtbl::UPD_MARKER.put(&mut out, u8::from(self.update_marker));
+        vtbl::NAME_LEN.put(&mut out, u16::from(self.name_len));
+        vtbl::NAME.put(&mut out, self.name);
+        vtbl::FLAGS.put(&mut out, self.flags.0);
+        let crc = crc32(&out[..vtbl::CRC.start()]);
+        vtbl::CRC.put(&mut out, crc);
         out
     }
 

@@ -3,7 +3,23 @@
 use core::fmt;
 
 use super::{HEADER_SIZE, NODE_MAGIC, crc32};
-use crate::bytes::{le32, le64, put};
+use crate::field::fields;
+
+fields! {
+    /// `struct ubifs_ch`.
+    mod ch: Little[HEADER_SIZE] {
+        MAGIC: u32 = 0,
+        CRC: u32 = 4,
+        SQNUM: u64 = 8,
+        LEN: u32 = 16,
+        NODE_TYPE: u8 = 20,
+        GROUP_TYPE: u8 = 21,
+        PADDING: [u8; 2] = 22,
+    }
+}
+
+/// Of a node everything behind its checksum is under it.
+const CRC_FROM: usize = ch::CRC.range().end;
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -172,27 +188,29 @@ impl Header {
     /// Reads a header; the node's CRC is not looked at ([`check`](Self::check) does).
     pub fn parse(bytes: &[u8]) -> Result<Self, NodeError> {
         let header: &[u8; HEADER_SIZE] = bytes.first_chunk().ok_or(NodeError::Short)?;
-        if le32(header, 0) != NODE_MAGIC {
-            return Err(NodeError::Magic(le32(header, 0)));
+        let magic = ch::MAGIC.get(header);
+        if magic != NODE_MAGIC {
+            return Err(NodeError::Magic(magic));
         }
-        let length = le32(header, 16);
+        let length = ch::LEN.get(header);
         if (length as usize) < HEADER_SIZE {
             return Err(NodeError::Length(length));
         }
-        let group = match header[21] {
+        let group = match ch::GROUP_TYPE.get(header) {
             0 => Group::None,
             1 => Group::More,
             2 => Group::Last,
             _ => return Err(NodeError::Field("group_type")),
         };
-        Ok(Self { sequence: le64(header, 8), length, kind: NodeKind::from_code(header[20]), group })
+        let kind = NodeKind::from_code(ch::NODE_TYPE.get(header));
+        Ok(Self { sequence: ch::SQNUM.get(header), length, kind, group })
     }
 
     /// Reads a header and verifies the CRC of the node; returns the node's bytes with it.
     pub fn check(bytes: &[u8]) -> Result<(Self, &[u8]), NodeError> {
         let header = Self::parse(bytes)?;
         let node = bytes.get(..header.length as usize).ok_or(NodeError::Short)?;
-        let (stored, computed) = (le32(node, 4), crc32(&node[8..]));
+        let (stored, computed) = (ch::CRC.get(node), crc32(&node[CRC_FROM..]));
         if stored != computed {
             return Err(NodeError::Crc { stored, computed });
         }
@@ -201,17 +219,18 @@ impl Header {
 
     /// Puts the header in front of a finished node: `node` is all of it, `length` its length.
     pub fn emit(&self, node: &mut [u8]) {
-        put(node, 0, NODE_MAGIC.to_le_bytes());
-        put(node, 8, self.sequence.to_le_bytes());
-        put(node, 16, self.length.to_le_bytes());
-        node[20] = self.kind.code();
-        node[21] = match self.group {
+        ch::MAGIC.put(node, NODE_MAGIC);
+        ch::SQNUM.put(node, self.sequence);
+        ch::LEN.put(node, self.length);
+        ch::NODE_TYPE.put(node, self.kind.code());
+        let group = match self.group {
             Group::None => 0,
             Group::More => 1,
             Group::Last => 2,
         };
-        put(node, 22, [0; 2]);
-        let crc = crc32(&node[8..self.length as usize]);
-        put(node, 4, crc.to_le_bytes());
+        ch::GROUP_TYPE.put(node, group);
+        ch::PADDING.put(node, [0; 2]);
+        let crc = crc32(&node[CRC_FROM..self.length as usize]);
+        ch::CRC.put(node, crc);
     }
 }

@@ -289,13 +289,9 @@ pub struct Pnode {
 impl Pnode {
     /// Reads a leaf; free and dirty bytes together never exceed a LEB.
     pub fn parse(bytes: &[u8], format: &LptFormat) -> Result<Self, LptError> {
-        let mut reader = format.open(bytes, LptKind::Pnode)?;
-        let number = if format.big { reader.take(format.pcnt_bits) } else { 0 };
-        let mut lebs = [LebProperties::default(); LPT_FANOUT];
-        for leb in &mut lebs {
-            leb.free = reader.take(format.space_bits) << 3;
-            leb.dirty = reader.take(format.space_bits) << 3;
-            leb.index = reader.take(1) == 1;
+        let mut pnode = Self { number: 0, lebs: [LebProperties::default(); LPT_FANOUT] };
+        pnode.pass(format, &mut format.open(bytes, LptKind::Pnode)?);
+        for leb in &pnode.lebs {
             if leb.free > format.leb_size {
                 return Err(LptError::Field("free"));
             }
@@ -303,20 +299,25 @@ impl Pnode {
                 return Err(LptError::Field("dirty"));
             }
         }
-        Ok(Self { number, lebs })
+        Ok(pnode)
+    }
+
+    /// Its fields in their order.
+    fn pass(&mut self, format: &LptFormat, bits: &mut impl Bits) {
+        if format.big {
+            self.number = bits.pass(self.number, format.pcnt_bits);
+        }
+        for leb in &mut self.lebs {
+            leb.free = bits.pass(leb.free >> 3, format.space_bits) << 3;
+            leb.dirty = bits.pass(leb.dirty >> 3, format.space_bits) << 3;
+            leb.index = bits.pass(leb.index.into(), 1) == 1;
+        }
     }
 
     /// Writes the leaf to the start of `out`.
     pub fn emit(&self, format: &LptFormat, out: &mut [u8]) {
-        let mut writer = format.create(out, LptKind::Pnode);
-        if format.big {
-            writer.put(self.number, format.pcnt_bits);
-        }
-        for leb in &self.lebs {
-            writer.put(leb.free >> 3, format.space_bits);
-            writer.put(leb.dirty >> 3, format.space_bits);
-            writer.put(leb.index.into(), 1);
-        }
+        let (mut pnode, mut writer) = (*self, format.create(out, LptKind::Pnode));
+        pnode.pass(format, &mut writer);
         writer.finish();
     }
 }
@@ -342,12 +343,10 @@ pub struct Nnode {
 impl Nnode {
     /// Reads an inner node; its children lie in the tree's LEBs.
     pub fn parse(bytes: &[u8], format: &LptFormat) -> Result<Self, LptError> {
-        let mut reader = format.open(bytes, LptKind::Nnode)?;
-        let number = if format.big { reader.take(format.pcnt_bits) } else { 0 };
+        let (mut number, mut places) = (0, [(0, 0); LPT_FANOUT]);
+        Self::pass((&mut number, &mut places), format, &mut format.open(bytes, LptKind::Nnode)?);
         let mut children = [None; LPT_FANOUT];
-        for child in &mut children {
-            let lnum = reader.take(format.lpt_lnum_bits);
-            let offset = reader.take(format.lpt_offs_bits);
+        for (child, (lnum, offset)) in children.iter_mut().zip(places) {
             if lnum > format.lebs {
                 return Err(LptError::Field("lnum"));
             }
@@ -361,17 +360,29 @@ impl Nnode {
         Ok(Self { number, children })
     }
 
+    /// Its fields in their order: its number, and for each child a LEB, counted from the first of
+    /// the tree, and a byte in it.
+    fn pass(
+        (number, places): (&mut u32, &mut [(u32, u32); LPT_FANOUT]),
+        format: &LptFormat,
+        bits: &mut impl Bits,
+    ) {
+        if format.big {
+            *number = bits.pass(*number, format.pcnt_bits);
+        }
+        for (lnum, offset) in places {
+            *lnum = bits.pass(*lnum, format.lpt_lnum_bits);
+            *offset = bits.pass(*offset, format.lpt_offs_bits);
+        }
+    }
+
     /// Writes the inner node to the start of `out`.
     pub fn emit(&self, format: &LptFormat, out: &mut [u8]) {
-        let mut writer = format.create(out, LptKind::Nnode);
-        if format.big {
-            writer.put(self.number, format.pcnt_bits);
-        }
-        for child in &self.children {
-            let place = child.unwrap_or(LptPlace { lnum: format.first + format.lebs, offset: 0 });
-            writer.put(place.lnum - format.first, format.lpt_lnum_bits);
-            writer.put(place.offset, format.lpt_offs_bits);
-        }
+        let (mut number, mut writer) = (self.number, format.create(out, LptKind::Nnode));
+        let mut places = self.children.map(|child| {
+            child.map_or((format.lebs, 0), |place| (place.lnum - format.first, place.offset))
+        });
+        Self::pass((&mut number, &mut places), format, &mut writer);
         writer.finish();
     }
 }
@@ -449,6 +460,26 @@ impl<'a> Lsave<'a> {
             writer.put(lnum, format.lnum_bits);
         }
         writer.finish();
+    }
+}
+
+/// Fields of some bits on their way between a node and its bytes: the order of a node's fields is
+/// stated once, for both directions.
+trait Bits {
+    /// Puts the value where a node is written, and gives back the one that is there.
+    fn pass(&mut self, value: u32, bits: u32) -> u32;
+}
+
+impl Bits for BitReader<'_> {
+    fn pass(&mut self, _: u32, bits: u32) -> u32 {
+        self.take(bits)
+    }
+}
+
+impl Bits for BitWriter<'_> {
+    fn pass(&mut self, value: u32, bits: u32) -> u32 {
+        self.put(value, bits);
+        value
     }
 }
 

@@ -7,6 +7,7 @@
 //! length and CRC-32 (UBI's convention, [`crate::ubi::crc32`]). The LEB properties tree
 //! ([`lpt`]) alone is made of bit-packed nodes with a CRC-16.
 
+mod codec;
 mod header;
 mod key;
 pub mod lpt;
@@ -16,6 +17,7 @@ mod superblock;
 #[cfg(test)]
 mod tests;
 
+pub use codec::MASTER_HMAC;
 pub use header::{Group, Header, NodeError, NodeKind};
 pub use key::{Key, KeyHash, KeyKind};
 pub use node::{
@@ -23,7 +25,7 @@ pub use node::{
     EntryKind, Index, InodeFlags, InodeNode, Master, MasterFlags, Node, Orphans, Reference,
     Signature, Truncation,
 };
-pub use superblock::{Layout, LayoutError, Superblock, SuperblockFlags};
+pub use superblock::{Layout, LayoutError, SUPERBLOCK_HMAC, Superblock, SuperblockFlags};
 
 pub use crate::ubi::crc32;
 
@@ -55,10 +57,6 @@ pub const PADDING_NODE_SIZE: usize = 28;
 pub const SUPERBLOCK_NODE_SIZE: usize = 4096;
 /// Bytes of a master node.
 pub const MASTER_NODE_SIZE: usize = 512;
-/// Bytes of a superblock node that hold its HMAC.
-pub const SUPERBLOCK_HMAC: core::ops::Range<usize> = 128..192;
-/// Bytes of a master node that hold its HMAC.
-pub const MASTER_HMAC: core::ops::Range<usize> = 296..360;
 /// Bytes of a log reference node.
 pub const REFERENCE_NODE_SIZE: usize = 64;
 /// Bytes of an index node without its branches.

@@ -2,12 +2,11 @@
 
 use super::{
     BRANCH_SIZE, COMMIT_START_NODE_SIZE, DATA_NODE_SIZE, ENTRY_NODE_SIZE, Group, HASH_MAX,
-    HEADER_SIZE, Header, INDEX_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, Key, MASTER_HMAC,
-    MASTER_NODE_SIZE, NAME_MAX, NodeError, NodeKind, ORPHAN_NODE_SIZE, PADDING_NODE_SIZE,
-    REFERENCE_NODE_SIZE, SIGNATURE_NODE_SIZE, SUPERBLOCK_NODE_SIZE, Superblock,
-    TRUNCATION_NODE_SIZE,
+    HEADER_SIZE, Header, INDEX_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, Key, MASTER_NODE_SIZE,
+    NAME_MAX, NodeError, NodeKind, ORPHAN_NODE_SIZE, PADDING_NODE_SIZE, REFERENCE_NODE_SIZE,
+    SIGNATURE_NODE_SIZE, SUPERBLOCK_NODE_SIZE, Superblock, TRUNCATION_NODE_SIZE, codec,
 };
-use crate::bytes::{array, le16, le32, le64, put};
+use crate::bytes::le64;
 
 /// How a block of content is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -280,8 +279,8 @@ pub struct Branch<'a> {
 pub struct Index<'a> {
     /// 0: the branches lead to inodes, data and names; else to index nodes one level below.
     pub level: u16,
-    format: BranchFormat,
-    branches: &'a [u8],
+    pub(super) format: BranchFormat,
+    pub(super) branches: &'a [u8],
 }
 
 impl<'a> Index<'a> {
@@ -301,39 +300,10 @@ impl<'a> Index<'a> {
         self.branches.is_empty()
     }
 
-    /// Branch number `at`.
-    pub fn branch(&self, at: usize) -> Branch<'a> {
-        let size = self.format.branch_size();
-        let bytes = &self.branches[at * size..(at + 1) * size];
-        Branch {
-            lnum: le32(bytes, 0),
-            offset: le32(bytes, 4),
-            length: le32(bytes, 8),
-            key: Key::read(bytes, 12),
-            hash: &bytes[BRANCH_SIZE..],
-        }
-    }
-
-    /// Key of branch number `at`.
-    pub fn key(&self, at: usize) -> Key {
-        Key::read(self.branches, at * self.format.branch_size() + 12)
-    }
-
     /// The branches in order.
     pub fn branches(&self) -> impl Iterator<Item = Branch<'a>> + use<'a> {
         let this = *self;
         (0..this.len()).map(move |at| this.branch(at))
-    }
-}
-
-impl Branch<'_> {
-    /// Writes the branch into `out`, which has exactly its size.
-    pub fn write(&self, out: &mut [u8]) {
-        put(out, 0, self.lnum.to_le_bytes());
-        put(out, 4, self.offset.to_le_bytes());
-        put(out, 8, self.length.to_le_bytes());
-        self.key.write(out, 12);
-        out[BRANCH_SIZE..].copy_from_slice(self.hash);
     }
 }
 
@@ -351,7 +321,7 @@ pub struct Orphans<'a> {
     pub commit: u64,
     /// Last orphan node of that commit.
     pub last: bool,
-    inodes: &'a [u8],
+    pub(super) inodes: &'a [u8],
 }
 
 impl<'a> Orphans<'a> {
@@ -415,30 +385,20 @@ impl<'a> Node<'a> {
     pub fn decode(header: Header, node: &'a [u8], format: BranchFormat) -> Result<Self, NodeError> {
         header.kind.check_length(header.length)?;
         Ok(match header.kind {
-            NodeKind::Inode => Self::Inode(decode_inode(node)?),
-            NodeKind::Data => Self::Data(decode_data(node)?),
-            NodeKind::Entry => Self::Entry(decode_entry(node, EntryKind::Directory)?),
-            NodeKind::XattrEntry => Self::Entry(decode_entry(node, EntryKind::Xattr)?),
-            NodeKind::Truncation => Self::Truncation(Truncation {
-                inode: le32(node, 24),
-                old_size: le64(node, 40),
-                new_size: le64(node, 48),
-            }),
-            NodeKind::Padding => Self::Padding(le32(node, 24)),
+            NodeKind::Inode => Self::Inode(InodeNode::decode(node)?),
+            NodeKind::Data => Self::Data(Data::decode(node)?),
+            NodeKind::Entry => Self::Entry(DirectoryEntry::decode(node, EntryKind::Directory)?),
+            NodeKind::XattrEntry => Self::Entry(DirectoryEntry::decode(node, EntryKind::Xattr)?),
+            NodeKind::Truncation => Self::Truncation(Truncation::decode(node)),
+            NodeKind::Padding => Self::Padding(codec::decode_padding(node)),
             NodeKind::Superblock => Self::Superblock(Superblock::decode(node)),
-            NodeKind::Master => Self::Master(decode_master(node)),
-            NodeKind::Reference => Self::Reference(Reference {
-                lnum: le32(node, 24),
-                offset: le32(node, 28),
-                head: le32(node, 32),
-            }),
-            NodeKind::Index => Self::Index(decode_index(node, format)?),
-            NodeKind::CommitStart => Self::CommitStart(CommitStart { commit: le64(node, 24) }),
-            NodeKind::Orphans => Self::Orphans(decode_orphans(node)?),
-            NodeKind::Authentication => {
-                Self::Authentication(Authentication { hmac: &node[HEADER_SIZE..] })
-            }
-            NodeKind::Signature => Self::Signature(decode_signature(node)?),
+            NodeKind::Master => Self::Master(Master::decode(node)),
+            NodeKind::Reference => Self::Reference(Reference::decode(node)),
+            NodeKind::Index => Self::Index(Index::decode(node, format)?),
+            NodeKind::CommitStart => Self::CommitStart(CommitStart::decode(node)),
+            NodeKind::Orphans => Self::Orphans(Orphans::decode(node)?),
+            NodeKind::Authentication => Self::Authentication(Authentication::decode(node)),
+            NodeKind::Signature => Self::Signature(Signature::decode(node)?),
             NodeKind::Unknown(_) => return Err(NodeError::Kind(header.kind)),
         })
     }
@@ -487,45 +447,19 @@ impl<'a> Node<'a> {
         let out = &mut out[..self.size()];
         out.fill(0);
         match self {
-            Self::Inode(node) => emit_inode(node, out),
-            Self::Data(node) => {
-                node.key.write(out, 24);
-                put(out, 40, node.size.to_le_bytes());
-                put(out, 44, node.compression.code().to_le_bytes());
-                put(out, 46, node.plain_size.to_le_bytes());
-                out[DATA_NODE_SIZE..].copy_from_slice(node.data);
-            }
-            Self::Entry(node) => emit_entry(node, out),
-            Self::Truncation(node) => {
-                put(out, 24, node.inode.to_le_bytes());
-                put(out, 40, node.old_size.to_le_bytes());
-                put(out, 48, node.new_size.to_le_bytes());
-            }
-            Self::Padding(length) => put(out, 24, length.to_le_bytes()),
+            Self::Inode(node) => node.encode(out),
+            Self::Data(node) => node.encode(out),
+            Self::Entry(node) => node.encode(out),
+            Self::Truncation(node) => node.encode(out),
+            Self::Padding(length) => codec::encode_padding(*length, out),
             Self::Superblock(node) => node.encode(out),
-            Self::Master(node) => emit_master(node, out),
-            Self::Reference(node) => {
-                put(out, 24, node.lnum.to_le_bytes());
-                put(out, 28, node.offset.to_le_bytes());
-                put(out, 32, node.head.to_le_bytes());
-            }
-            Self::Index(node) => {
-                put(out, 24, (node.len() as u16).to_le_bytes());
-                put(out, 26, node.level.to_le_bytes());
-                out[INDEX_NODE_SIZE..].copy_from_slice(node.branches);
-            }
-            Self::CommitStart(node) => put(out, 24, node.commit.to_le_bytes()),
-            Self::Orphans(node) => {
-                let last = u64::from(node.last) << 63;
-                put(out, 24, (node.commit | last).to_le_bytes());
-                out[ORPHAN_NODE_SIZE..].copy_from_slice(node.inodes);
-            }
-            Self::Authentication(node) => out[HEADER_SIZE..].copy_from_slice(node.hmac),
-            Self::Signature(node) => {
-                put(out, 24, node.kind.to_le_bytes());
-                put(out, 28, (node.signature.len() as u32).to_le_bytes());
-                out[SIGNATURE_NODE_SIZE..].copy_from_slice(node.signature);
-            }
+            Self::Master(node) => node.encode(out),
+            Self::Reference(node) => node.encode(out),
+            Self::Index(node) => node.encode(out),
+            Self::CommitStart(node) => node.encode(out),
+            Self::Orphans(node) => node.encode(out),
+            Self::Authentication(node) => node.encode(out),
+            Self::Signature(node) => node.encode(out),
         }
         let length = out.len() as u32;
         Header { sequence, length, kind: self.kind(), group }.emit(out);
@@ -568,186 +502,4 @@ fn lengths(kind: NodeKind) -> (usize, usize) {
         NodeKind::Signature => (SIGNATURE_NODE_SIZE, usize::MAX),
         NodeKind::Unknown(_) => (HEADER_SIZE, usize::MAX),
     }
-}
-
-fn decode_inode(node: &[u8]) -> Result<InodeNode<'_>, NodeError> {
-    let data_len = le32(node, 112) as usize;
-    // Linux leaves the data out of the node that says that a file is gone; its length stands.
-    let is_bare = le32(node, 92) == 0 && node.len() == INODE_NODE_SIZE;
-    if !is_bare && node.len() != INODE_NODE_SIZE + data_len {
-        return Err(NodeError::Field("data_len"));
-    }
-    Ok(InodeNode {
-        key: Key::read(node, 24),
-        creation_sequence: le64(node, 40),
-        size: le64(node, 48),
-        accessed: (le64(node, 56), le32(node, 80)),
-        changed: (le64(node, 64), le32(node, 84)),
-        modified: (le64(node, 72), le32(node, 88)),
-        links: le32(node, 92),
-        owner: le32(node, 96),
-        group: le32(node, 100),
-        mode: le32(node, 104),
-        flags: InodeFlags(le32(node, 108)),
-        xattr_count: le32(node, 116),
-        xattr_size: le32(node, 120),
-        xattr_names: le32(node, 128),
-        compression: Compression::from_code(le16(node, 132)),
-        data: &node[INODE_NODE_SIZE..],
-    })
-}
-
-fn emit_inode(node: &InodeNode<'_>, out: &mut [u8]) {
-    node.key.write(out, 24);
-    put(out, 40, node.creation_sequence.to_le_bytes());
-    put(out, 48, node.size.to_le_bytes());
-    for (i, (seconds, nanoseconds)) in
-        [node.accessed, node.changed, node.modified].into_iter().enumerate()
-    {
-        put(out, 56 + 8 * i, seconds.to_le_bytes());
-        put(out, 80 + 4 * i, nanoseconds.to_le_bytes());
-    }
-    put(out, 92, node.links.to_le_bytes());
-    put(out, 96, node.owner.to_le_bytes());
-    put(out, 100, node.group.to_le_bytes());
-    put(out, 104, node.mode.to_le_bytes());
-    put(out, 108, node.flags.0.to_le_bytes());
-    put(out, 112, (node.data.len() as u32).to_le_bytes());
-    put(out, 116, node.xattr_count.to_le_bytes());
-    put(out, 120, node.xattr_size.to_le_bytes());
-    put(out, 128, node.xattr_names.to_le_bytes());
-    put(out, 132, node.compression.code().to_le_bytes());
-    out[INODE_NODE_SIZE..].copy_from_slice(node.data);
-}
-
-fn decode_data(node: &[u8]) -> Result<Data<'_>, NodeError> {
-    let size = le32(node, 40);
-    if size == 0 || size > super::BLOCK_SIZE {
-        return Err(NodeError::Field("size"));
-    }
-    Ok(Data {
-        key: Key::read(node, 24),
-        size,
-        compression: Compression::from_code(le16(node, 44)),
-        plain_size: le16(node, 46),
-        data: &node[DATA_NODE_SIZE..],
-    })
-}
-
-fn decode_entry(node: &[u8], kind: EntryKind) -> Result<DirectoryEntry<'_>, NodeError> {
-    let name_len = usize::from(le16(node, 50));
-    if name_len > NAME_MAX || node.len() != ENTRY_NODE_SIZE + name_len + 1 {
-        return Err(NodeError::Field("nlen"));
-    }
-    if node[node.len() - 1] != 0 {
-        return Err(NodeError::Field("name"));
-    }
-    Ok(DirectoryEntry {
-        kind,
-        key: Key::read(node, 24),
-        inode: le64(node, 40),
-        file_type: node[49],
-        cookie: le32(node, 52),
-        name: &node[ENTRY_NODE_SIZE..ENTRY_NODE_SIZE + name_len],
-    })
-}
-
-fn emit_entry(node: &DirectoryEntry<'_>, out: &mut [u8]) {
-    node.key.write(out, 24);
-    put(out, 40, node.inode.to_le_bytes());
-    out[49] = node.file_type;
-    put(out, 50, (node.name.len() as u16).to_le_bytes());
-    put(out, 52, node.cookie.to_le_bytes());
-    out[ENTRY_NODE_SIZE..ENTRY_NODE_SIZE + node.name.len()].copy_from_slice(node.name);
-}
-
-fn decode_master(node: &[u8]) -> Master {
-    Master {
-        highest_inode: le64(node, 24),
-        commit: le64(node, 32),
-        flags: MasterFlags(le32(node, 40)),
-        log_lnum: le32(node, 44),
-        root_lnum: le32(node, 48),
-        root_offs: le32(node, 52),
-        root_len: le32(node, 56),
-        gc_lnum: le32(node, 60),
-        ihead_lnum: le32(node, 64),
-        ihead_offs: le32(node, 68),
-        index_size: le64(node, 72),
-        total_free: le64(node, 80),
-        total_dirty: le64(node, 88),
-        total_used: le64(node, 96),
-        total_dead: le64(node, 104),
-        total_dark: le64(node, 112),
-        lpt_lnum: le32(node, 120),
-        lpt_offs: le32(node, 124),
-        nhead_lnum: le32(node, 128),
-        nhead_offs: le32(node, 132),
-        ltab_lnum: le32(node, 136),
-        ltab_offs: le32(node, 140),
-        lsave_lnum: le32(node, 144),
-        lsave_offs: le32(node, 148),
-        lscan_lnum: le32(node, 152),
-        empty_lebs: le32(node, 156),
-        idx_lebs: le32(node, 160),
-        leb_cnt: le32(node, 164),
-        root_hash: array(node, 168),
-        lpt_hash: array(node, 232),
-        hmac: array(node, MASTER_HMAC.start),
-    }
-}
-
-fn emit_master(node: &Master, out: &mut [u8]) {
-    put(out, 24, node.highest_inode.to_le_bytes());
-    put(out, 32, node.commit.to_le_bytes());
-    let words = [node.flags.0, node.log_lnum, node.root_lnum, node.root_offs, node.root_len];
-    put_words(out, 40, &words);
-    put_words(out, 60, &[node.gc_lnum, node.ihead_lnum, node.ihead_offs]);
-    let sums = [
-        node.index_size,
-        node.total_free,
-        node.total_dirty,
-        node.total_used,
-        node.total_dead,
-        node.total_dark,
-    ];
-    for (i, sum) in sums.iter().enumerate() {
-        put(out, 72 + 8 * i, sum.to_le_bytes());
-    }
-    put_words(out, 120, &[node.lpt_lnum, node.lpt_offs, node.nhead_lnum, node.nhead_offs]);
-    put_words(out, 136, &[node.ltab_lnum, node.ltab_offs, node.lsave_lnum, node.lsave_offs]);
-    put_words(out, 152, &[node.lscan_lnum, node.empty_lebs, node.idx_lebs, node.leb_cnt]);
-    put(out, 168, node.root_hash);
-    put(out, 232, node.lpt_hash);
-    put(out, MASTER_HMAC.start, node.hmac);
-}
-
-fn put_words(out: &mut [u8], at: usize, words: &[u32]) {
-    for (i, word) in words.iter().enumerate() {
-        put(out, at + 4 * i, word.to_le_bytes());
-    }
-}
-
-fn decode_index(node: &[u8], format: BranchFormat) -> Result<Index<'_>, NodeError> {
-    let count = usize::from(le16(node, 24));
-    let branches = &node[INDEX_NODE_SIZE..];
-    if branches.len() != count * format.branch_size() {
-        return Err(NodeError::Field("child_cnt"));
-    }
-    Ok(Index { level: le16(node, 26), format, branches })
-}
-
-fn decode_orphans(node: &[u8]) -> Result<Orphans<'_>, NodeError> {
-    let inodes = &node[ORPHAN_NODE_SIZE..];
-    if !inodes.len().is_multiple_of(8) {
-        return Err(NodeError::Length(node.len() as u32));
-    }
-    let commit = le64(node, 24);
-    Ok(Orphans { commit: commit & !(1 << 63), last: commit >> 63 == 1, inodes })
-}
-
-fn decode_signature(node: &[u8]) -> Result<Signature<'_>, NodeError> {
-    let length = le32(node, 28) as usize;
-    let signature = node[SIGNATURE_NODE_SIZE..].get(..length).ok_or(NodeError::Field("len"))?;
-    Ok(Signature { kind: le32(node, 24), signature })
 }

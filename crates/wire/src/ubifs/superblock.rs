@@ -5,9 +5,44 @@ use core::ops::Range;
 
 use super::{
     BRANCH_SIZE, BranchFormat, FORMAT_VERSION, HASH_MAX, INDEX_NODE_SIZE, KeyHash, LEB_SIZE_MAX,
-    LEB_SIZE_MIN, LEBS_MIN, LOG_LEB, NODE_ALIGNMENT,
+    LEB_SIZE_MIN, LEBS_MIN, LOG_LEB, NODE_ALIGNMENT, SUPERBLOCK_NODE_SIZE,
 };
-use crate::bytes::{array, le16, le32, le64, put};
+use crate::field::fields;
+
+fields! {
+    /// `struct ubifs_sb_node`, behind the header.
+    mod sb: Little[SUPERBLOCK_NODE_SIZE] {
+        KEY_HASH: u8 = 26,
+        KEY_FMT: u8 = 27,
+        FLAGS: u32 = 28,
+        MIN_IO_SIZE: u32 = 32,
+        LEB_SIZE: u32 = 36,
+        LEB_CNT: u32 = 40,
+        MAX_LEB_CNT: u32 = 44,
+        MAX_BUD_BYTES: u64 = 48,
+        LOG_LEBS: u32 = 56,
+        LPT_LEBS: u32 = 60,
+        ORPH_LEBS: u32 = 64,
+        JHEAD_CNT: u32 = 68,
+        FANOUT: u32 = 72,
+        LSAVE_CNT: u32 = 76,
+        FMT_VERSION: u32 = 80,
+        DEFAULT_COMPR: u16 = 84,
+        RP_UID: u32 = 88,
+        RP_GID: u32 = 92,
+        RP_SIZE: u64 = 96,
+        TIME_GRAN: u32 = 104,
+        UUID: [u8; 16] = 108,
+        RO_COMPAT_VERSION: u32 = 124,
+        HMAC: [u8; 64] = 128,
+        HMAC_WKM: [u8; 64] = 192,
+        HASH_ALGO: u16 = 256,
+        HASH_MST: [u8; 64] = 258,
+    }
+}
+
+/// Bytes of a superblock node that hold its HMAC.
+pub const SUPERBLOCK_HMAC: Range<usize> = sb::HMAC.range();
 
 /// Fewest LEBs of the main area: index, data, garbage collection.
 const MAIN_LEBS_MIN: u32 = 3;
@@ -96,62 +131,62 @@ pub struct Superblock {
 impl Superblock {
     pub(super) fn decode(node: &[u8]) -> Self {
         Self {
-            key_hash: node[26],
-            key_format: node[27],
-            flags: SuperblockFlags(le32(node, 28)),
-            min_io_size: le32(node, 32),
-            leb_size: le32(node, 36),
-            leb_count: le32(node, 40),
-            leb_count_max: le32(node, 44),
-            bud_bytes_max: le64(node, 48),
-            log_lebs: le32(node, 56),
-            lpt_lebs: le32(node, 60),
-            orphan_lebs: le32(node, 64),
-            journal_heads: le32(node, 68),
-            fanout: le32(node, 72),
-            lsave_count: le32(node, 76),
-            format_version: le32(node, 80),
-            default_compression: le16(node, 84),
-            reserved_owner: le32(node, 88),
-            reserved_group: le32(node, 92),
-            reserved_size: le64(node, 96),
-            time_granularity: le32(node, 104),
-            uuid: array(node, 108),
-            ro_compat_version: le32(node, 124),
-            hmac: array(node, 128),
-            hmac_wkm: array(node, 192),
-            hash_algorithm: le16(node, 256),
-            master_hash: array(node, 258),
+            key_hash: sb::KEY_HASH.get(node),
+            key_format: sb::KEY_FMT.get(node),
+            flags: SuperblockFlags(sb::FLAGS.get(node)),
+            min_io_size: sb::MIN_IO_SIZE.get(node),
+            leb_size: sb::LEB_SIZE.get(node),
+            leb_count: sb::LEB_CNT.get(node),
+            leb_count_max: sb::MAX_LEB_CNT.get(node),
+            bud_bytes_max: sb::MAX_BUD_BYTES.get(node),
+            log_lebs: sb::LOG_LEBS.get(node),
+            lpt_lebs: sb::LPT_LEBS.get(node),
+            orphan_lebs: sb::ORPH_LEBS.get(node),
+            journal_heads: sb::JHEAD_CNT.get(node),
+            fanout: sb::FANOUT.get(node),
+            lsave_count: sb::LSAVE_CNT.get(node),
+            format_version: sb::FMT_VERSION.get(node),
+            default_compression: sb::DEFAULT_COMPR.get(node),
+            reserved_owner: sb::RP_UID.get(node),
+            reserved_group: sb::RP_GID.get(node),
+            reserved_size: sb::RP_SIZE.get(node),
+            time_granularity: sb::TIME_GRAN.get(node),
+            uuid: sb::UUID.get(node),
+            ro_compat_version: sb::RO_COMPAT_VERSION.get(node),
+            hmac: sb::HMAC.get(node),
+            hmac_wkm: sb::HMAC_WKM.get(node),
+            hash_algorithm: sb::HASH_ALGO.get(node),
+            master_hash: sb::HASH_MST.get(node),
         }
     }
 
     pub(super) fn encode(&self, out: &mut [u8]) {
-        out[26] = self.key_hash;
-        out[27] = self.key_format;
-        put(out, 28, self.flags.0.to_le_bytes());
-        put(out, 32, self.min_io_size.to_le_bytes());
-        put(out, 36, self.leb_size.to_le_bytes());
-        put(out, 40, self.leb_count.to_le_bytes());
-        put(out, 44, self.leb_count_max.to_le_bytes());
-        put(out, 48, self.bud_bytes_max.to_le_bytes());
-        put(out, 56, self.log_lebs.to_le_bytes());
-        put(out, 60, self.lpt_lebs.to_le_bytes());
-        put(out, 64, self.orphan_lebs.to_le_bytes());
-        put(out, 68, self.journal_heads.to_le_bytes());
-        put(out, 72, self.fanout.to_le_bytes());
-        put(out, 76, self.lsave_count.to_le_bytes());
-        put(out, 80, self.format_version.to_le_bytes());
-        put(out, 84, self.default_compression.to_le_bytes());
-        put(out, 88, self.reserved_owner.to_le_bytes());
-        put(out, 92, self.reserved_group.to_le_bytes());
-        put(out, 96, self.reserved_size.to_le_bytes());
-        put(out, 104, self.time_granularity.to_le_bytes());
-        put(out, 108, self.uuid);
-        put(out, 124, self.ro_compat_version.to_le_bytes());
-        put(out, 128, self.hmac);
-        put(out, 192, self.hmac_wkm);
-        put(out, 256, self.hash_algorithm.to_le_bytes());
-        put(out, 258, self.master_hash);
+        sb::KEY_HASH.put(out, self.key_hash);
+        sb::KEY_FMT.put(out, self.key_format);
+        sb::FLAGS.put(out, self.flags.0);
+        sb::MIN_IO_SIZE.put(out, self.min_io_size);
+        sb::LEB_SIZE.put(out, self.leb_size);
+        sb::LEB_CNT.put(out, self.leb_count);
+        sb::MAX_LEB_CNT.put(out, self.leb_count_max);
+        sb::MAX_BUD_BYTES.put(out, self.bud_bytes_max);
+        sb::LOG_LEBS.put(out, self.log_lebs);
+        sb::LPT_LEBS.put(out, self.lpt_lebs);
+        sb::ORPH_LEBS.put(out, self.orphan_lebs);
+        sb::JHEAD_CNT.put(out, self.journal_heads);
+        sb::FANOUT.put(out, self.fanout);
+        sb::LSAVE_CNT.put(out, self.lsave_count);
+        sb::FMT_VERSION.put(out, self.format_version);
+        sb::DEFAULT_COMPR.put(out, self.default_compression);
+        sb::RP_UID.put(out, self.reserved_owner);
+        sb::RP_GID.put(out, self.reserved_group);
+        sb::RP_SIZE.put(out, self.reserved_size);
+        sb::TIME_GRAN.put(out, self.time_granularity);
+        sb::UUID.put(out, self.uuid);
+        sb::RO_COMPAT_VERSION.put(out, self.ro_compat_version);
+        sb::HMAC.put(out, self.hmac);
+        sb::HMAC_WKM.put(out, self.hmac_wkm);
+        sb::HASH_ALGO.put(out, self.hash_algorithm);
+        sb::HASH_MST.put(out, self.master_hash);
     }
 
     /// The hash of names, if it is one that is defined.

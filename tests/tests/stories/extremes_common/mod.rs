@@ -4,6 +4,7 @@ pub(crate) mod refusal;
 pub(crate) mod scale;
 pub(crate) mod values;
 
+use flysch_random::SplitMix64;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
 
@@ -151,20 +152,20 @@ impl VolumeMut for Lebs {
 
 /// SplitMix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
-pub(crate) struct Random(pub(crate) u64);
+pub(crate) struct Random(SplitMix64);
 
 impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(SplitMix64::new(seed))
+    }
+
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.bits()
     }
 
     /// Less than `limit`, which is not 0.
     pub(crate) fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit
+        self.0.modulo(limit)
     }
 
     /// Bytes that no compressor makes shorter.

@@ -40,7 +40,7 @@ pub(crate) fn make_files(fs: &mut dyn FileSystemMut, parent: Inode, count: u32, 
 
 /// Looks up random names, lists all in pieces, and removes them while it lists.
 pub(crate) fn use_and_remove(fs: &mut dyn FileSystemMut, parent: Inode, count: u32, what: &str) {
-    let mut random = Random(3);
+    let mut random = Random::new(3);
     let started = Instant::now();
     for _ in 0..10_000 {
         let name = format!("file{}", random.below(count.into()));
@@ -229,7 +229,7 @@ pub(crate) fn sparse(fs: &mut dyn FileSystemMut, size: u64, what: &str) {
     let root = fs.statistics().root;
     let file = regular(fs, root, "sparse").expect("there is room");
     let started = Instant::now();
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     let mut parts = vec![];
     for start in (0..size).step_by(32 << 20) {
         let data = random.bytes(10_000);

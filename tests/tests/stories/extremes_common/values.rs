@@ -98,7 +98,7 @@ pub(crate) fn sync_each(fs: &mut dyn FileSystemMut) -> Synced {
     let (inner, outer) = (made(fs, one, b"inner"), made(fs, other, b"outer"));
     let file = regular(fs, inner, "file").expect("there is room");
     let gone = regular(fs, outer, "gone").expect("there is room");
-    let mut random = Random(5);
+    let mut random = Random::new(5);
     // Half of each block can be compressed.
     let mut bytes: Vec<u8> = vec![];
     for _ in 0..5 {

@@ -1,5 +1,6 @@
 //! Trees of every kind of file, their comparison, and images made of them.
 
+use flysch_random::XorShift64;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,18 +13,15 @@ use flysch_image::{ExtractOptions, Extraction, Image, Options, Progress, SharedF
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
 
 /// A source of numbers that are the same in every run.
-pub(crate) struct Noise(u64);
+pub(crate) struct Noise(XorShift64);
 
 impl Noise {
     pub(crate) fn new(seed: u64) -> Self {
-        Self(seed | 1)
+        Self(XorShift64::from_state(seed | 1))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
+        self.0.bits()
     }
 
     pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {

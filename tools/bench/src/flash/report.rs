@@ -1,22 +1,17 @@
 //! The HTML page: bars, the four areas, tables. It runs no script and asks for nothing.
 
-use minijinja::Environment;
-use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::meter::Split;
 use super::plan::{Plan, Test};
 use super::published;
 use super::results::{Results, Row, TargetResults, areas, number, table};
-use crate::calendar::ctime;
+use crate::page::{self, Bar, BarChart, Frame, Mark, Share, Table};
 
 #[derive(Serialize)]
 struct Page<'a> {
-    title: &'static str,
-    style: &'static str,
-    created: String,
-    command: &'a str,
-    version: &'a str,
+    #[serde(flatten)]
+    frame: Frame<'a>,
     published: &'static str,
     targets: Vec<TargetPart>,
 }
@@ -30,68 +25,27 @@ struct TargetPart {
     tables: Vec<Table>,
 }
 
-/// Figures that share a scale.
+/// Figures of one kind.
 #[derive(Serialize)]
 struct Group {
     title: &'static str,
     about: &'static str,
-    figures: Vec<Figure>,
-}
-
-#[derive(Serialize)]
-struct Figure {
-    title: String,
-    bars: Vec<Bar>,
-}
-
-#[derive(Serialize)]
-struct Bar {
-    subject: &'static str,
-    value: String,
-    /// Per cent of the width.
-    width: f64,
-    published: Option<Mark>,
-    /// Shares of the bar: class, name with time, per cent of the bar.
-    parts: Vec<Part>,
-}
-
-#[derive(Serialize)]
-struct Mark {
-    text: String,
-    width: f64,
-}
-
-#[derive(Serialize)]
-struct Part {
-    class: &'static str,
-    text: String,
-    width: f64,
-}
-
-#[derive(Serialize)]
-struct Table {
-    caption: &'static str,
-    heading: Vec<String>,
-    rows: Vec<Vec<String>>,
+    figures: Vec<BarChart>,
 }
 
 /// The page. `command` is the command line that made the results, or empty.
 pub fn render(results: &Results, plan: &Plan, command: &str) -> String {
     let page = Page {
-        title: "Flysch: file systems on raw flash",
-        style: crate::report::STYLE,
-        created: format!("{} UTC", ctime(results.timestamp_ms / 1000)),
-        command,
-        version: &results.version,
+        frame: Frame::new(
+            "Flysch: file systems on raw flash",
+            Some(results.timestamp_ms),
+            command,
+            &results.version,
+        ),
         published: published::MACHINE,
         targets: results.targets.iter().map(|target| part(target, plan)).collect(),
     };
-    let mut environment = Environment::new();
-    environment
-        .add_template("flash.html", include_str!("flash.html"))
-        .expect("the template is a part of this program");
-    let template = environment.get_template("flash.html").expect("it was just added");
-    template.render(Serde(&page)).expect("the page has everything the template uses")
+    page::render(include_str!("flash.html"), &page)
 }
 
 fn part(target: &TargetResults, plan: &Plan) -> TargetPart {
@@ -103,8 +57,12 @@ fn part(target: &TargetResults, plan: &Plan) -> TargetPart {
         is_published: target.subjects.iter().any(|subject| subject.is_published()),
         groups: groups(target, plan),
         tables: vec![
-            Table { caption: "All figures", heading, rows },
-            Table { caption: "Where the time goes, ms", heading: area_heading, rows: area_rows },
+            Table { caption: "All figures".into(), heading, rows },
+            Table {
+                caption: "Where the time goes, ms".into(),
+                heading: area_heading,
+                rows: area_rows,
+            },
         ],
     }
 }
@@ -138,7 +96,7 @@ fn groups(target: &TargetResults, plan: &Plan) -> Vec<Group> {
     groups.filter(|group| !group.figures.is_empty()).collect()
 }
 
-fn figure(target: &TargetResults, first: &Row) -> Figure {
+fn figure(target: &TargetResults, first: &Row) -> BarChart {
     let rows = || {
         let row = |subject: &'_ super::results::SubjectResults| {
             subject.row(first.test).map(|row| (subject.name, row.clone()))
@@ -149,28 +107,29 @@ fn figure(target: &TargetResults, first: &Row) -> Figure {
     let most = most.filter(|value| value.is_finite()).fold(f64::MIN_POSITIVE, f64::max);
     let percent = |value: f64| (value.clamp(0.0, most) / most * 100.0 * 10.0).round() / 10.0;
     let bar = |(subject, row): (&'static str, Row)| Bar {
-        subject,
+        name: subject.into(),
         value: match row.value {
             None => "no space".into(),
             Some(value) if value.is_infinite() => "no time of the chip".into(),
             Some(value) => format!("{} {}", number(value), row.unit),
         },
         width: row.value.map_or(0.0, percent),
-        published: row.published.map(|value| Mark {
+        mark: row.published.map(|value| Mark {
             text: format!("published: {value} {}", row.unit),
             width: percent(value),
         }),
         parts: parts(&row.areas),
+        note: String::new(),
     };
-    Figure { title: first.name.clone(), bars: rows().map(bar).collect() }
+    BarChart { title: first.name.clone(), bars: rows().map(bar).collect() }
 }
 
 /// The four areas of a bar.
-fn parts(areas: &Split) -> Vec<Part> {
+fn parts(areas: &Split) -> Vec<Share> {
     let Split { file_system_ns, ubi_ns, mtd_ns, device_ns } = *areas;
     let total = areas.total_ns().max(1) as f64;
-    let part = |(class, name, ns): (&'static str, &str, u64)| Part {
-        class,
+    let part = |(class, name, ns): (&str, &str, u64)| Share {
+        class: class.into(),
         text: format!("{name}: {} ms", number(ns as f64 / 1e6)),
         width: (ns as f64 / total * 1000.0).round() / 10.0,
     };

@@ -1,12 +1,15 @@
 //! `nand,key=value...` and `nor,key=value...`: the chip a stack is put on.
 
+use std::fmt;
 use std::rc::Rc;
 use std::str::FromStr;
 
-use flysch_api::flash::Kind;
+use flysch_api::flash::Kind as CellKind;
 use flysch_models::nand::{self, Config, NandChip, Pairing, Timing};
 use flysch_models::nor::{self, NorChip};
-use flysch_mtd::{Nand, PageFormat};
+use flysch_mtd::{Nand, PageFormatError};
+use flysch_target::chip::{self, Part};
+use flysch_target::{Key, Kind, PairError, Pairs, key};
 
 use super::buffer::PageBuffer;
 use super::chip::{Chip, ChipFlash, MeteredNor};
@@ -17,31 +20,52 @@ pub type Mtd = Metered<ChipFlash>;
 
 /// The profile of the board that the published figures are from.
 pub const PUBLISHED: &str = "published";
-/// Keys of a target, for the help of the command.
-pub const KEYS: &str = "\
-A target is nand[,key=value...] or nor[,key=value...]:
-  profile=published|NAME  the chip (nand: published, nor: S29GL128P); docs/flash-models.md lists
-                          the names
-  blocks=NUMBER           erase blocks (the chip's own)
-  mode=slc|mlc            bits per cell used of a chip with two (slc: neither UBI nor JFFS2 write
-                          to the other)
-  ecc=hamming|bchBITS|none  NAND: error correction in software (as strong as the chip asks for)
-  clock=virtual|hybrid    virtual: the chip's time alone; hybrid: the software's as well (virtual)
-  seed=NUMBER             seed of the data (1)";
+
+const CLOCK: Key = key(
+    "clock",
+    "virtual|hybrid",
+    "virtual: the chip's time alone; hybrid: the software's as well (virtual)",
+);
+const SEED: Key = key("seed", "NUMBER", "seed of the data (1)");
+
+/// NAND, of pages.
+const NAND: Kind = Kind {
+    name: "nand",
+    help: "NAND flash",
+    keys: &[
+        key("profile", "published|NAME", "the chip (published)"),
+        chip::BLOCKS,
+        key(
+            "mode",
+            "slc|mlc",
+            "bits per cell used of a chip with two (slc: neither UBI nor JFFS2 write to the other)",
+        ),
+        chip::ECC,
+        CLOCK,
+        SEED,
+    ],
+};
+
+/// NOR, of bytes.
+const NOR: Kind = Kind {
+    name: "nor",
+    help: "NOR flash",
+    keys: &[key("profile", "NAME", "the chip (S29GL128P)"), chip::BLOCKS, CLOCK, SEED],
+};
+
+/// The keys of a target, for the help of the command.
+pub fn keys() -> String {
+    format!(
+        "A target is nand[,key=value...] or nor[,key=value...]; docs/flash-models.md lists the \
+         chips:{}",
+        flysch_target::help(&[&NAND, &NOR])
+    )
+}
 
 /// Blocks that JFFS2 and UBIFS need at least for this benchmark's smallest part.
 const BLOCKS_MIN: u32 = 64;
 /// The NOR chip that is meant when none is named.
 const NOR_DEFAULT: &str = "S29GL128P";
-
-/// A chip one can buy.
-#[derive(Clone, Debug)]
-pub enum Part {
-    /// Pages.
-    Nand(nand::Profile),
-    /// Bytes.
-    Nor(nor::Profile),
-}
 
 /// A chip with its error correction, and whose time counts.
 #[derive(Clone, Debug)]
@@ -80,114 +104,88 @@ fn published_board() -> nand::Profile {
     nand::Profile { timing, ..chip }
 }
 
-/// What a user asked for.
-#[derive(Default)]
-struct Wishes {
-    part: Option<Part>,
-    blocks: Option<u32>,
-    ecc: Option<u32>,
-    is_multi_level: bool,
-    time: Time,
-    seed: Option<u64>,
+/// Why a text is no target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FlashTargetError {
+    /// It begins with neither `nand` nor `nor`.
+    Kind(String),
+    /// A key or its value.
+    Pair(PairError),
+    /// The error correction does not fit the chip.
+    Ecc(PageFormatError),
 }
 
-impl Wishes {
-    fn take(&mut self, is_nand: bool, key: &str, value: &str) -> Result<(), String> {
-        let refuse =
-            |expected: &str| format!("`{value}` is no value of `{key}`; expected {expected}");
-        match key {
-            "profile" if is_nand && value.eq_ignore_ascii_case(PUBLISHED) => {}
-            "profile" => self.part = Some(part(is_nand, value).map_err(|names| refuse(&names))?),
-            "blocks" => {
-                let count = value.parse().ok().filter(|it| (BLOCKS_MIN..=65536).contains(it));
-                self.blocks = Some(count.ok_or_else(|| refuse("a number from 64 to 65536"))?);
+impl fmt::Display for FlashTargetError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kind(given) => {
+                let known = "`nand[,key=value...]` and `nor[,key=value...]`";
+                write!(f, "unknown target `{given}`; raw flash is {known}")
             }
-            "ecc" if is_nand => {
-                let strength = strength(value);
-                self.ecc = Some(strength.ok_or_else(|| refuse("hamming, none or bch2 ... bch72"))?);
-            }
-            "mode" if is_nand => {
-                self.is_multi_level = match value {
-                    "slc" => false,
-                    "mlc" => true,
-                    _ => return Err(refuse("slc or mlc")),
-                }
-            }
-            "clock" => {
-                self.time = Time::named(value).ok_or_else(|| refuse("virtual or hybrid"))?;
-            }
-            "seed" => self.seed = Some(value.parse().map_err(|_| refuse("a number"))?),
-            _ => {
-                let nand = if is_nand { ", mode, ecc" } else { "" };
-                return Err(format!(
-                    "unknown key `{key}`; there are profile, blocks, clock, seed{nand}"
-                ));
-            }
+            Self::Pair(cause) => cause.fmt(f),
+            Self::Ecc(cause) => cause.fmt(f),
         }
-        Ok(())
     }
 }
 
-/// The chip of that name; else the names there are.
-fn part(is_nand: bool, name: &str) -> Result<Part, String> {
-    if is_nand {
-        let names = nand::PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>();
-        let found = nand::Profile::named(name).map(Part::Nand);
-        return found.ok_or_else(|| format!("{PUBLISHED} or {}", names.join(", ")));
+impl std::error::Error for FlashTargetError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Kind(_) => None,
+            Self::Pair(cause) => Some(cause),
+            Self::Ecc(cause) => Some(cause),
+        }
     }
-    let names = nor::PROFILES.iter().map(|profile| profile.name).collect::<Vec<_>>();
-    nor::Profile::named(name).map(Part::Nor).ok_or_else(|| names.join(", "))
 }
 
-fn strength(value: &str) -> Option<u32> {
-    match value {
-        "none" => Some(0),
-        "hamming" => Some(1),
-        _ => value.strip_prefix("bch")?.parse().ok().filter(|bits| (2..=72).contains(bits)),
+impl From<PairError> for FlashTargetError {
+    fn from(error: PairError) -> Self {
+        Self::Pair(error)
     }
 }
 
 impl FromStr for FlashTarget {
-    type Err = String;
+    type Err = FlashTargetError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut pairs = text.split(',');
-        let is_nand = match pairs.next() {
-            Some("nand") => true,
-            Some("nor") => false,
-            _ => {
-                let known = "`nand[,key=value...]` and `nor[,key=value...]`";
-                return Err(format!("target `{text}`: raw flash is {known}"));
+    fn from_str(text: &str) -> Result<Self, FlashTargetError> {
+        let (name, rest) = text.split_at(text.find(',').unwrap_or(text.len()));
+        let (kind, default) = match name {
+            "nand" => (&NAND, Part::Nand(published_board())),
+            "nor" => {
+                let profile = nor::Profile::named(NOR_DEFAULT).expect("it is in the list");
+                (&NOR, Part::Nor(profile))
             }
+            _ => return Err(FlashTargetError::Kind(name.into())),
         };
-        let refuse = |why: String| format!("target `{text}`: {why}");
-        let mut wishes = Wishes::default();
-        for pair in pairs {
-            let (key, value) =
-                pair.split_once('=').ok_or_else(|| refuse(format!("`{pair}` is not key=value")))?;
-            wishes.take(is_nand, key, value).map_err(refuse)?;
-        }
-        let default = match is_nand {
-            true => Part::Nand(published_board()),
-            false => Part::Nor(nor::Profile::named(NOR_DEFAULT).expect("it is in the list")),
+        let (pairs, is_nand) = (Pairs::parse(kind, rest)?, name == "nand");
+        let names = || match is_nand {
+            true => format!("{PUBLISHED} or {}", default.names()),
+            false => default.names(),
         };
-        let is_published = is_nand && wishes.part.is_none() && wishes.blocks.is_none();
-        let mut part = wishes.part.unwrap_or(default);
-        let mut strength = 0;
-        match &mut part {
-            Part::Nand(profile) => {
-                strength = wishes.ecc.unwrap_or(profile.ecc.strength);
-                if profile.pairing != Pairing::None && !wishes.is_multi_level {
-                    *profile = profile.clone().single_level();
-                }
-                profile.blocks = wishes.blocks.unwrap_or(profile.blocks);
-            }
-            Part::Nor(profile) => profile.blocks = wishes.blocks.unwrap_or(profile.blocks),
-        }
-        let (time, seed) = (wishes.time, wishes.seed.unwrap_or(1));
-        let target = Self { part, is_published, strength, time, seed };
+        // The board of the figures is what there is without a name.
+        let part = pairs.get_or("profile", names, |name| match is_nand {
+            true if name.eq_ignore_ascii_case(PUBLISHED) => Some(None),
+            _ => default.another(name).map(Some),
+        })?;
+        let part = part.flatten();
+        let is_published = is_nand && part.is_none() && pairs.given("blocks").is_none();
+        let part = part.unwrap_or(default).with_blocks(&pairs, BLOCKS_MIN)?;
+        let own_strength = if let Part::Nand(profile) = &part { profile.ecc.strength } else { 0 };
+        let is_multi_level = pairs.get("mode", |text| match text {
+            "slc" => Some(false),
+            "mlc" => Some(true),
+            _ => None,
+        })?;
+        let is_multi_level = is_multi_level.unwrap_or(false);
+        let target = Self {
+            part: if is_multi_level { part } else { part.single_level() },
+            is_published,
+            strength: chip::strength(&pairs)?.unwrap_or(own_strength),
+            time: pairs.get("clock", Time::named)?.unwrap_or_default(),
+            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(1),
+        };
         if let Part::Nand(profile) = &target.part {
-            target.format(profile).map_err(refuse)?;
+            chip::page_format(profile, target.strength).map_err(FlashTargetError::Ecc)?;
         }
         Ok(target)
     }
@@ -240,14 +238,6 @@ impl FlashTarget {
         }
     }
 
-    /// How pages are built, as Linux builds them.
-    fn format(&self, profile: &nand::Profile) -> Result<PageFormat, String> {
-        let oob = profile.oob_size as usize;
-        let (page, step) = (profile.page_size, profile.ecc.step);
-        let format = PageFormat::in_software(page, oob, step, self.strength);
-        format.map_err(|error| error.to_string())
-    }
-
     /// A chip as it leaves the factory.
     pub fn chip(&self) -> Chip {
         match &self.part {
@@ -266,10 +256,11 @@ impl FlashTarget {
     pub fn mtd(&self, chip: Chip, meter: &Rc<Meter>) -> Result<Mtd, String> {
         let flash = match chip {
             Chip::Nand(chip) => {
-                let format = self.format(chip.profile())?;
+                let format = flysch_target::chip::page_format(chip.profile(), self.strength);
+                let format = format.map_err(|error| error.to_string())?;
                 let geometry = chip.profile().geometry();
-                let is_multi = geometry.kind == Kind::MlcNand;
-                let kind = if is_multi { Kind::MlcNand } else { Kind::Nand };
+                let is_multi = geometry.kind == CellKind::MlcNand;
+                let kind = if is_multi { CellKind::MlcNand } else { CellKind::Nand };
                 let chip = MeteredChip::new(chip, meter);
                 let nand = Nand::over(chip, format, kind, geometry.erase_size);
                 let nand = nand.map_err(|error| error.to_string())?;

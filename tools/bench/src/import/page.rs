@@ -1,17 +1,16 @@
 //! The figures as a page for the browser.
 
-use minijinja::Environment;
-use minijinja::value::Serde;
 use serde::Serialize;
 
 use super::summary::{AREAS, Group, Summary};
 use super::words::{head, title};
+use crate::page::{self, Frame, Share, Table};
 use crate::text::format::{share, time};
 
 #[derive(Serialize)]
 struct Page<'a> {
-    style: &'static str,
-    command: &'a str,
+    #[serde(flatten)]
+    frame: Frame<'a>,
     head: Vec<String>,
     groups: Vec<Part>,
 }
@@ -20,9 +19,9 @@ struct Page<'a> {
 struct Part {
     title: String,
     software: String,
-    /// The four areas as parts of a bar: class, text, percent of the width.
-    bar: Vec<(&'static str, String, f64)>,
-    rows: Vec<Vec<String>>,
+    /// The four areas as parts of a bar.
+    bar: Vec<Share>,
+    table: Table,
 }
 
 /// Classes of the areas' colours.
@@ -31,17 +30,16 @@ const CLASSES: [&str; 4] = ["area-fs", "area-sub", "area-dev", "area-comp"];
 /// The page; `command` is what made it.
 pub fn page(summary: &Summary, command: &str) -> String {
     let page = Page {
-        style: crate::report::STYLE,
-        command,
+        frame: Frame::new(
+            "Flysch: the four areas of a trace",
+            None,
+            command,
+            env!("CARGO_PKG_VERSION"),
+        ),
         head: head(summary),
         groups: summary.groups.iter().map(part).collect(),
     };
-    let mut environment = Environment::new();
-    environment
-        .add_template("import.html", include_str!("import.html"))
-        .expect("the template is a part of this program");
-    let template = environment.get_template("import.html").expect("it was just added");
-    template.render(Serde(&page)).expect("the page has everything the template uses")
+    page::render(include_str!("import.html"), &page)
 }
 
 fn part(group: &Group) -> Part {
@@ -49,7 +47,8 @@ fn part(group: &Group) -> Part {
     let all: f64 = (0..4).map(mean).sum();
     let bar = |place: usize| {
         let text = format!("{}: {}", AREAS[place], time(mean(place)));
-        (CLASSES[place], text, 100.0 * mean(place) / all.max(1.0))
+        let (class, width) = (CLASSES[place].into(), 100.0 * mean(place) / all.max(1.0));
+        Share { class, text, width }
     };
     let row = |area: &super::summary::Area| {
         let times = [area.p50_ns, area.p99_ns, area.p999_ns, area.max_ns].map(|it| it as f64);
@@ -60,6 +59,7 @@ fn part(group: &Group) -> Part {
         title: title(group),
         software: share(group.software_percent),
         bar: (0..4).map(bar).collect(),
-        rows: group.areas.iter().map(row).collect(),
+        table: Table::new("", &["area", "I/Os", "mean", "p50", "p99", "p99.9", "max"])
+            .with(group.areas.iter().map(row)),
     }
 }

@@ -1,3 +1,4 @@
+use crate::random::Random;
 use std::collections::HashMap;
 
 use flysch_api::block::Operation;
@@ -326,18 +327,9 @@ fn blktrace_files_are_read_and_may_end_anywhere() {
     assert!(matches!(read(&other), Err(ImportError::Version(8))));
 }
 
-/// Numbers from SplitMix64.
-fn random(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut mixed = *state;
-    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    mixed ^ (mixed >> 31)
-}
-
 #[test]
 fn hostile_text_is_counted_and_never_a_panic() {
-    let mut state = 5;
+    let mut random = Random::new(5);
     let pieces = [
         "18446744073709551615",
         "-1",
@@ -360,9 +352,9 @@ fn hostile_text_is_counted_and_never_a_panic() {
     for round in 0..300 {
         let mut bytes = if round % 2 == 0 { UFS } else { NVME }.as_bytes().to_vec();
         for _ in 0..40 {
-            let at = (random(&mut state) % bytes.len() as u64) as usize;
-            let piece = pieces[(random(&mut state) % pieces.len() as u64) as usize].as_bytes();
-            let end = (at + (random(&mut state) % 9) as usize).min(bytes.len());
+            let at = (random.bits() % bytes.len() as u64) as usize;
+            let piece = pieces[(random.bits() % pieces.len() as u64) as usize].as_bytes();
+            let end = (at + (random.bits() % 9) as usize).min(bytes.len());
             bytes.splice(at..end, piece.iter().copied());
         }
         let mut trace = Trace::new();

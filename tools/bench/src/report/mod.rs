@@ -6,11 +6,9 @@
 mod chart;
 mod published;
 
-use minijinja::Environment;
-use minijinja::value::Serde;
 use serde::Serialize;
 
-use crate::calendar::ctime;
+use crate::page::{self, Frame, Table};
 use crate::published::Origin;
 use crate::results::{DirectionResults, EnergyPart, JobResults, Results, TargetResults};
 use chart::{Chart, Kind, Scale, Series};
@@ -97,9 +95,6 @@ impl Sample {
     }
 }
 
-/// What all pages look like.
-pub const STYLE: &str = include_str!("style.css");
-
 /// The page.
 pub fn render(results: &Results, command: &str) -> String {
     let samples = &Sample::all(results);
@@ -116,11 +111,12 @@ pub fn render(results: &Results, command: &str) -> String {
     }
     let target = |(number, name): (usize, &&str)| Item::line(name, &colour(number));
     let page = Page {
-        title: "Flysch benchmark",
-        style: STYLE,
-        created: format!("{} UTC", ctime(results.timestamp_ms / 1000)),
-        command,
-        version: &results.version,
+        frame: Frame::new(
+            "Flysch benchmark",
+            Some(results.timestamp_ms),
+            command,
+            &results.version,
+        ),
         targets: targets.iter().enumerate().map(target).collect(),
         sections,
         tables: jobs
@@ -130,24 +126,14 @@ pub fn render(results: &Results, command: &str) -> String {
             .chain(incidents(results))
             .collect(),
     };
-    let mut environment = Environment::new();
-    environment
-        .add_template("page.html", include_str!("page.html"))
-        .expect("the template is part of this program");
-    environment
-        .get_template("page.html")
-        .and_then(|template| template.render(Serde(&page)))
-        .expect("the template uses only what it is given")
+    page::render(include_str!("page.html"), &page)
 }
 
 /// Everything the template uses.
 #[derive(Debug, Serialize)]
 struct Page<'a> {
-    title: &'static str,
-    style: &'static str,
-    created: String,
-    command: &'a str,
-    version: &'a str,
+    #[serde(flatten)]
+    frame: Frame<'a>,
     targets: Vec<Item>,
     sections: [Section; 4],
     tables: Vec<Table>,
@@ -174,13 +160,6 @@ struct Item {
     name: String,
     class: String,
     area: bool,
-}
-
-#[derive(Debug, Serialize)]
-struct Table {
-    caption: String,
-    heading: Vec<&'static str>,
-    rows: Vec<Vec<String>>,
 }
 
 impl Item {
@@ -439,7 +418,7 @@ impl<'a> Job<'a> {
             }));
             cells
         };
-        Table { caption: self.title(), heading, rows: self.samples.iter().map(row).collect() }
+        Table::new(self.title(), &heading).with(self.samples.iter().map(row))
     }
 }
 
@@ -460,27 +439,20 @@ fn energy(results: &Results) -> Option<Table> {
         ])
     };
     let rows: Vec<_> = results.targets.iter().filter_map(row).collect();
-    (!rows.is_empty()).then(|| Table {
-        caption: "Energy of the devices, all jobs together".into(),
-        heading: vec!["target", "J", "s", "J/GiB", "mean W", "states, J", "work, J"],
-        rows,
-    })
+    let heading = ["target", "J", "s", "J/GiB", "mean W", "states, J", "work, J"];
+    let caption = "Energy of the devices, all jobs together";
+    (!rows.is_empty()).then(|| Table::new(caption, &heading).with(rows))
 }
 
 /// What went wrong on each target, if anything did.
 fn incidents(results: &Results) -> impl Iterator<Item = Table> {
     let with_some = results.targets.iter().filter(|target| !target.incidents.is_empty());
-    with_some.map(|target| Table {
-        caption: format!(
-            "What went wrong meanwhile, and what was done about it · {}",
-            target.target
-        ),
-        heading: vec!["who tells", "what", "count"],
-        rows: target
-            .incidents
-            .iter()
-            .map(|it| vec![it.source.clone(), it.what.clone(), it.count.to_string()])
-            .collect(),
+    with_some.map(|target| {
+        let what = "What went wrong meanwhile, and what was done about it";
+        let incidents = target.incidents.iter();
+        Table::new(format!("{what} · {}", target.target), &["who tells", "what", "count"]).with(
+            incidents.map(|it| vec![it.source.clone(), it.what.clone(), it.count.to_string()]),
+        )
     })
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use flysch_bench::flash::plan::Plan;
 use flysch_bench::flash::results::{Results, text};
 use flysch_bench::flash::stack::Subject;
-use flysch_bench::flash::target::{FlashTarget, KEYS};
+use flysch_bench::flash::target::{FlashTarget, keys};
 use flysch_bench::flash::{render, run as run_on};
 
 use super::files::Page;
@@ -16,7 +16,7 @@ use crate::progress::Progress;
 
 /// Options of `flysch bench flash`.
 #[derive(Debug, clap::Args)]
-#[command(after_help = KEYS)]
+#[command(after_help = keys())]
 pub(crate) struct Arguments {
     /// The chip; more than one are measured one after the other.
     #[arg(long, value_name = "TARGET", default_value = "nand")]
@@ -45,7 +45,8 @@ fn parse_subject(text: &str) -> Result<Subject, String> {
 /// Measures.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let parse = |text: &String| {
-        let target: FlashTarget = text.parse().map_err(Failure::usage)?;
+        let target: FlashTarget =
+            text.parse().map_err(|error| Failure::usage(format!("target `{text}`: {error}")))?;
         Ok((text.clone(), target))
     };
     let targets = arguments.on.iter().map(parse).collect::<Result<Vec<_>, Failure>>()?;

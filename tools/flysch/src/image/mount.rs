@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use flysch_fuse::{Ended, Mounted, Options};
-use flysch_image::{CHIP_KEYS, ChipTarget, Room, Writable};
+use flysch_image::{ChipTarget, Room, Writable, chip_keys};
 
 use super::{Source, parse_offset};
 use crate::failure::Failure;
@@ -16,7 +16,8 @@ The mount lasts until Ctrl-C, SIGTERM, or `umount DIR` (`fusermount3 -u DIR` wit
 As root it is open to everybody, as the kernel's own mounts are; else to you alone.
 
 With --rw, IMAGE may be a chip model instead of a file.
-{CHIP_KEYS}"
+{}",
+        chip_keys()
     )
 });
 
@@ -97,7 +98,7 @@ fn run_on_chip(
         return Err(Failure::usage(format!("{}: a chip is mounted with --rw", path.display())));
     }
     let target = path.to_str().unwrap_or_default().parse::<ChipTarget>();
-    let target = target.map_err(Failure::usage)?;
+    let target = target.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;
     let chip = target.open(arguments.source.volume.as_deref());
     let chip = chip.map_err(|error| Failure::of(path.display(), error))?;
     let lost_power = chip.power();

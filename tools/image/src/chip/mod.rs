@@ -9,15 +9,17 @@ use std::time::{Duration, Instant, SystemTime};
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, OobMode};
 use flysch_api::vfs::Timestamp;
+use flysch_models::flash::Cut;
 use flysch_models::nand::{Config, NandChip};
 use flysch_models::nor::NorChip;
 use flysch_mtd::Nand;
+use flysch_target::chip::{Part, page_format};
 use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 use flysch_ubifs::create::{CreateOptions, NewInode};
 
-pub use target::{CHIP_KEYS, ChipTarget};
+pub use target::{ChipError, ChipTarget, chip_keys};
 
-use self::target::{NewFileSystem, Profile, page_format};
+use self::target::NewFileSystem;
 use crate::lock::Exclusive;
 use crate::writable::{AnyFlash, Writable, WritableError, format};
 
@@ -176,12 +178,12 @@ fn look_at(flash: &dyn Flash) -> Result<Found, Error> {
 
 impl ChipTarget {
     fn chip(&self) -> Result<AnyChip, WritableError> {
-        match &self.profile {
-            Profile::Nor(profile) => {
+        match &self.part {
+            Part::Nor(profile) => {
                 let chip = NorChip::new(profile.clone(), self.seed);
                 Ok(AnyChip::Nor(Box::new(chip)))
             }
-            Profile::Nand { profile, strength } => {
+            Part::Nand(profile) => {
                 let config = Config {
                     seed: self.seed,
                     factory_bad: self.factory_bad,
@@ -203,7 +205,7 @@ impl ChipTarget {
                     let geometry = chip.geometry();
                     (geometry.kind, geometry.erase_size)
                 };
-                let pages = page_format(profile, *strength).map_err(format)?;
+                let pages = page_format(profile, self.strength).map_err(format)?;
                 Ok(AnyChip::Nand(Box::new(Nand::over(chip, pages, kind, erase_size)?)))
             }
         }
@@ -223,12 +225,12 @@ impl ChipTarget {
             make_ubifs(Box::new(&mut flash), self.seed)?;
             found = Found::Ubi;
         }
-        if let Some((number, tear)) = self.cut {
+        if let Some(Cut { operation, tear }) = self.cut {
             let power = match &mut flash.chip {
                 AnyChip::Nand(nand) => nand.pages_mut().power_mut(),
                 AnyChip::Nor(chip) => chip.power_mut(),
             };
-            let at = power.operations().saturating_add(number);
+            let at = power.operations().saturating_add(operation);
             power.cut_at(at, tear);
         }
         let fs = match found {

@@ -3,26 +3,59 @@
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use flysch_models::flash::Tear;
-use flysch_models::nand::Pairing;
+use flysch_models::flash::{Cut, Tear};
 use flysch_models::{nand, nor};
-use flysch_mtd::PageFormat;
+use flysch_mtd::PageFormatError;
+use flysch_target::chip::{self, Part};
+use flysch_target::{Key, Kind, PairError, Pairs, key};
 
-/// Keys of a target, for the help of the command.
-pub const CHIP_KEYS: &str = "\
-A chip model is nand[,key=value...] or nor[,key=value...]:
-  profile=NAME      the chip (nand: NAND01GR3B, nor: S29GL128P); docs/flash-models.md lists them;
-                    of two bits per cell one is used
-  blocks=NUMBER     erase blocks (the chip's own)
-  fs=ubifs|jffs2    what is made on it when it is erased (ubifs)
-  image=FILE        nand: keep its cells in this file, pages with out-of-band bytes (memory)
-  ecc=hamming|bchBITS|none  nand: error correction in software (as strong as the chip asks for)
-  bad=NUMBER        nand: blocks that are bad from the start (0)
-  wear=on|off       nand: cells wear out, forget and disturb each other (off)
-  clock=virtual|real  real: every access takes the time that the chip takes (virtual: none)
-  cut=NUMBER[b|e|h|l|a]  power goes at this program or erase after the mount, counted from 0:
-                    b(efore), e(arly in), h(alf way through), l(ate in), a(fter) it (h)
-  seed=NUMBER       decides bad blocks, bit errors and what cuts leave (1)";
+const FS: Key = key("fs", "ubifs|jffs2", "what is made on it when it is erased (ubifs)");
+const CLOCK: Key = key(
+    "clock",
+    "virtual|real",
+    "real: every access takes the time that the chip takes (virtual: none)",
+);
+const CUT: Key = key(
+    "cut",
+    "NUMBER[b|e|h|l|a]",
+    "power goes at this program or erase after the mount, counted from 0: b(efore), e(arly in), \
+     h(alf way through), l(ate in), a(fter) it (h)",
+);
+const SEED: Key = key("seed", "NUMBER", "decides bad blocks, bit errors and what cuts leave (1)");
+
+/// NAND, of pages.
+const NAND: Kind = Kind {
+    name: "nand",
+    help: "NAND flash",
+    keys: &[
+        key("profile", "NAME", "the chip (NAND01GR3B); of two bits per cell one is used"),
+        chip::BLOCKS,
+        FS,
+        key("image", "FILE", "its cells, pages with out-of-band bytes, are kept there (memory)"),
+        chip::ECC,
+        key("bad", "NUMBER", "blocks that are bad from the start (0)"),
+        key("wear", "on|off", "cells wear out, forget and disturb each other (off)"),
+        CLOCK,
+        CUT,
+        SEED,
+    ],
+};
+
+/// NOR, of bytes.
+const NOR: Kind = Kind {
+    name: "nor",
+    help: "NOR flash",
+    keys: &[key("profile", "NAME", "the chip (S29GL128P)"), chip::BLOCKS, FS, CLOCK, CUT, SEED],
+};
+
+/// The keys of a target, for the help of the command.
+pub fn chip_keys() -> String {
+    format!(
+        "A chip model is nand[,key=value...] or nor[,key=value...]; docs/flash-models.md lists the \
+         chips:{}",
+        flysch_target::help(&[&NAND, &NOR])
+    )
+}
 
 /// File systems that can be made on a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,28 +64,65 @@ pub(super) enum NewFileSystem {
     Jffs2,
 }
 
-/// A chip of either kind.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Profile {
-    Nand { profile: nand::Profile, strength: u32 },
-    Nor(nor::Profile),
-}
-
 /// A chip model to put a file system on.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChipTarget {
-    pub(super) profile: Profile,
+    pub(super) part: Part,
+    /// Bits that error correction repairs in a step of NAND.
+    pub(super) strength: u32,
     pub(super) new: NewFileSystem,
     pub(super) image: Option<PathBuf>,
     pub(super) factory_bad: u32,
     pub(super) wears: bool,
     pub(super) takes_time: bool,
-    pub(super) cut: Option<(u64, Tear)>,
+    pub(super) cut: Option<Cut>,
     pub(super) seed: u64,
 }
 
-/// Fewest and most erase blocks of a chip.
-const BLOCKS: std::ops::RangeInclusive<u32> = 32..=65536;
+/// Fewest erase blocks of a chip.
+const BLOCKS_MIN: u32 = 32;
+
+/// Why a text is no chip to put a file system on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChipError {
+    /// It begins with neither `nand` nor `nor`.
+    Kind(String),
+    /// A key or its value.
+    Pair(PairError),
+    /// NOR has no image: a file is that without a model.
+    NorImage,
+    /// The error correction does not fit the chip.
+    Ecc(PageFormatError),
+}
+
+impl std::fmt::Display for ChipError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Kind(given) => write!(f, "`{given}` is no chip; chips are nand and nor"),
+            Self::Pair(cause) => cause.fmt(f),
+            Self::NorImage => {
+                f.write_str("`image` is for nand: a file is NOR flash without a model")
+            }
+            Self::Ecc(cause) => cause.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ChipError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Pair(cause) => Some(cause),
+            Self::Ecc(cause) => Some(cause),
+            Self::Kind(_) | Self::NorImage => None,
+        }
+    }
+}
+
+impl From<PairError> for ChipError {
+    fn from(error: PairError) -> Self {
+        Self::Pair(error)
+    }
+}
 
 fn switch(value: &str) -> Option<bool> {
     match value {
@@ -62,148 +132,62 @@ fn switch(value: &str) -> Option<bool> {
     }
 }
 
-fn cut(value: &str) -> Option<(u64, Tear)> {
-    let digits = value.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let tear = match &value[digits.len()..] {
-        "" => Tear::Half,
-        letter => letter.parse().ok()?,
-    };
-    Some((digits.parse().ok()?, tear))
-}
-
-fn strength(value: &str) -> Option<u32> {
-    match value {
-        "none" => Some(0),
-        "hamming" => Some(1),
-        _ => value.strip_prefix("bch")?.parse().ok().filter(|bits| (2..=40).contains(bits)),
-    }
-}
-
-/// How pages are built, as Linux builds them.
-pub(super) fn page_format(profile: &nand::Profile, strength: u32) -> Result<PageFormat, String> {
-    let oob = profile.oob_size as usize;
-    let format = PageFormat::in_software(profile.page_size, oob, profile.ecc.step, strength);
-    format.map_err(|error| error.to_string())
-}
-
 impl ChipTarget {
     /// Whether `path` is meant as a chip: it begins as one, and there is no such file.
     pub fn is_meant(path: &Path) -> bool {
         let kind = path.to_str().and_then(|text| text.split(',').next());
         matches!(kind, Some("nand" | "nor")) && !path.exists()
     }
-
-    fn of_kind(kind: &str) -> Option<Self> {
-        let profile = match kind {
-            "nand" => {
-                let profile = nand::Profile::named("NAND01GR3B")?;
-                Profile::Nand { strength: profile.ecc.strength, profile }
-            }
-            "nor" => Profile::Nor(nor::Profile::named("S29GL128P")?),
-            _ => return None,
-        };
-        Some(Self {
-            profile,
-            new: NewFileSystem::Ubifs,
-            image: None,
-            factory_bad: 0,
-            wears: false,
-            takes_time: false,
-            cut: None,
-            seed: 1,
-        })
-    }
-
-    /// Takes one key; the error tells what values it has.
-    fn set(&mut self, key: &str, value: &str) -> Result<(), String> {
-        let wanted = |what: &str| format!("`{value}` is no value of `{key}`; expected {what}");
-        let number = || value.parse().map_err(|_| wanted("a number"));
-        match (key, &mut self.profile) {
-            ("profile", profile) => set_profile(profile, value).map_err(|names| wanted(&names))?,
-            ("blocks", profile) => {
-                let count = value.parse().ok().filter(|count| BLOCKS.contains(count));
-                let count = count.ok_or_else(|| wanted("a number from 32 to 65536"))?;
-                match profile {
-                    Profile::Nand { profile, .. } => *profile = profile.clone().with_blocks(count),
-                    Profile::Nor(profile) => *profile = profile.clone().with_blocks(count),
-                }
-            }
-            ("fs", _) => {
-                self.new = match value {
-                    "ubifs" => NewFileSystem::Ubifs,
-                    "jffs2" => NewFileSystem::Jffs2,
-                    _ => return Err(wanted("ubifs or jffs2")),
-                }
-            }
-            ("seed", _) => self.seed = number()?,
-            ("clock", _) => {
-                self.takes_time = match value {
-                    "real" => true,
-                    "virtual" => false,
-                    _ => return Err(wanted("virtual or real")),
-                }
-            }
-            ("cut", _) => {
-                let planned = cut(value);
-                self.cut = Some(planned.ok_or_else(|| wanted("a number and b, e, h, l or a"))?);
-            }
-            ("image", Profile::Nand { .. }) => self.image = Some(value.into()),
-            ("image", Profile::Nor(_)) => {
-                return Err("`image` is for nand: a file is NOR flash without a model".into());
-            }
-            ("ecc", Profile::Nand { strength: bits, .. }) => {
-                *bits = strength(value).ok_or_else(|| wanted("hamming, none or bch2 ... bch40"))?;
-            }
-            ("bad", Profile::Nand { .. }) => {
-                self.factory_bad = u32::try_from(number()?).map_err(|_| wanted("a number"))?;
-            }
-            ("wear", Profile::Nand { .. }) => {
-                self.wears = switch(value).ok_or_else(|| wanted("on or off"))?;
-            }
-            _ => return Err(format!("there is no key `{key}`\n{CHIP_KEYS}")),
-        }
-        Ok(())
-    }
-}
-
-/// Another chip of the same kind; the error is a list of those there are.
-fn set_profile(profile: &mut Profile, name: &str) -> Result<(), String> {
-    let found = match profile {
-        Profile::Nand { .. } => nand::Profile::named(name)
-            .map(|profile| Profile::Nand { strength: profile.ecc.strength, profile }),
-        Profile::Nor(_) => nor::Profile::named(name).map(Profile::Nor),
-    };
-    *profile = found.ok_or_else(|| match profile {
-        Profile::Nand { .. } => nand::PROFILES.map(|profile| profile.name).join(", "),
-        Profile::Nor(_) => nor::PROFILES.map(|profile| profile.name).join(", "),
-    })?;
-    Ok(())
 }
 
 impl FromStr for ChipTarget {
-    type Err = String;
+    type Err = ChipError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let mut parts = text.split(',');
-        let kind = parts.next().unwrap_or_default();
-        let mut target = Self::of_kind(kind).ok_or_else(|| format!("`{kind}` is no chip"))?;
-        let mut pairs = vec![];
-        for part in parts {
-            let pair = part.split_once('=');
-            pairs.push(pair.ok_or_else(|| format!("{text}: `{part}` is not key=value"))?);
-        }
-        // The chip comes first: other keys change it.
-        pairs.sort_by_key(|(key, _)| *key != "profile");
-        for (key, value) in pairs {
-            target.set(key, value).map_err(|why| format!("{text}: {why}"))?;
-        }
-        if let Profile::Nand { profile, strength } = &mut target.profile {
-            // Neither UBI nor JFFS2 writes to flash with two bits per cell.
-            if profile.pairing != Pairing::None {
-                *profile = profile.clone().single_level();
+    fn from_str(text: &str) -> Result<Self, ChipError> {
+        let (name, rest) = text.split_at(text.find(',').unwrap_or(text.len()));
+        let known = "it is in the list";
+        let (kind, default) = match name {
+            "nand" => (&NAND, Part::Nand(nand::Profile::named("NAND01GR3B").expect(known))),
+            "nor" => (&NOR, Part::Nor(nor::Profile::named("S29GL128P").expect(known))),
+            _ => return Err(ChipError::Kind(name.into())),
+        };
+        let pairs = match Pairs::parse(kind, rest) {
+            Err(PairError::Key { given, .. }) if given == "image" => {
+                return Err(ChipError::NorImage);
             }
-            page_format(profile, *strength).map_err(|why| format!("{text}: {why}"))?;
+            pairs => pairs?,
+        };
+        let part = pairs.get_or("profile", || default.names(), |name| default.another(name))?;
+        let part = part.unwrap_or(default).with_blocks(&pairs, BLOCKS_MIN)?;
+        // What the chip asks for as it is sold; neither UBI nor JFFS2 writes to two bits per cell.
+        let own_strength = if let Part::Nand(profile) = &part { profile.ecc.strength } else { 0 };
+        let (strength, part) = (chip::strength(&pairs)?, part.single_level());
+        let strength = strength.unwrap_or(own_strength);
+        if let Part::Nand(profile) = &part {
+            chip::page_format(profile, strength).map_err(ChipError::Ecc)?;
         }
-        Ok(target)
+        let new = |text: &str| match text {
+            "ubifs" => Some(NewFileSystem::Ubifs),
+            "jffs2" => Some(NewFileSystem::Jffs2),
+            _ => None,
+        };
+        let takes_time = |text: &str| match text {
+            "real" => Some(true),
+            "virtual" => Some(false),
+            _ => None,
+        };
+        let cut = || format!("a number and {}", Tear::LETTERS);
+        let path = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
+        Ok(Self {
+            part,
+            strength,
+            new: pairs.get("fs", new)?.unwrap_or(NewFileSystem::Ubifs),
+            image: pairs.get("image", path)?,
+            factory_bad: pairs.get("bad", |text| text.parse().ok())?.unwrap_or(0),
+            wears: pairs.get("wear", switch)?.unwrap_or(false),
+            takes_time: pairs.get("clock", takes_time)?.unwrap_or(false),
+            cut: pairs.get_or("cut", cut, |text| text.parse().ok())?,
+            seed: pairs.get("seed", |text| text.parse().ok())?.unwrap_or(1),
+        })
     }
 }

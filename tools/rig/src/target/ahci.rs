@@ -3,8 +3,9 @@ use std::path::PathBuf;
 use flysch_ahci::LinkPower;
 use flysch_models::ahci::profile::{Profile, SATA_SSD};
 use flysch_models::faults::{self as fault, Plan};
+use flysch_target::{Key, Kind, key};
 
-use super::pairs::{Key, Kind, Pairs, key, keys, not_real, on_off};
+use super::pairs::{Pairs, keys, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
 
 pub(super) const KIND: Key =
@@ -172,20 +173,18 @@ impl MultiplierTarget {
             let alone = [("device", device.map(u8::into)), ("fbs", fis_switching.map(u32::from))];
             return match alone.into_iter().find_map(|(key, given)| Some((key, given?))) {
                 None => Ok(None),
-                Some((key, given)) => Err(ParseError::Value {
-                    key,
-                    given: given.to_string(),
-                    expected: "a port multiplier beside it: `pmp=5`".into(),
-                }),
+                Some((key, given)) => {
+                    Err(ParseError::value(key, given, "a port multiplier beside it: `pmp=5`"))
+                }
             };
         };
         let device = device.unwrap_or(0);
         if device >= disks {
-            return Err(ParseError::Value {
-                key: "device",
-                given: device.to_string(),
-                expected: format!("0..{}, one of the disks of `pmp={disks}`", disks - 1),
-            });
+            return Err(ParseError::value(
+                "device",
+                device,
+                format!("0..{}, one of the disks of `pmp={disks}`", disks - 1),
+            ));
         }
         Ok(Some(Self { disks, device, fis_switching: fis_switching.unwrap_or(true) }))
     }
@@ -199,11 +198,11 @@ impl AhciTarget {
         let drive = pairs.get("kind", drive)?.unwrap_or_default();
         let multiplier = MultiplierTarget::parse(&pairs)?;
         if multiplier.is_some() && drive == Drive::Cd {
-            return Err(ParseError::Value {
-                key: "kind",
-                given: "cd".into(),
-                expected: "disk where `pmp=` makes a port multiplier".into(),
-            });
+            return Err(ParseError::value(
+                "kind",
+                "cd",
+                "disk where `pmp=` makes a port multiplier",
+            ));
         }
         Ok(Self {
             drive,

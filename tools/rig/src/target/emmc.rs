@@ -3,10 +3,11 @@ use std::path::PathBuf;
 use flysch_emmc::Timing;
 use flysch_models::emmc::profile::{HS400_CMDQ, Profile, SD_UHS};
 use flysch_models::faults::{self as fault, Plan};
+use flysch_target::{Kind, key};
 
 use flysch_wire::mmc::ext_csd::partition::GP1;
 
-use super::pairs::{Kind, Pairs, key, keys, not_real, on_off};
+use super::pairs::{Pairs, keys, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
 
 /// The model.
@@ -217,18 +218,14 @@ impl EmmcTarget {
         pairs.only_block_size(512, "an eMMC is addressed by sectors of 512 bytes")?;
         let queues = target.queue && target.dma && target.profile.queue_depth != 0;
         if target.lanes > 1 && !queues {
-            return Err(ParseError::Value {
-                key: "lanes",
-                given: target.lanes.to_string(),
-                expected: "1: more need command queueing".into(),
-            });
+            return Err(ParseError::value("lanes", target.lanes, "1: more need command queueing"));
         }
         if target.partition == GP1 && target.general.is_none() {
-            return Err(ParseError::Value {
-                key: "partition",
-                given: "gp1".into(),
-                expected: "user, boot0 or boot1; `gp=` makes a general purpose partition".into(),
-            });
+            return Err(ParseError::value(
+                "partition",
+                "gp1",
+                "user, boot0 or boot1; `gp=` makes a general purpose partition",
+            ));
         }
         Ok(target)
     }
@@ -266,11 +263,11 @@ impl CardQemuTarget {
         let known = |name: &str| partition(name).filter(|&access| access < GP1);
         let chosen = pairs.get("partition", known)?.unwrap_or_default();
         if chosen != 0 && boot == 0 {
-            return Err(ParseError::Value {
-                key: "partition",
-                given: format!("boot{}", chosen - 1),
-                expected: "user: there is no boot partition (`boot=` makes them)".into(),
-            });
+            return Err(ParseError::value(
+                "partition",
+                format!("boot{}", chosen - 1),
+                "user: there is no boot partition (`boot=` makes them)",
+            ));
         }
         Ok(Self {
             kind: CardKind::Emmc { boot, rpmb },

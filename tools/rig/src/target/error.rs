@@ -2,9 +2,10 @@ use core::fmt;
 
 use flysch_models::faults::PlanError;
 
+use flysch_target::{PairError, did_you_mean};
 use flysch_vfio::AddressError;
 
-use super::{KINDS, Kind};
+use super::KINDS;
 
 /// Why a text is not a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,22 +15,8 @@ pub enum ParseError {
         /// What was written.
         given: String,
     },
-    /// The kind has no such key.
-    Key {
-        /// The kind.
-        kind: &'static Kind,
-        /// What was written.
-        given: String,
-    },
-    /// The key cannot have this value.
-    Value {
-        /// The key.
-        key: &'static str,
-        /// What was written.
-        given: String,
-        /// What it may be.
-        expected: String,
-    },
+    /// A key or its value.
+    Pair(PairError),
     /// The fault plan cannot be read.
     Faults {
         /// What was written.
@@ -37,22 +24,12 @@ pub enum ParseError {
         /// What is wrong with it.
         cause: PlanError,
     },
-    /// A key stands there twice.
-    Twice {
-        /// The key.
-        key: &'static str,
-    },
     /// The address of a PCI function cannot be read.
     Address {
         /// What was written.
         given: String,
         /// What is wrong with it.
         cause: AddressError,
-    },
-    /// A piece is not `key=value`.
-    NotAPair {
-        /// What was written.
-        given: String,
     },
 }
 
@@ -65,40 +42,34 @@ impl fmt::Display for ParseError {
                 write!(f, "unknown target `{given}`{}", did_you_mean(given, &plain))?;
                 write!(f, "; targets are {}", kinds.join(", "))
             }
-            Self::Key { kind, given } => {
-                let keys: Vec<&str> = kind.keys.iter().map(|key| key.name).collect();
-                write!(
-                    f,
-                    "target `{}` has no key `{given}`{}",
-                    kind.name,
-                    did_you_mean(given, &keys)
-                )?;
-                write!(f, "; its keys are {}", keys.join(", "))
-            }
-            Self::Value { key, given, expected } => {
-                let words: Vec<&str> = expected.split('|').collect();
-                let hint =
-                    if words.len() > 1 { did_you_mean(given, &words) } else { String::new() };
-                write!(f, "`{key}={given}`: the value must be {expected}{hint}")
-            }
+            Self::Pair(cause) => cause.fmt(f),
             Self::Faults { given, cause } => write!(f, "`faults={given}`: {cause}"),
             Self::Address { given, cause } => write!(f, "`{given}`: {cause}"),
-            Self::Twice { key } => write!(f, "key `{key}` is given twice"),
-            Self::NotAPair { given } => {
-                write!(f, "`{given}` is not `key=value`; write a target as KIND[,key=value...]")
-            }
         }
     }
 }
 
-impl std::error::Error for ParseError {}
+impl std::error::Error for ParseError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Kind { .. } => None,
+            Self::Pair(cause) => Some(cause),
+            Self::Faults { cause, .. } => Some(cause),
+            Self::Address { cause, .. } => Some(cause),
+        }
+    }
+}
 
-/// ", did you mean `x`?" for the nearest of `known`, if one is near; else nothing.
-pub fn did_you_mean(given: &str, known: &[&str]) -> String {
-    let score = |name: &str| strsim::damerau_levenshtein(given, name);
-    let nearest = known.iter().min_by_key(|name| score(name));
-    match nearest.filter(|name| score(name) <= 1 + name.len() / 3) {
-        Some(name) => format!(", did you mean `{name}`?"),
-        None => String::new(),
+impl From<PairError> for ParseError {
+    fn from(error: PairError) -> Self {
+        Self::Pair(error)
+    }
+}
+
+impl ParseError {
+    /// That `key` cannot have this value, and what it may be.
+    pub(super) fn value(key: &'static str, given: impl ToString, expected: impl ToString) -> Self {
+        let (given, expected) = (given.to_string(), expected.to_string());
+        Self::Pair(PairError::Value { key, given, expected })
     }
 }

@@ -1,12 +1,13 @@
 //! Block devices and files of this machine, through Linux's own block layer.
 
+use flysch_target::{Kind, key};
 use std::path::PathBuf;
 
 use flysch_linux::disk::Engine;
 
-use super::ParseError;
-use super::pairs::{Kind, Pairs, key, on_off};
+use super::pairs::{Pairs, on_off};
 use super::plain::end_of_path;
+use super::{PairError, ParseError};
 
 /// A block device or a file.
 pub(super) const LINUX: Kind = Kind {
@@ -55,7 +56,7 @@ impl LinuxTarget {
         let rest = rest.strip_prefix(':').unwrap_or_default();
         let (path, rest) = rest.split_at(end_of_path(rest));
         if path.is_empty() {
-            return Err(ParseError::NotAPair { given: "linux:".into() });
+            return Err(PairError::NotAPair { given: "linux:".into() }.into());
         }
         let pairs = Pairs::parse(&LINUX, rest)?;
         let engine = |text: &str| match text {

@@ -4,8 +4,9 @@ use flysch_models::faults::{self as fault, Plan};
 use flysch_models::nvme::CMB_MAX;
 use flysch_models::nvme::profile::{LINUX_AM64X, LINUX_J721E, PM991A, Profile};
 use flysch_models::software::Software;
+use flysch_target::{Kind, key};
 
-use super::pairs::{Kind, Pairs, key, keys, not_real, on_off};
+use super::pairs::{Pairs, keys, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
 use crate::size;
 
@@ -231,14 +232,14 @@ fn check_namespace(wanted: u8, there: u8) -> Result<(), ParseError> {
     if wanted <= there {
         return Ok(());
     }
-    Err(ParseError::Value {
-        key: "ns",
-        given: wanted.to_string(),
-        expected: match there {
-            1 => "1, the only namespace; `namespaces=` makes more".into(),
+    Err(ParseError::value(
+        "ns",
+        wanted,
+        match there {
+            1 => "1, the only namespace; `namespaces=` makes more".to_string(),
             n => format!("one of the {n} namespaces, 1..{n}"),
         },
-    })
+    ))
 }
 
 /// Bytes of controller memory; none for `off`.

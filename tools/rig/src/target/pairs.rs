@@ -1,43 +1,18 @@
-//! Kinds of targets, their keys, and the `key=value` pairs of one.
+//! Keys that several kinds have, and how their values are read.
 
 use std::path::PathBuf;
 
 use flysch_models::faults::{self as fault, Plan};
 use flysch_models::machine::Mode;
+use flysch_target::Kind;
 
 use super::ParseError;
 use crate::size;
 use crate::ticks::ticks;
 
-/// One kind of target.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Kind {
-    /// How it is written, without keys.
-    pub name: &'static str,
-    /// What it is.
-    pub help: &'static str,
-    /// The keys it takes.
-    pub keys: &'static [Key],
-}
-
-/// One key of a kind.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Key {
-    /// Its name.
-    pub name: &'static str,
-    /// What its value looks like.
-    pub value: &'static str,
-    /// What it does, and what holds without it.
-    pub help: &'static str,
-}
-
-pub(super) const fn key(name: &'static str, value: &'static str, help: &'static str) -> Key {
-    Key { name, value, help }
-}
-
 /// Keys that several kinds have.
 pub(super) mod keys {
-    use super::{Key, key};
+    use flysch_target::{Key, key};
 
     pub(crate) const IMAGE: Key =
         key("image", "FILE", "keep the disk's data in this file (memory); made if size is given");
@@ -58,58 +33,29 @@ pub(super) mod keys {
         key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)");
 }
 
-/// The `key=value` pairs of a target, each known to its kind and given once.
-pub(super) struct Pairs<'a> {
-    pub(super) pairs: Vec<(&'static Key, &'a str)>,
-}
+/// The `key=value` pairs of a target, and what those of a model have in common.
+pub(super) struct Pairs<'a>(flysch_target::Pairs<'a>);
 
 impl<'a> Pairs<'a> {
     pub(super) fn parse(kind: &'static Kind, rest: &'a str) -> Result<Self, ParseError> {
-        let mut pairs: Vec<(&'static Key, &str)> = Vec::new();
-        if let Some(odd) = rest.strip_prefix(':') {
-            return Err(ParseError::NotAPair { given: odd.into() });
-        }
-        for piece in rest.split(',').skip(1) {
-            let Some((name, value)) = piece.split_once('=') else {
-                return Err(ParseError::NotAPair { given: piece.into() });
-            };
-            let key = kind
-                .keys
-                .iter()
-                .find(|key| key.name == name)
-                .ok_or_else(|| ParseError::Key { kind, given: name.into() })?;
-            if pairs.iter().any(|(known, _)| known.name == name) {
-                return Err(ParseError::Twice { key: key.name });
-            }
-            pairs.push((key, value));
-        }
-        Ok(Self { pairs })
+        Ok(Self(flysch_target::Pairs::parse(kind, rest)?))
     }
 
-    /// The value of `name` as `read` understands it; what it does not is an error that says what
-    /// the key's value must be.
     pub(super) fn get<T>(
         &self,
         name: &str,
         read: impl FnOnce(&str) -> Option<T>,
     ) -> Result<Option<T>, ParseError> {
-        let Some((key, value)) = self.pairs.iter().find(|(key, _)| key.name == name) else {
-            return Ok(None);
-        };
-        let refuse = || {
-            let expected = match key.value {
-                "BYTES" => "a size such as 512M, 4G or 1048576, a multiple of 4096".into(),
-                "FILE" | "PROGRAM" => "a path".into(),
-                "NUMBER" => "a number".into(),
-                "MICROSECONDS" => "a number of microseconds, at least 1, such as 2000".into(),
-                "COUNT:MICROSECONDS" => {
-                    "1 to 31 completions and 40 to 10200 microseconds, such as 8:400".into()
-                }
-                other => other.into(),
-            };
-            ParseError::Value { key: key.name, given: (*value).into(), expected }
-        };
-        read(value).map(Some).ok_or_else(refuse)
+        Ok(self.0.get(name, read)?)
+    }
+
+    /// Refuses the first of these keys that is given: what it stands for is not there without
+    /// another.
+    pub(super) fn refuse(&self, names: &[&str], expected: &str) -> Result<(), ParseError> {
+        match names.iter().find_map(|name| self.0.given(name)) {
+            None => Ok(()),
+            Some((key, given)) => Err(ParseError::value(key.name, given, expected)),
+        }
     }
 
     pub(super) fn size(&self) -> Result<Option<u64>, ParseError> {
@@ -143,11 +89,7 @@ impl<'a> Pairs<'a> {
     pub(super) fn only_block_size(&self, only: u32, why: &str) -> Result<(), ParseError> {
         match self.block_size(only)? {
             bytes if bytes == only => Ok(()),
-            bytes => Err(ParseError::Value {
-                key: "block",
-                given: bytes.to_string(),
-                expected: format!("{only}: {why}"),
-            }),
+            bytes => Err(ParseError::value("block", bytes, format_args!("{only}: {why}"))),
         }
     }
 

@@ -2,12 +2,13 @@
 
 use flysch_ahci::LinkPower;
 use flysch_emmc::{CardKind, Timing};
+use flysch_target::{Key, Kind, key};
 use flysch_vfio::{Access, Address};
 
 use super::ParseError;
 use super::ahci::{Drive, KIND, LINK_POWER, drive, link_power};
 use super::emmc::{SD_TIMINGS, TIMINGS, emmc_timing, partition, sd_timing};
-use super::pairs::{Key, Kind, Pairs, key, on_off};
+use super::pairs::{Pairs, on_off};
 
 const WAIT: Key = key(
     "wait",

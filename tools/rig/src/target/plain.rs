@@ -1,9 +1,10 @@
 //! Targets without a controller.
 
+use flysch_target::{Kind, key};
 use std::path::PathBuf;
 
-use super::ParseError;
-use super::pairs::{Kind, Pairs, key};
+use super::pairs::Pairs;
+use super::{PairError, ParseError};
 
 /// A file.
 pub(super) const FILE: Kind = Kind {
@@ -45,7 +46,7 @@ impl FileTarget {
         let rest = rest.strip_prefix(':').unwrap_or_default();
         let (path, rest) = rest.split_at(end_of_path(rest));
         if path.is_empty() {
-            return Err(ParseError::NotAPair { given: "file:".into() });
+            return Err(PairError::NotAPair { given: "file:".into() }.into());
         }
         let pairs = Pairs::parse(&FILE, rest)?;
         Ok(Self { path: path.into(), size: pairs.size()?, block_size: pairs.block_size(4096)? })

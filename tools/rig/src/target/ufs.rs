@@ -3,10 +3,11 @@ use std::path::PathBuf;
 use flysch_models::faults::{self as fault, Plan};
 use flysch_models::software::Software;
 use flysch_models::ufs::profile::{GALAXY_BOOK_S, Profile};
+use flysch_target::{Kind, key};
 use flysch_ufs::Aggregation;
 use flysch_ufs::policy::Rules;
 
-use super::pairs::{Kind, Pairs, key, keys, on_off};
+use super::pairs::{Pairs, keys, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
 
 mod crypto;
@@ -206,14 +207,14 @@ impl UfsTarget {
         let least = "the specification of UFS knows no smaller block";
         pairs.only_block_size(4096, least)?;
         if target.lu >= target.lus {
-            return Err(ParseError::Value {
-                key: "lu",
-                given: target.lu.to_string(),
-                expected: match target.lus {
-                    1 => "0, the only logical unit; `lus=` makes more".into(),
+            return Err(ParseError::value(
+                "lu",
+                target.lu,
+                match target.lus {
+                    1 => "0, the only logical unit; `lus=` makes more".to_string(),
                     n => format!("one of the {n} logical units, 0..{}", n - 1),
                 },
-            });
+            ));
         }
         Ok(target)
     }

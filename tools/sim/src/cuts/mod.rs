@@ -27,7 +27,8 @@ use std::fmt;
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
-use std::str::FromStr;
+
+pub use flysch_models::flash::{Cut, CutList};
 
 use flysch_models::flash::Tear;
 use flysch_models::random::Random;
@@ -37,47 +38,6 @@ use probe::{Hook, Probe};
 
 /// Failures that are kept; more are only counted.
 const FAILURES_KEPT: usize = 20;
-
-/// One power cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// The operation, counted from 0 from the start of the workload or of the recovery.
-    pub operation: u64,
-    /// How it is torn.
-    pub tear: Tear,
-}
-
-/// Power cuts, each within the recovery from the one before.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct CutList(pub Vec<Cut>);
-
-impl fmt::Display for CutList {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, cut) in self.0.iter().enumerate() {
-            let comma = if index == 0 { "" } else { "," };
-            write!(f, "{comma}{}{}", cut.operation, cut.tear.letter())?;
-        }
-        Ok(())
-    }
-}
-
-impl FromStr for CutList {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let cut = |part: &str| {
-            let problem = || format!("'{part}' is no cut; one looks like 123h");
-            let digits = part.trim_end_matches(|c: char| !c.is_ascii_digit());
-            let operation = digits.parse().map_err(|_| problem())?;
-            let tear = match &part[digits.len()..] {
-                "" => Tear::Half,
-                letter => letter.parse().map_err(str::to_string)?,
-            };
-            Ok(Cut { operation, tear })
-        };
-        text.split(',').map(cut).collect::<Result<_, String>>().map(Self)
-    }
-}
 
 /// What is cut: a workload, and how to recover from a cut in it.
 pub trait Scenario {

@@ -1,5 +1,6 @@
 //! Trees that images are made of, the same bytes on every machine.
 
+use flysch_random::XorShift64;
 use std::io;
 use std::path::Path;
 
@@ -21,14 +22,11 @@ const LARGE: usize = 8 << 20;
 const WORDS: u64 = 2000;
 
 /// The generator of Marsaglia: good enough that nothing compresses it.
-struct Random(u64);
+struct Random(XorShift64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D)
+        self.0.bits().wrapping_mul(0x2545_F491_4F6C_DD1D)
     }
 
     /// A number from `from` to `to`.
@@ -71,7 +69,7 @@ impl Tree {
     /// Makes it in `folder`, which is made too.
     pub(super) fn make(self, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
-        let mut random = Random(0x00F1_A5C4 + self as u64);
+        let mut random = Random(XorShift64::from_state(0x00F1_A5C4 + self as u64));
         if let Self::Large = self {
             for number in 0..10 {
                 std::fs::write(folder.join(format!("f{number}")), random.bytes(LARGE))?;

@@ -17,6 +17,7 @@ use flysch_api::block::{Cause, Completion, Device, Error, Geometry, Operation, R
 use flysch_api::data::{Data, SegmentLimits};
 use flysch_api::machine::{DmaRegion, DmaSlice, Instant};
 use flysch_api::trace::Passage;
+use flysch_random::XorShift64;
 use flysch_wire::geom::mirror::Balance;
 use flysch_wire::geom::multipath::Mode;
 
@@ -154,14 +155,11 @@ impl Medium for Disk {
 }
 
 #[derive(Debug)]
-struct Random(u64);
+struct Random(XorShift64);
 
 impl Random {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % bound.max(1)
+        (self.0.bits() >> 16) % bound.max(1)
     }
 }
 
@@ -195,7 +193,7 @@ impl Queue {
             geometry,
             waiting,
             issued,
-            random: Random(seed | 1),
+            random: Random(XorShift64::from_state(seed | 1)),
         }
     }
 
@@ -534,7 +532,7 @@ fn same_as_one_disk(bench: &mut Bench, (open, mut way): (ConsumerId, Way<Queue>)
     let size = way.geometry().bytes();
     let mut model = vec![0; size as usize];
     bench.graph.io(open, Io::Read { offset: 0, to: &mut model }).unwrap();
-    let mut random = Random(size + 7);
+    let mut random = Random(XorShift64::from_state(size + 7));
     let mut sent: BTreeMap<u64, Sent> = BTreeMap::new();
     let (mut taken, mut given, mut counts) = (0_u64, 0, [0_u64; 4]);
     while given < 600 {

@@ -31,7 +31,7 @@ struct Trial {
 
 impl Trial {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut random = Random(XorShift64::new(seed));
         (0..4).for_each(|_| _ = random.below(2));
         let count = 2 + random.below(3) as usize;
         let mut bench = Bench::paths(count, (1 + random.below(8) as u32, seed));

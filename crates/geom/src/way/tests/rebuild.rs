@@ -27,7 +27,7 @@ fn degraded(kind: &str, how: (u32, u64)) -> (Bench, crate::GeomId) {
 /// One seed; tells whether all halves are equal in the end, hold what was written, and reads never
 /// came from the one that is rebuilt.
 fn rebuild(seed: u64, kind: &str, is_paused: bool) -> bool {
-    let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+    let mut random = Random(XorShift64::new(seed));
     (0..4).for_each(|_| _ = random.below(2));
     let (mut bench, geom) = degraded(kind, (1 + random.below(6) as u32, seed));
     let is_mirror = kind == "mirror";

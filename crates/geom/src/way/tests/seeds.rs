@@ -72,7 +72,7 @@ struct Trial {
 impl Trial {
     /// A mirror, a stripe of two, or an array of Intel's of the same kind.
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut random = Random(XorShift64::new(seed));
         (0..4).for_each(|_| _ = random.below(2));
         let (is_striped, is_raid) = (random.below(3) == 0, random.below(2) == 0);
         let count = if is_striped { 4 } else { 2 };

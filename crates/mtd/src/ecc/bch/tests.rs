@@ -1,3 +1,4 @@
+use flysch_random::XorShift64;
 use std::string::String;
 
 use proptest::prelude::*;
@@ -165,15 +166,12 @@ fn one_bit_more_than_t_is_noticed() {
         let data = pattern(code.step());
         let computed = code.compute(&data);
         let total = code.step() * 8 + code.code_bits as usize;
-        let mut state = 0x9E37_79B9_7F4A_7C15u64;
+        let mut random = XorShift64::from_state(0x9E37_79B9_7F4A_7C15);
         let mut misses = 0;
         for _ in 0..300 {
             let mut places = std::collections::BTreeSet::new();
             while places.len() <= code.strength() as usize {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                places.insert(state as usize % total);
+                places.insert(random.modulo(total as u64) as usize);
             }
             let (mut bad, mut stored) = (data.clone(), computed[..code.code_len()].to_vec());
             places.iter().for_each(|&bit| flip(&mut bad, &mut stored, bit));

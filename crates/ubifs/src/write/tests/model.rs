@@ -1,5 +1,6 @@
 //! Random operations on a file system and on a model; the power goes now and then.
 
+use flysch_random::XorShift64;
 use std::boxed::Box;
 use std::collections::BTreeMap;
 use std::format;
@@ -327,7 +328,9 @@ struct Run {
     since: Vec<Model>,
     /// What each file's content was since it was made durable.
     versions: BTreeMap<Id, Vec<Rc<Vec<u8>>>>,
-    random: u64,
+    random: XorShift64,
+    /// The last number of it.
+    last: u64,
     /// Files without a name that are in use.
     open: Vec<(Inode, Rc<Vec<u8>>)>,
     seed: u64,
@@ -352,7 +355,8 @@ impl Run {
             since: vec![model.clone()],
             model,
             versions: BTreeMap::new(),
-            random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            random: XorShift64::new(seed),
+            last: 0,
             open: Vec::new(),
             seed,
             step: 0,
@@ -364,10 +368,8 @@ impl Run {
     }
 
     fn next(&mut self, below: u64) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 11) % below
+        self.last = self.random.bits();
+        (self.last >> 11) % below
     }
 
     fn fs(&mut self) -> &mut UbifsMut<Ram> {
@@ -384,7 +386,7 @@ impl Run {
         let all = self.model.walk();
         let directories: Vec<&String> =
             all.iter().filter(|it| self.model.is_directory(it.1)).map(|it| &it.0).collect();
-        let at = self.random as usize % directories.len();
+        let at = self.last as usize % directories.len();
         let parent = directories[at].clone();
         let long = if self.next(20) == 0 { "x".repeat(self.next(200) as usize) } else { "".into() };
         let number = self.next(30);

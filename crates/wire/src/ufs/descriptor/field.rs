@@ -1,6 +1,6 @@
 //! Fields of descriptors: where they are, how big, what they are called. Big-endian.
 
-use crate::bytes::{be16, put};
+use crate::field::Value;
 
 /// One field of a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,74 +47,20 @@ impl Field {
     }
 }
 
-/// A type that a field can have.
-pub(super) trait FieldValue: Copy + Default {
-    /// Bytes on the wire.
-    const SIZE: usize;
-    /// The value in exactly [`SIZE`](Self::SIZE) bytes.
-    fn load(bytes: &[u8]) -> Self;
-    /// Writes the value into exactly [`SIZE`](Self::SIZE) bytes.
-    fn store(self, bytes: &mut [u8]);
-}
-
-macro_rules! number_field {
-    ($($number:ty),*) => {$(
-        impl FieldValue for $number {
-            const SIZE: usize = size_of::<$number>();
-
-            fn load(bytes: &[u8]) -> Self {
-                Self::from_be_bytes(crate::bytes::array(bytes, 0))
-            }
-
-            fn store(self, bytes: &mut [u8]) {
-                put(bytes, 0, self.to_be_bytes());
-            }
-        }
-    )*};
-}
-
-number_field!(u8, u16, u32, u64);
-
-impl FieldValue for [u8; 32] {
-    const SIZE: usize = 32;
-
-    fn load(bytes: &[u8]) -> Self {
-        crate::bytes::array(bytes, 0)
-    }
-
-    fn store(self, bytes: &mut [u8]) {
-        put(bytes, 0, self);
-    }
-}
-
-impl FieldValue for [u16; 16] {
-    const SIZE: usize = 32;
-
-    fn load(bytes: &[u8]) -> Self {
-        core::array::from_fn(|n| be16(bytes, 2 * n))
-    }
-
-    fn store(self, bytes: &mut [u8]) {
-        for (n, word) in self.into_iter().enumerate() {
-            put(bytes, 2 * n, word.to_be_bytes());
-        }
-    }
-}
-
 /// The value of a field; zero if the descriptor is too short to have it.
-pub(super) fn load<T: FieldValue>(descriptor: &[u8], offset: usize) -> T {
-    descriptor.get(offset..offset + T::SIZE).map(T::load).unwrap_or_default()
+pub(super) fn load<T: Value + Default>(descriptor: &[u8], offset: usize) -> T {
+    descriptor.get(offset..offset + T::SIZE).map(T::from_be).unwrap_or_default()
 }
 
 /// Writes the value of a field if the descriptor is long enough to have it.
-pub(super) fn store<T: FieldValue>(descriptor: &mut [u8], offset: usize, value: T) {
+pub(super) fn store<T: Value>(descriptor: &mut [u8], offset: usize, value: T) {
     if let Some(bytes) = descriptor.get_mut(offset..offset + T::SIZE) {
-        value.store(bytes);
+        value.put_be(bytes);
     }
 }
 
 /// The size of a field of this type.
-pub(super) const fn size<T: FieldValue>() -> u8 {
+pub(super) const fn size<T: Value>() -> u8 {
     T::SIZE as u8
 }
 

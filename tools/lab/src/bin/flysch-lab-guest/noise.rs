@@ -1,10 +1,12 @@
 //! Numbers and contents that are the same for the same seed.
 
-pub(crate) struct Noise(u64);
+use flysch_random::XorShift64;
+
+pub(crate) struct Noise(XorShift64);
 
 impl Noise {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut noise = Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut noise = Self(XorShift64::new(seed));
         for _ in 0..4 {
             noise.next();
         }
@@ -12,10 +14,7 @@ impl Noise {
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 >> 11
+        self.0.bits() >> 11
     }
 
     /// A number below `limit`, which is not 0.

@@ -36,18 +36,11 @@ impl Pairs<'_> {
                 let unit = unit.unwrap_or(DataUnit::BLOCK);
                 Ok(Some(CryptoTarget { key_bytes, key, unit }))
             }
-            _ => match self
-                .pairs
-                .iter()
-                .find(|(k, _)| k.name == "crypto-key" || k.name == "data-unit")
-            {
-                Some((key, value)) => Err(ParseError::Value {
-                    key: key.name,
-                    given: (*value).into(),
-                    expected: "beside `crypto=aes-256-xts` or `crypto=aes-128-xts`".into(),
-                }),
-                None => Ok(None),
-            },
+            _ => {
+                let expected = "beside `crypto=aes-256-xts` or `crypto=aes-128-xts`";
+                self.refuse(&["crypto-key", "data-unit"], expected)?;
+                Ok(None)
+            }
         }
     }
 }

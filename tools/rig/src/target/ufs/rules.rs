@@ -15,16 +15,8 @@ impl Pairs<'_> {
         };
         let suspend_after_us = self.get("suspend", micros)?;
         let suspend_level = self.get("suspend-level", level)?;
-        if let (None, Some(_), Some((key, value))) = (
-            suspend_after_us,
-            suspend_level,
-            self.pairs.iter().find(|(key, _)| key.name == "suspend-level"),
-        ) {
-            return Err(ParseError::Value {
-                key: key.name,
-                given: (*value).into(),
-                expected: "beside `suspend=MICROSECONDS`".into(),
-            });
+        if suspend_after_us.is_none() {
+            self.refuse(&["suspend-level"], "beside `suspend=MICROSECONDS`")?;
         }
         let default = LinkLimits::default();
         let gear = self.within("gear", 1, 5)?.unwrap_or(default.gear);

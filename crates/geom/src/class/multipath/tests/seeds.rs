@@ -1,21 +1,13 @@
 //! A disk of several paths that break, come back, vanish and are told about: no request fails while
 //! a path lives, every one ends once, and the disk holds what was written.
 
+use flysch_random::SplitMix64;
+
 use super::*;
 
 const SECTORS: u64 = 64;
 const SIZE: usize = (SECTORS as usize + 1) * 512;
 const PATHS: usize = 4;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
 
 /// What became of one seed.
 #[derive(Default)]
@@ -27,7 +19,7 @@ struct Counts {
 
 struct Trial {
     seed: u64,
-    random: Random,
+    random: SplitMix64,
     graph: Graph,
     disk: Rc<RefCell<Shared>>,
     /// The paths that are plugged in, by number.
@@ -38,8 +30,7 @@ struct Trial {
 
 impl Trial {
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        (0..4).for_each(|_| _ = random.below(2));
+        let random = SplitMix64::new(seed);
         let disk = Rc::new(RefCell::new(Shared { bytes: vec![0; SIZE], left: None }));
         let mut this = Self {
             seed,
@@ -53,7 +44,7 @@ impl Trial {
         (0..PATHS).for_each(|number| this.plug(number));
         let under: Vec<ProviderId> =
             (0..PATHS).map(|n| this.graph.provider(&format!("da{n}")).unwrap()).collect();
-        let mode = Mode::ALL[this.random.below(3) as usize];
+        let mode = Mode::ALL[this.random.modulo(3) as usize];
         label(&mut this.graph, "test", &under, (mode, false)).unwrap();
         this
     }
@@ -75,13 +66,13 @@ impl Trial {
 
     /// Something happens to a path.
     fn harm(&mut self) {
-        let number = self.random.below(PATHS as u64) as usize;
+        let number = self.random.modulo(PATHS as u64) as usize;
         let name = format!("da{number}");
         let Some(over) = self.over[number].clone() else { return self.plug(number) };
         let errors =
             [IoError::Gone, IoError::TimedOut, IoError::Reset, IoError::Medium(Cause::None)];
-        let error = errors[self.random.below(4) as usize];
-        match self.random.below(8) {
+        let error = errors[self.random.modulo(4) as usize];
+        match self.random.modulo(8) {
             0..3 => *over.broken.borrow_mut() = Some(error),
             3..5 => *over.broken.borrow_mut() = None,
             5 => {
@@ -96,9 +87,9 @@ impl Trial {
                 let Some(geom) = self.geom() else { return };
                 // A path that came back broken was not tasted: it is none yet.
                 let _ = match verb {
-                    6 if self.random.below(2) == 0 => rotate(&mut self.graph, geom),
+                    6 if self.random.modulo(2) == 0 => rotate(&mut self.graph, geom),
                     6 => prefer(&mut self.graph, geom, &name),
-                    _ if self.random.below(2) == 0 => fail(&mut self.graph, geom, &name),
+                    _ if self.random.modulo(2) == 0 => fail(&mut self.graph, geom, &name),
                     _ => restore(&mut self.graph, geom, &name),
                 };
             }
@@ -106,12 +97,12 @@ impl Trial {
     }
 
     fn request(&mut self, open: ConsumerId, step: u64) {
-        let (first, count) = (self.random.below(SECTORS - 8), 1 + self.random.below(8));
+        let (first, count) = (self.random.modulo(SECTORS - 8), 1 + self.random.modulo(8));
         let range = first as usize..(first + count) as usize;
         let offset = first * 512;
         self.counts.requests += 1;
         let mut bytes = vec![0; count as usize * 512];
-        let done = match self.random.below(5) {
+        let done = match self.random.modulo(5) {
             0 => self.graph.io(open, Io::Flush),
             1 | 2 => {
                 bytes.fill(step as u8);
@@ -141,7 +132,7 @@ impl Trial {
         let whole = self.graph.provider("multipath/test").unwrap();
         let open = self.graph.open(whole, Access::ALONE).unwrap();
         for step in 1..200 {
-            if self.random.below(3) == 0 {
+            if self.random.modulo(3) == 0 {
                 self.harm();
             }
             self.request(open, step);

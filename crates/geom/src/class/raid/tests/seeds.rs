@@ -3,6 +3,8 @@
 
 use std::panic;
 
+use flysch_random::SplitMix64;
+
 use super::*;
 use flysch_wire::geom::mirror::Balance;
 
@@ -10,17 +12,6 @@ use crate::class::mirror::{self, MIRROR};
 
 /// Sectors that are written, again and again: some in each strip.
 const SECTORS: u64 = 96;
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        let Self(state) = self;
-        *state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (*state >> 33) % bound
-    }
-}
 
 fn content(version: u64) -> [u8; 512] {
     core::array::from_fn(|at| version.to_le_bytes()[at % 8])
@@ -40,7 +31,7 @@ struct Counts {
 
 struct Trial {
     seed: u64,
-    random: Random,
+    random: SplitMix64,
     disks: Vec<Platter>,
     graph: Graph,
     /// MIRROR or RAID, and the provider on top.
@@ -59,14 +50,13 @@ struct Trial {
 impl Trial {
     /// An array of either format.
     fn new(seed: u64) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        (0..4).for_each(|_| _ = random.below(2));
-        let count = if random.below(2) == 0 { 2 } else { 4 };
-        let (format, size) = if random.below(3) == 0 { ("DDF", 65) } else { ("Intel", 5) };
+        let mut random = SplitMix64::new(seed);
+        let count = if random.modulo(2) == 0 { 2 } else { 4 };
+        let (format, size) = if random.modulo(3) == 0 { ("DDF", 65) } else { ("Intel", 5) };
         let disks = platters(count, size * MIB);
         let level = if count == 2 { "RAID1" } else { "RAID10" };
         let (mut graph, geom) = labelled_as(format, &disks, level, Some(MIB));
-        if random.below(2) == 0 {
+        if random.modulo(2) == 0 {
             // Copies that were made equal are both read: from here on the mark counts.
             rebuild(&mut graph, geom, MIB, &mut |_, _| {}).unwrap();
         }
@@ -76,20 +66,19 @@ impl Trial {
 
     /// A mirror.
     fn mirror(seed: u64) -> Self {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        (0..4).for_each(|_| _ = random.below(2));
+        let mut random = SplitMix64::new(seed);
         let disks = platters(2, MIB);
         let mut graph = graph_of(&disks);
         let under = under(&graph, disks.len());
         let balances = [Balance::Load, Balance::RoundRobin];
-        let balance = balances[random.below(2) as usize];
+        let balance = balances[random.modulo(2) as usize];
         let options = mirror::Options { balance, ..mirror::Options::default() };
         mirror::label(&mut graph, "gm", &under, &options).unwrap();
         Self::over((seed, random), disks, (&MIRROR, "mirror/gm"))
     }
 
     fn over(
-        (seed, mut random): (u64, Random),
+        (seed, mut random): (u64, SplitMix64),
         disks: Vec<Platter>,
         (class, top): (&'static dyn Class, &'static str),
     ) -> Self {
@@ -101,7 +90,7 @@ impl Trial {
         let open = open(&mut graph, top);
         Self {
             seed,
-            victim: random.below(disks.len() as u64) as usize,
+            victim: random.modulo(disks.len() as u64) as usize,
             random,
             disks,
             graph,
@@ -141,8 +130,8 @@ impl Trial {
     /// What happens to the one disk that has bad luck.
     fn harm(&mut self) {
         self.is_harmed = true;
-        let kind = self.random.below(6);
-        let sector = byte_of(self.random.below(SECTORS)) / 512;
+        let kind = self.random.modulo(6);
+        let sector = byte_of(self.random.modulo(SECTORS)) / 512;
         let mut content = self.disks[self.victim].content.borrow_mut();
         match kind {
             0 => content.broken = [Some(IoError::Gone); 3],
@@ -151,7 +140,7 @@ impl Trial {
             3 => content.broken = [Some(IoError::TimedOut); 3],
             4 => {
                 content.bad.extend(sector / 2..sector / 2 + 64);
-                content.heals = self.random.below(2) == 0;
+                content.heals = self.random.modulo(2) == 0;
             }
             _ => {
                 drop(content);
@@ -180,9 +169,9 @@ impl Trial {
         }
         self.graph.settle();
         self.is_harmed = false;
-        if self.random.below(2) == 0 {
+        if self.random.modulo(2) == 0 {
             let (mut graph, pieces) =
-                (core::mem::replace(&mut self.graph, Graph::new(&[], 1)), self.random.below(12));
+                (core::mem::replace(&mut self.graph, Graph::new(&[], 1)), self.random.modulo(12));
             let rebuilt = self.rebuild(&mut graph, pieces);
             self.graph = graph;
             match rebuilt {
@@ -193,10 +182,10 @@ impl Trial {
     }
 
     fn request(&mut self) {
-        let (first, count) = (self.random.below(SECTORS / 8) * 8, 1 + self.random.below(8));
+        let (first, count) = (self.random.modulo(SECTORS / 8) * 8, 1 + self.random.modulo(8));
         let (offset, length) = (byte_of(first), count as usize * 512);
         let range = first as usize..(first + count) as usize;
-        match self.random.below(8) {
+        match self.random.modulo(8) {
             0..4 => {
                 self.newest += 1;
                 let bytes = content(self.newest).repeat(count as usize);
@@ -227,13 +216,13 @@ impl Trial {
     }
 
     fn until_the_power_goes(&mut self) {
-        if self.random.below(2) == 0 {
+        if self.random.modulo(2) == 0 {
             // Some go far enough for a rebuild.
-            let most = if self.random.below(3) == 0 { 12_000 } else { 1200 };
-            self.disks[0].power.set(Some(self.random.below(most)));
+            let most = if self.random.modulo(3) == 0 { 12_000 } else { 1200 };
+            self.disks[0].power.set(Some(self.random.modulo(most)));
         }
-        for _ in 0..60 + self.random.below(200) {
-            match (self.is_harmed, self.random.below(24)) {
+        for _ in 0..60 + self.random.modulo(200) {
+            match (self.is_harmed, self.random.modulo(24)) {
                 (false, 0) => self.harm(),
                 (true, 0) => self.heal(),
                 (_, 1) => {
@@ -263,7 +252,7 @@ impl Trial {
             let mut content = disk.content.borrow_mut();
             let mut sectors = content.durable.clone().unwrap();
             for (number, sector) in core::mem::take(&mut content.cache) {
-                if self.random.below(2) == 0 {
+                if self.random.modulo(2) == 0 {
                     sectors.insert(number, sector);
                 }
             }
@@ -309,7 +298,7 @@ impl Trial {
         let mut graph = Graph::new(&crate::all(), self.seed);
         let mut order: Vec<usize> = (0..self.disks.len()).collect();
         while !order.is_empty() {
-            let at = self.random.below(order.len() as u64) as usize;
+            let at = self.random.modulo(order.len() as u64) as usize;
             let number = order.swap_remove(at);
             let disk = Box::new(self.disks[number].clone());
             MD.insert(&mut graph, &format!("d{number}"), disk).unwrap();
@@ -319,7 +308,7 @@ impl Trial {
         // Members that were rebuilt by half are written, too.
         let before = core::mem::replace(&mut self.graph, graph);
         (self.open, _) = (open(&mut self.graph, self.top), before);
-        (0..self.random.below(12)).for_each(|_| self.request());
+        (0..self.random.modulo(12)).for_each(|_| self.request());
         self.graph.shut(self.open);
         self.graph.settle();
         let before = Graph::new(&[], 1);
