@@ -1,29 +1,54 @@
 //! What can go wrong before the machine runs. Every message names the object, the cause and the
 //! remedy: these lines are shown to the user as they are.
 
-use std::io;
 use std::path::PathBuf;
+use std::{fmt, io};
 
 use crate::version::{OLDEST, Version};
 
-/// Where QEMU comes from on the systems this is tried on.
-const INSTALL: &str = "install QEMU 8.2 or newer: `apt install -t bookworm-backports \
-                       qemu-system-x86` on Debian 12, `apt install qemu-system-x86` on later \
-                       releases, or name another binary in FLYSCH_QEMU";
+/// What a QEMU is needed for, which says how new it must be. Its text is the remedy where there is
+/// none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// Its own devices, of which the UFS device came with 8.2.
+    Devices,
+    /// Its client of devices that other processes serve, which came with 11.
+    Client,
+}
+
+impl fmt::Display for Need {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Devices => {
+                "install QEMU 8.2 or newer: `apt install -t bookworm-backports qemu-system-x86` on \
+                 Debian 12, `apt install qemu-system-x86` on later releases"
+            }
+            Self::Client => {
+                "install QEMU 11 or newer: `apt install -t trixie-backports qemu-system-x86` on \
+                 Debian 13, `apt install qemu-system-x86` on later releases"
+            }
+        })?;
+        f.write_str(", or name another binary in FLYSCH_QEMU")
+    }
+}
 
 /// Why QEMU's UFS device could not be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The binary is not there.
-    #[error("QEMU: `{}` was not found; {INSTALL}", program.display())]
+    #[error("QEMU: `{}` was not found; {need}", program.display())]
     NotFound {
+        /// What for.
+        need: Need,
         /// What was looked for.
         program: PathBuf,
     },
     /// The binary is there but does not run.
-    #[error("QEMU: `{}` cannot be run: {cause}; {INSTALL}", program.display())]
+    #[error("QEMU: `{}` cannot be run: {cause}; {need}", program.display())]
     NotRunnable {
+        /// What for.
+        need: Need,
         /// The binary.
         program: PathBuf,
         /// What the operating system said, or what the program did instead.
@@ -31,8 +56,9 @@ pub enum Error {
     },
     /// The binary is a QEMU from before the UFS device.
     #[error(
-        "QEMU {version} (`{}`) is too old: its UFS device came with {OLDEST}; {INSTALL}",
-        program.display()
+        "QEMU {version} (`{}`) is too old: its UFS device came with {OLDEST}; {}",
+        program.display(),
+        Need::Devices
     )]
     TooOld {
         /// The binary.
@@ -42,8 +68,9 @@ pub enum Error {
     },
     /// A QEMU that is new enough but was built without the device.
     #[error(
-        "QEMU {version} (`{}`) was built without the `{device}` device; {INSTALL}",
-        program.display()
+        "QEMU {version} (`{}`) was built without the `{device}` device; {}",
+        program.display(),
+        Need::Devices
     )]
     NoDevice {
         /// The device.
@@ -54,10 +81,7 @@ pub enum Error {
         version: Version,
     },
     /// A QEMU without the client of devices that other processes serve.
-    #[error(
-        "QEMU {version} (`{}`) knows no vfio-user: QEMU 11 or newer does, name one in FLYSCH_QEMU",
-        program.display()
-    )]
+    #[error("QEMU {version} (`{}`) knows no vfio-user; {}", program.display(), Need::Client)]
     NoClient {
         /// The binary.
         program: PathBuf,

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 
-use crate::error::Error;
+use crate::error::{Error, Need};
 use crate::image::{Created, Store};
 use crate::process::{self, Arguments, Process, Terminal};
 use crate::version::Version;
@@ -37,6 +37,13 @@ pub struct Boot<'a> {
     pub terminal: bool,
 }
 
+impl Boot<'_> {
+    fn need(&self) -> Need {
+        let is_served = |device: &Device| matches!(device, Device::Served(_));
+        if self.devices.iter().any(is_served) { Need::Client } else { Need::Devices }
+    }
+}
+
 /// A machine that runs. Dropping it ends it, and so does the end of this process.
 #[derive(Debug)]
 pub struct Guest {
@@ -51,7 +58,8 @@ impl Guest {
     /// What is missing or wrong, in one line that names the remedy. What QEMU itself refuses
     /// shows by its end: see [`failure`](Self::failure).
     pub fn start(boot: &Boot<'_>) -> Result<Self, Error> {
-        let program = process::find(boot.program)?;
+        let need = boot.need();
+        let program = process::find(boot.program, need)?;
         let mut list = Arguments::default();
         list.flag("-nodefaults");
         list.option("-m", format!("{}M", boot.memory_mib));
@@ -82,7 +90,7 @@ impl Guest {
             }
         }
         let terminal = if boot.terminal { Terminal::Ours } else { Terminal::None };
-        let process = Process::start(&program, list.into_vec(), inherited, terminal)?;
+        let process = Process::start(need, &program, list.into_vec(), inherited, terminal)?;
         created.into_iter().for_each(Created::keep);
         Ok(Self { process, program })
     }
@@ -102,7 +110,7 @@ impl Guest {
     pub fn failure(&self, boot: &Boot<'_>) -> Option<Error> {
         let words = self.process.last_words();
         let line = words.lines().rev().find(|line| !line.trim().is_empty())?.trim().to_owned();
-        let version = process::version(&self.program).unwrap_or(Version::UNKNOWN);
+        let version = process::version(&self.program, boot.need()).unwrap_or(Version::UNKNOWN);
         let nothing = Options::default();
         let options = boot.devices.iter().find_map(|device| match device {
             Device::Own(options) => Some(options),

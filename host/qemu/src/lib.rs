@@ -43,7 +43,7 @@ use std::time::Instant as Wall;
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, MixedRegisters, Registers, Wake};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
-pub use error::{Error, ImageFault};
+pub use error::{Error, ImageFault, Need};
 pub use guest::{Boot, Device, Guest};
 pub use nvme::NvmeDevice;
 pub use version::Version;
@@ -216,8 +216,9 @@ impl Machine {
     /// What is missing or wrong, in one line that names the remedy.
     pub fn start(options: &Options) -> Result<Self, Error> {
         check(options)?;
-        let program = process::find(options.program.as_deref())?;
-        let version = process::version(&program)?;
+        let need = if options.socket.is_some() { Need::Client } else { Need::Devices };
+        let program = process::find(options.program.as_deref(), need)?;
+        let version = process::version(&program, need)?;
         if version < version::OLDEST {
             return Err(Error::TooOld { program, version });
         }
@@ -242,7 +243,7 @@ impl Machine {
             inherited.push(store.descriptor);
             created.extend(store.created);
         }
-        let process = Process::start(&program, list.into_vec(), inherited, Terminal::None)?;
+        let process = Process::start(need, &program, list.into_vec(), inherited, Terminal::None)?;
         let ear = ours.try_clone().map_err(system("duplicating a socket"))?;
         let mut link = Link::new(ours).map_err(system("setting up the qtest socket"))?;
         let window = pci::attach(&mut link, options.controller)

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-use crate::error::Error;
+use crate::error::{Error, Need};
 use crate::image::shared_memory;
 use crate::version::Version;
 
@@ -34,7 +34,7 @@ const REAP_TIMEOUT: Duration = Duration::from_millis(500);
 const WORDS_MAX: u64 = 4096;
 
 /// The binary to run: `named`, else what `FLYSCH_QEMU` says, else [`PROGRAM`] from the PATH.
-pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, Error> {
+pub(crate) fn find(named: Option<&Path>, need: Need) -> Result<PathBuf, Error> {
     let program = named.map_or_else(
         || match std::env::var_os("FLYSCH_QEMU") {
             Some(program) if !program.is_empty() => PathBuf::from(program),
@@ -48,7 +48,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf, Error> {
         let path = std::env::var_os("PATH").unwrap_or_default();
         std::env::split_paths(&path).map(|folder| folder.join(&program)).find(|p| is_program(p))
     };
-    found.ok_or(Error::NotFound { program })
+    found.ok_or(Error::NotFound { need, program })
 }
 
 fn is_program(path: &Path) -> bool {
@@ -56,8 +56,9 @@ fn is_program(path: &Path) -> bool {
 }
 
 /// Asks the binary which release it is.
-pub(crate) fn version(program: &Path) -> Result<Version, Error> {
-    let not_runnable = |cause: String| Error::NotRunnable { program: program.to_path_buf(), cause };
+pub(crate) fn version(program: &Path, need: Need) -> Result<Version, Error> {
+    let not_runnable =
+        |cause: String| Error::NotRunnable { need, program: program.to_path_buf(), cause };
     let mut child = Command::new(program)
         .arg("--version")
         .stdin(Stdio::null())
@@ -108,6 +109,7 @@ pub(crate) struct Process {
 impl Process {
     /// Starts `program`; `inherited` descriptors keep their numbers in it and are closed here.
     pub(crate) fn start(
+        need: Need,
         program: &Path,
         arguments: Vec<OsString>,
         inherited: Vec<OwnedFd>,
@@ -137,6 +139,7 @@ impl Process {
             .map_err(system("starting the thread that keeps QEMU"))?;
         let child = start.recv().unwrap_or_else(|_| Err(io::Error::other("the keeper died")));
         let child = child.map_err(|e| Error::NotRunnable {
+            need,
             program: program.to_path_buf(),
             cause: e.to_string(),
         })?;
@@ -255,16 +258,17 @@ mod tests {
 
     #[test]
     fn a_binary_that_is_not_there_is_named_with_the_remedy() {
-        let text = find(Some(Path::new("qemu-that-is-not-there"))).unwrap_err().to_string();
+        let text =
+            find(Some(Path::new("qemu-that-is-not-there")), Need::Devices).unwrap_err().to_string();
         assert!(text.contains("qemu-that-is-not-there"), "{text}");
         assert!(text.contains("apt install -t bookworm-backports qemu-system-x86"), "{text}");
-        assert!(find(Some(Path::new("/no/such/qemu"))).is_err());
+        assert!(find(Some(Path::new("/no/such/qemu")), Need::Client).is_err());
     }
 
     #[test]
     fn other_programs_are_not_taken_for_qemu() {
         for (program, words) in [("/bin/true", "not QEMU"), ("/etc/passwd", "ermission denied")] {
-            let text = version(Path::new(program)).unwrap_err().to_string();
+            let text = version(Path::new(program), Need::Devices).unwrap_err().to_string();
             assert!(text.contains(program) && text.contains(words), "{text}");
         }
     }

@@ -204,3 +204,26 @@ fn several_machines_at_once() {
         thread.join().unwrap();
     }
 }
+
+/// Served devices need a newer QEMU than QEMU's own do: the remedy says which.
+#[test]
+fn a_missing_program_is_told_with_the_release_that_is_needed() {
+    let program = PathBuf::from("/nowhere/qemu");
+    let machine = |socket| {
+        let options = Options { program: Some(program.clone()), socket, ..Options::default() };
+        Machine::start(&options).unwrap_err().to_string()
+    };
+    assert!(machine(None).contains("install QEMU 8.2 or newer"), "{}", machine(None));
+    let served = machine(Some("served.sock".into()));
+    assert!(served.contains("install QEMU 11 or newer"), "{served}");
+    let devices = [guest::Device::Served("served.sock".into())];
+    let boot = guest::Boot {
+        program: Some(&program),
+        arguments: Vec::new(),
+        memory_mib: 256,
+        devices: &devices,
+        terminal: false,
+    };
+    let guest = guest::Guest::start(&boot).unwrap_err().to_string();
+    assert!(guest.contains("install QEMU 11 or newer"), "{guest}");
+}

@@ -8,18 +8,24 @@ use std::process::{Child, Stdio};
 use flysch_tests::command::{flysch, run_in};
 use rustix::process::{Pid, Signal, kill_process};
 
-/// A server that is ready, and the lines it prints from then on.
+/// A server of a device that is ready, and the lines it prints from then on.
 fn serve(folder: &Path) -> (Child, impl Iterator<Item = String>) {
+    let (child, mut lines) = start("serve ufs,size=64M --socket vu.sock", folder);
+    assert_eq!(lines.next().unwrap(), "ready control=vu.sock.ctl socket=vu.sock");
+    (child, lines)
+}
+
+/// A command, and the lines it prints.
+fn start(words: &str, folder: &Path) -> (Child, impl Iterator<Item = String>) {
     let mut child = flysch()
-        .args(["serve", "ufs,size=64M", "--socket", "vu.sock"])
+        .args(words.split_whitespace())
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    assert_eq!(lines.next().unwrap(), "ready control=vu.sock.ctl socket=vu.sock");
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
     (child, lines)
 }
 
@@ -53,6 +59,40 @@ fn every_order_is_answered_in_words() {
     assert_eq!(lines.next().as_deref(), Some("ended incidents=none"));
     assert_eq!(server.wait().unwrap().code(), Some(0));
     assert_eq!(names(folder), 0, "the sockets are gone");
+}
+
+/// Each has its sockets, orders and faults; they end together.
+#[test]
+fn one_process_serves_several_devices() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let words = "serve ufs,size=64M --socket a nvme,size=64M --socket b";
+    let (mut server, mut lines) = start(words, folder);
+    let mut next = |count| {
+        let mut lines: Vec<_> = lines.by_ref().take(count).collect();
+        lines.sort();
+        lines
+    };
+    assert_eq!(next(2), ["ready control=a.ctl socket=a", "ready control=b.ctl socket=b"]);
+    let order = |words: &str| run_in(&format!("serve-ctl {words}"), folder);
+    assert_eq!(order("a reset").stdout, "done\n", "the UFS device has a line for it");
+    assert!(order("b reset").stderr.contains("no reset line"), "the NVMe controller has none");
+    assert_eq!(order("b stop").stdout, "done\n");
+    assert_eq!(next(2), ["ended incidents=none socket=a", "ended incidents=none socket=b"]);
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+    assert_eq!(names(folder), 0, "the sockets are gone");
+    for (words, status, says) in [
+        ("ufs nvme --socket x", 2, "there are 2 TARGETs and 1 of --socket"),
+        ("ufs --socket x nvme --socket x", 2, "x would be there twice"),
+        ("ufs --socket x nvme --socket x.ctl", 2, "x.ctl would be there twice"),
+        ("ufs,size=64M --socket x nvme --socket nowhere/x", 1, "nowhere/x: No such file"),
+        ("ufs,size=64M --socket x file:disk --socket y", 2, "only a modelled device"),
+    ] {
+        let ran = run_in(&format!("serve {words}"), folder);
+        assert_eq!(ran.status, status, "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains(says), "{words}: {}", ran.stderr);
+        assert_eq!(names(folder), 0, "{words}: nothing is left");
+    }
 }
 
 #[test]

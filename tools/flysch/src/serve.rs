@@ -1,6 +1,7 @@
-//! `flysch serve`: a modelled device as a PCI function over vfio-user, and `flysch serve-ctl`,
-//! which does things to it while it is in use.
+//! `flysch serve`: modelled devices as PCI functions over vfio-user, and `flysch serve-ctl`, which
+//! does things to them while they are in use.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,15 +28,19 @@ The client is a virtual machine monitor; QEMU 11 or later takes the device with
   -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'
 The guest's own driver (Linux: ufshcd-pci, nvme, ahci, sdhci-pci) finds it. `flysch serve-ctl`
 injects faults meanwhile, over SOCKET.ctl. The command ends by SIGTERM or Ctrl-C and takes its
-sockets away.")]
+sockets away.
+A client opens a socket for each function. One process may serve several, each with a socket of its
+own and in a thread of its own. They are functions of one device if QEMU's -device has
+\"addr\":\"10.0\",\"multifunction\":true for the first and \"addr\":\"10.1\" for the next.
+  flysch serve ufs,mcq=4 --socket ufs.sock nvme --socket nvme.sock")]
 pub(crate) struct Arguments {
-    /// The device: `ufs`, `nvme`, `ahci`, `emmc` or `sd` with its keys. Time is real; faults count
+    /// A device: `ufs`, `nvme`, `ahci`, `emmc` or `sd` with its keys. Time is real; faults count
     /// from power on.
-    #[arg(value_name = "TARGET")]
-    target: Target,
-    /// The socket to make.
-    #[arg(long, value_name = "PATH")]
-    socket: PathBuf,
+    #[arg(value_name = "TARGET", required = true)]
+    targets: Vec<Target>,
+    /// The socket to make; one for each device, in their order.
+    #[arg(long = "socket", value_name = "PATH", required = true)]
+    sockets: Vec<PathBuf>,
 }
 
 /// What came from a control connection, and where its answer goes.
@@ -43,9 +48,70 @@ type Asked = (Order, Sender<Value>);
 
 /// Serves until a signal comes.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
-    let (device, remote) = Device::open(&arguments.target, &arguments.socket)?;
-    cleanup::end_by(move || remote.end());
-    device.run(&mut |line| tell(output, line))
+    let Arguments { targets, sockets } = arguments;
+    if targets.len() != sockets.len() {
+        let (devices, sockets) = (targets.len(), sockets.len());
+        return Err(Failure::usage(format!(
+            "each device has a socket of its own: there are {devices} TARGETs and {sockets} of \
+             --socket"
+        )));
+    }
+    let mut paths = HashSet::new();
+    for path in sockets {
+        for path in [path.clone(), control_path(path)] {
+            if let Some(twice) = paths.replace(path) {
+                let twice = twice.display();
+                return Err(Failure::usage(format!("--socket: {twice} would be there twice")));
+            }
+        }
+    }
+    let opened = targets.iter().zip(sockets).map(|(target, path)| Device::open(target, path));
+    let (devices, remotes): (Vec<_>, Vec<_>) =
+        opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
+    let ends = remotes.clone();
+    cleanup::end_by(move || ends.iter().for_each(Remote::end));
+    run_all(devices, &remotes, &mut |line| tell(output, line))
+}
+
+/// Serves each device in a thread of its own until one of them is ended, which ends them all.
+/// `tell` hears what happens, and of several to which.
+fn run_all(
+    devices: Vec<Device>,
+    remotes: &[Remote],
+    tell: &mut dyn FnMut(&Value) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let is_one_of_several = devices.len() > 1;
+    let (sender, lines) = channel();
+    std::thread::scope(|scope| {
+        let start = |device: Device| {
+            let sender = sender.clone();
+            let name = is_one_of_several.then(|| device.socket.path().display().to_string());
+            scope.spawn(move || {
+                let ended = device.run(&mut |line| {
+                    let mut line = line.clone();
+                    if let Some(name) = &name {
+                        line["socket"] = name.as_str().into();
+                    }
+                    // Nobody listens any more: it is being ended.
+                    let _ = sender.send(line);
+                    Ok(())
+                });
+                remotes.iter().for_each(Remote::end);
+                ended
+            })
+        };
+        let threads: Vec<_> = devices.into_iter().map(start).collect();
+        drop(sender);
+        // Who cannot be told is served all the same.
+        let mut told = Ok(());
+        for line in lines {
+            told = told.and_then(|()| tell(&line));
+        }
+        for thread in threads {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        }
+        told
+    })
 }
 
 /// A modelled device, ready to be served.

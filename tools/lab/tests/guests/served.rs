@@ -95,57 +95,78 @@ const UFS: Device = Device {
 /// What is served, until it is dropped.
 pub(crate) struct Server {
     process: Child,
-    pub(crate) socket: PathBuf,
+    /// One for each target.
+    pub(crate) sockets: Vec<PathBuf>,
     folder: PathBuf,
 }
 
 impl Server {
-    /// Serves `target` on a socket in that folder.
-    pub(crate) fn start(program: &Path, folder: &Path, target: &str) -> Self {
-        let socket = folder.join("served.sock");
-        let mut process = Command::new(program)
-            .args(["serve", target, "--socket"])
-            .arg(&socket)
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut ready = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut ready).unwrap();
-        assert!(ready.starts_with("ready"), "{target}: {ready}");
-        Self { process, socket, folder: folder.to_path_buf() }
+    /// One process that serves each target on a socket in that folder.
+    pub(crate) fn start(program: &Path, folder: &Path, targets: &[&str]) -> Self {
+        let mut serve = Command::new(program);
+        serve.arg("serve").stdout(Stdio::piped());
+        let mut sockets = Vec::new();
+        for target in targets {
+            let socket = folder.join(format!("served{}.sock", sockets.len()));
+            serve.args([target, "--socket"]).arg(&socket);
+            sockets.push(socket);
+        }
+        let mut process = serve.spawn().unwrap();
+        let mut said = BufReader::new(process.stdout.take().unwrap());
+        for _ in targets {
+            let mut ready = String::new();
+            said.read_line(&mut ready).unwrap();
+            assert!(ready.starts_with("ready"), "{targets:?}: {ready}");
+        }
+        Self { process, sockets, folder: folder.to_path_buf() }
     }
 
-    /// Runs `script` in a guest that has the device. Meanwhile a file `want.ORDER` in the share has
-    /// something done to it - an order of `flysch serve-ctl`, `power-cycle`, or faults to inject -
-    /// and becomes `armed.ORDER`, with the answer.
+    /// QEMU's word for its client of that function, at `slot`, such as `10.0`.
+    pub(crate) fn client(&self, at: usize, slot: &str) -> String {
+        let path = self.sockets[at].display();
+        let socket = format!(r#"{{"type":"unix","path":"{path}"}}"#);
+        // On the first of several it says that there are more.
+        let several = slot.ends_with(".0");
+        let place = format!(r#""addr":"{slot}","multifunction":{several}"#);
+        format!(r#"{{"driver":"vfio-user-pci",{place},"socket":{socket}}}"#)
+    }
+
+    /// Runs `script` in a guest that has the first device. Meanwhile a file `want.ORDER` in the
+    /// share has something done to it - an order of `flysch serve-ctl`, `power-cycle`, or faults
+    /// to inject - and becomes `armed.ORDER`, with the answer.
     fn run(&self, program: &Path, lab: &Lab, job: &Job<'_>) -> Result<Done, Error> {
-        let devices = [flysch_lab::Device::Served(self.socket.clone())];
+        let devices = [flysch_lab::Device::Served(self.sockets[0].clone())];
         let job = Job { devices: &devices, ..job.clone() };
         lab.run_while(&job, &mut || {
-            for wanted in self.wanted() {
-                let answer = match wanted.as_str() {
-                    // Away for as long as two commands take.
-                    "power-cycle" => {
-                        let lost = self.control(program, "power-cut");
-                        self.control(program, "power-on");
-                        lost
-                    }
-                    plan if plan.contains(':') || plan == "none" => {
-                        self.control(program, &format!("inject {plan}"))
-                    }
-                    order => self.control(program, order),
-                };
-                let name = |state: &str| self.folder.join(format!("{state}.{wanted}"));
-                std::fs::write(name("want"), answer).unwrap();
-                std::fs::rename(name("want"), name("armed")).unwrap();
-            }
+            self.obey(program);
             true
         })
     }
 
+    /// Does what the guest wants done to the first device.
+    fn obey(&self, program: &Path) {
+        for wanted in self.wanted() {
+            let answer = match wanted.as_str() {
+                // Away for as long as two commands take.
+                "power-cycle" => {
+                    let lost = self.control(program, "power-cut");
+                    self.control(program, "power-on");
+                    lost
+                }
+                plan if plan.contains(':') || plan == "none" => {
+                    self.control(program, &format!("inject {plan}"))
+                }
+                order => self.control(program, order),
+            };
+            let name = |state: &str| self.folder.join(format!("{state}.{wanted}"));
+            std::fs::write(name("want"), answer).unwrap();
+            std::fs::rename(name("want"), name("armed")).unwrap();
+        }
+    }
+
     /// What `flysch serve-ctl` says.
     fn control(&self, program: &Path, order: &str) -> String {
-        call(program, &format!("serve-ctl {} {order}", self.socket.display()), &self.folder)
+        call(program, &format!("serve-ctl {} {order}", self.sockets[0].display()), &self.folder)
     }
 
     fn wanted(&self) -> Vec<String> {
@@ -192,7 +213,7 @@ fn on_each(devices: &[Device], script: &str, judge: impl Fn(&str, &str)) {
                     std::fs::copy(modules.join(name), share.path().join(name)).unwrap();
                 }
             }
-            let server = Server::start(&program, share.path(), device.target);
+            let server = Server::start(&program, share.path(), &[device.target]);
             let Device { load, driver, disk, log, qemu, .. } = device;
             let script = format!(
                 "load() {{ {load}; }}; disk() {{ {disk}; }}; driver={driver}; log='{log}'\n\
@@ -250,6 +271,41 @@ fn linux_drives_our_controllers() {
         let (_, log) = output.split_once("log:\n").expect("a log");
         assert_eq!(log, "", "{title}");
     });
+}
+
+/// One process has two functions of one PCI device: both work at once, and one that is pulled out
+/// leaves the other.
+#[test]
+fn linux_has_two_functions_of_one_device() {
+    let program = command();
+    for lab in labs() {
+        let share = tempfile::tempdir().unwrap();
+        let targets = ["nvme,size=256M,queues=2", "ufs,size=256M,mcq=3"];
+        let server = Server::start(&program, share.path(), &targets);
+        let script = format!(
+            "load() {{ {UFS_LOAD}; {NVME_LOAD}; }}; log='ufs|sd '\n{FUNCTIONS}\n{}",
+            include_str!("served/functions_of_one.sh")
+        );
+        let others = ["-device".into(), server.client(1, "10.1")];
+        let first = ["-device".into(), server.client(0, "10.0")];
+        let memory = "memory-backend-memfd,id=memory,size=1024M,share=on";
+        let machine = ["-object", memory, "-machine", "q35,memory-backend=memory"];
+        let arguments = [&machine.map(String::from)[..], &first, &others].concat();
+        let job = Job {
+            processors: 2,
+            memory_mib: 1024,
+            program: Some(qemu_11()),
+            arguments: &arguments,
+            ..Job::new(&script, share.path())
+        };
+        let done = lab.run_while(&job, &mut || {
+            server.obey(&program);
+            true
+        });
+        let done = done.unwrap_or_else(|error| panic!("{:?}: {error}", lab.kernel()));
+        println!("{:?}\n{}", lab.kernel(), done.output);
+        assert_eq!(done.status, 0, "{}\n{}", done.output, done.console);
+    }
 }
 
 /// Both kinds of suspend that can be tried without waking from outside.

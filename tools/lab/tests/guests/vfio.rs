@@ -203,14 +203,6 @@ fn machine_without_an_iommu_or_without_checked_interrupts_is_refused() {
     assert!(output.contains("allow_unsafe_interrupts"), "the remedy");
 }
 
-/// QEMU's client of what is served.
-fn client(served: &Server, slot: u8) -> [String; 2] {
-    let path = served.socket.display();
-    let socket = format!(r#"{{"type":"unix","path":"{path}"}}"#);
-    let device = format!(r#"{{"driver":"vfio-user-pci","addr":"{slot:x}","socket":{socket}}}"#);
-    ["-device".into(), device]
-}
-
 /// The whole circle: our drivers in the guest, VFIO, the emulated IOMMU, QEMU's client of
 /// vfio-user, our models outside.
 #[test]
@@ -226,18 +218,16 @@ fn models_outside_are_driven_by_drivers_inside() {
         "emmc,size=256M",
         "sd,size=4G",
     ];
-    let serve = |target| {
-        let folder = tempfile::tempdir().unwrap();
-        (Server::start(&command, folder.path(), target), folder)
-    };
-    let servers = targets.map(serve);
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::start(&command, folder.path(), &targets);
     let memory = "memory-backend-memfd,id=memory,size=1536M,share=on";
     // Without this mode QEMU does not tell the server what is mapped.
     let iommu = "intel-iommu,intremap=on,caching-mode=on";
     let machine = "q35,kernel-irqchip=split,memory-backend=memory";
     let mut arguments = words(&[&["-object", memory, "-machine", machine, "-device", iommu]]);
-    for ((server, _), slot) in servers.iter().zip(0x10..) {
-        arguments.extend(client(server, slot));
+    for at in 0..targets.len() {
+        // Each has a slot, as functions of one device share a group.
+        arguments.extend(["-device".into(), server.client(at, &format!("1{at}"))]);
     }
     let script = format!("{FUNCTIONS}\n{}", include_str!("vfio/models.sh"));
     let job = Job {
