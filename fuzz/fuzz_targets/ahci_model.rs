@@ -1,31 +1,43 @@
 //! What a host does to the SATA model: registers, command headers, FISes, packets, descriptors,
 //! memory that changes under a command.
 //!
-//! The first byte chooses the kind of HBA; port 0 has a disk, port 1 an optical drive, and both are
-//! up when the rest of the bytes, as steps, comes. Nothing may panic, and what runs must end.
+//! The first byte chooses the kind of HBA; port 0 has a disk, or a port multiplier with one and an
+//! optical drive, port 1 an optical drive, and all are up when the rest of the bytes, as steps,
+//! comes. Nothing may panic, and what runs must end.
 #![no_main]
 
 mod steps;
 
 use flysch_api::machine::{DmaRegion, Instant};
-use flysch_models::ahci::{Ahci, Attached, Config, DiskConfig};
+use flysch_models::ahci::{Ahci, Attached, Config, DiskConfig, MultiplierConfig, Switching};
 use flysch_models::faults::{Kind, Plan};
 use flysch_models::store::Store;
+use flysch_wire::ata::multiplier::{Access, CONTROL_PORT, feature, gscr, pscr};
 use flysch_wire::ata::registers::{
-    PX_CI, PX_CLB, PX_CMD, PX_FB, PX_IE, PX_IS, PX_SACT, PX_SCTL, PX_SERR, port_base,
+    Fbs, PX_CI, PX_CLB, PX_CMD, PX_FB, PX_FBS, PX_IE, PX_IS, PX_SACT, PX_SCTL, PX_SERR, port_base,
 };
+use flysch_wire::ata::{H2d, fis::SRST};
 use libfuzzer_sys::fuzz_target;
 use steps::{rest, take};
 
 const BASE: u64 = 0x10_0000;
 const LEN: usize = 1 << 20;
-/// Bytes of a port's structures: list, received FISes, tables of 32 slots.
+/// Bytes of a port's structures: list, tables of 32 slots, received FISes of 16 devices.
 const PORT: usize = 0x1_0000;
-const RECEIVED: usize = 0x400;
 const TABLES: usize = 0x1000;
+const RECEIVED: usize = 0x4000;
 const TABLE: usize = 0x100;
 /// Most that happens by itself between two steps.
 const EVENTS_MAX: u32 = 100_000;
+/// PxCMD: ST, SUD and POD, FRE, PMA.
+const ST: u32 = 1;
+const POWER: u32 = 6;
+const FRE: u32 = 1 << 4;
+const PMA: u32 = 1 << 17;
+/// The header of a control FIS.
+const CONTROL: u32 = 5;
+/// Devices behind the multiplier.
+const FANS: u8 = 3;
 /// What goes wrong where the first byte says so.
 const FAULTS: &str = "detach:n3,power:n9,link:n5,late:n7,stuck-list:n2,busy:n4";
 
@@ -33,6 +45,9 @@ struct Host {
     model: Ahci,
     memory: DmaRegion,
     now: Instant,
+    /// There is a multiplier at port 0, and its devices are kept apart by their FISes.
+    is_multiplied: bool,
+    switches: bool,
 }
 
 impl Host {
@@ -48,8 +63,23 @@ impl Host {
             lba48: mode & 16 == 0,
             ..DiskConfig::memory(1 << 20)
         };
+        let cd = || Attached::Cd(Store::memory(1 << 16), 1 << 16);
+        let (is_multiplied, switches) = (mode & 128 != 0, mode & 32 == 0);
+        let first = match is_multiplied {
+            false => Attached::disk(disk),
+            true => Attached::multiplier(MultiplierConfig::sil3726(vec![
+                Attached::disk(disk),
+                cd(),
+                Attached::Nothing,
+            ])),
+        };
         let config = Config {
-            ports: vec![Attached::disk(disk), Attached::Cd(Store::memory(1 << 16), 1 << 16)],
+            ports: vec![first, cd()],
+            switching: match (is_multiplied, switches) {
+                (false, _) => Switching::No,
+                (true, false) => Switching::Command,
+                (true, true) => Switching::Fis,
+            },
             volatile_cache: mode & 4 != 0,
             staggered: mode & 32 != 0,
             bios: mode & 64 != 0,
@@ -57,7 +87,8 @@ impl Host {
             ..Config::default()
         };
         let model = Ahci::new(config, memory.clone()).expect("an HBA");
-        let mut host = Self { model, memory, now: Instant::START };
+        let switches = is_multiplied && switches;
+        let mut host = Self { model, memory, now: Instant::START, is_multiplied, switches };
         host.enable();
         host
     }
@@ -77,7 +108,7 @@ impl Host {
             let (registers, at) = (port_base(port), BASE as u32 + u32::from(port) * PORT as u32);
             self.write(registers + PX_CLB, at);
             self.write(registers + PX_FB, at + RECEIVED as u32);
-            self.write(registers + PX_CMD, 1 << 4 | 6);
+            self.write(registers + PX_CMD, FRE | POWER);
             self.write(registers + PX_SCTL, 0x301);
             self.rest(1_000_000);
             self.write(registers + PX_SCTL, 0x300);
@@ -85,8 +116,43 @@ impl Host {
             self.write(registers + PX_SERR, u32::MAX);
             self.write(registers + PX_IS, u32::MAX);
             self.write(registers + PX_IE, u32::MAX);
-            self.write(registers + PX_CMD, 1 << 4 | 7);
+            self.write(registers + PX_CMD, FRE | POWER | ST);
         }
+        if self.is_multiplied {
+            self.wake_multiplier();
+        }
+    }
+
+    /// The multiplier answers for itself, and its devices are up.
+    fn wake_multiplier(&mut self) {
+        for control in [SRST, 0] {
+            let fis = H2d { pmp: CONTROL_PORT, control, ..H2d::default() };
+            self.put(0, CONTROL, &bytes(&fis), (0, 0), &[0; 12]);
+            self.rest(2_000_000);
+        }
+        let registers = port_base(0);
+        self.write(registers + PX_CMD, FRE | POWER | PMA);
+        if self.switches {
+            self.write(registers + PX_FBS, Fbs::new().with_en(true).into_bits());
+        }
+        self.write(registers + PX_CMD, FRE | POWER | PMA | ST);
+        let general = |register, value| Access::write(CONTROL_PORT, register, value);
+        self.tell(general(gscr::ERROR_ENABLE, u32::MAX));
+        self.tell(general(gscr::FEATURES_ENABLE, feature::NOTIFICATION));
+        for det in [0x301, 0x300] {
+            (0..FANS).for_each(|fan| self.tell(Access::write(fan, pscr::CONTROL, det)));
+            self.rest(100_000_000);
+        }
+        (0..FANS).for_each(|fan| self.tell(Access::write(fan, pscr::ERROR, u32::MAX)));
+        self.rest(100_000_000);
+        self.write(registers + PX_IS, u32::MAX);
+    }
+
+    /// A command for the multiplier itself.
+    fn tell(&mut self, access: Access) {
+        let fis = access.to_fis();
+        self.put(0, CONTROL, &bytes(&fis), (0, 0), &[0; 12]);
+        self.rest(1_000_000);
     }
 
     /// Puts a command into a slot and rings.
@@ -99,15 +165,33 @@ impl Host {
         let data = BASE + u64::from(prd.0) * 16;
         self.memory.write(table + 0x80, &data.to_le_bytes());
         self.memory.write(table + 0x88, &u64::from(prd.1).wrapping_shl(32).to_le_bytes());
+        // Most often header, FIS and register speak of one device.
+        let pmp = u32::from(fis[1] & 0xF);
+        let flags = if self.is_multiplied { flags ^ pmp << 12 } else { flags };
         let header = u64::from(flags);
         self.memory.write(at + slot * 32, &header.to_le_bytes());
         self.memory.write(at + slot * 32 + 8, &(BASE + table as u64).to_le_bytes());
         let registers = port_base(port as u8);
+        if self.switches && port == 0 {
+            let fbs = Fbs::new().with_en(true).with_dev(pmp as u8);
+            self.write(registers + PX_FBS, fbs.into_bits());
+        }
         if matches!(fis[2], 0x60..=0x65) {
             self.write(registers + PX_SACT, 1 << slot);
         }
         self.write(registers + PX_CI, 1 << slot);
     }
+}
+
+/// A FIS as it lies in memory.
+fn bytes(fis: &H2d) -> [u8; 20] {
+    let mut bytes = [0; 20];
+    for (n, word) in fis.to_words().into_iter().enumerate() {
+        let word = word.to_le_bytes();
+        let left = (bytes.len() - n * 8).min(8);
+        bytes[n * 8..n * 8 + left].copy_from_slice(&word[..left]);
+    }
+    bytes
 }
 
 fuzz_target!(|bytes: &[u8]| {
@@ -137,6 +221,9 @@ fuzz_target!(|bytes: &[u8]| {
                 let mut fis = [0; 20];
                 (fis[0], fis[1], fis[2], fis[3]) = (0x27, 0x80, command, features);
                 (fis[4], fis[7], fis[12]) = (lba, 0x40 | step & 0x80, count);
+                if host.is_multiplied {
+                    fis[1] |= [0, 1, 2, CONTROL_PORT][usize::from(step >> 5 & 3)];
+                }
                 if step & 8 != 0 {
                     let more: [u8; 8] = take(&mut bytes);
                     fis[4..12].copy_from_slice(&more);

@@ -56,6 +56,14 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("devlist --on sd,faults=switch:n1", &["switch"]),
         ("devlist --on emmc,queue=off,lanes=4", &["lanes=4", "command queueing"]),
         ("devlist --on sd@qemu,partition=boot0", &["no key `partition`"]),
+        ("nvme read -n 4 --start-block 0", &["namespace 4 is not active", "active: 1"]),
+        ("nvme flush -n 3", &["namespace 3 is not active"]),
+        ("nvme ns-descs -n 5 --on nvme,namespaces=2", &["namespace 5", "active: 1, 2"]),
+        ("nvme format -n 300 --yes", &["namespace 300 is not active"]),
+        ("nvme zns report-zones -n 2", &["namespace 2 is not active"]),
+        ("nvme read --start-block 0 --block-count 70000", &["`70000`", "--block-count"]),
+        ("emmc bootpart enable boot1 1 --yes", &["`boot1`", "<PARTITION>"]),
+        ("ata trim --lba 0 --count 0 --yes", &["--count 0", "1 or more"]),
         ("ufs attribute bActiveICCLevle", &["bActiveICCLevle", "did you mean `bActiveICCLevel`?"]),
         ("ufs attribute size", &["may be", "bMaxDataInSize"]),
         ("ufs attribute 0xEE", &["0xEE"]),
@@ -109,7 +117,7 @@ fn a_job_file_runs_on_every_kind_of_device() {
 fn what_a_device_lacks_is_one_line() {
     for (words, status, parts) in [
         ("nvme id-ns -n 9 --on nvme,size=16M", 2, &["namespace 9 is not active"][..]),
-        ("nvme zns report-zones --on nvme,size=16M", 1, &["Invalid Command Opcode"]),
+        ("nvme zns report-zones --on nvme,size=16M", 1, &["namespace 1 has no zones"]),
         ("nvme resv-report --on ahci,size=16M", 2, &["is not an NVMe controller"]),
         ("ata info --on nvme,size=16M", 2, &["no SATA device"]),
         ("emmc extcsd read --on ahci,size=16M", 2, &["no eMMC device"]),

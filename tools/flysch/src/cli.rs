@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
@@ -87,7 +87,7 @@ const HELP_INSTEAD: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcomm
 pub(crate) fn refuse(error: &clap::Error) -> ! {
     match error.source() {
         Some(cause) if error.kind() == ErrorKind::ValueValidation => {
-            eprintln!("flysch: {cause}");
+            eprintln!("flysch: {}", of_value(error, &cause.to_string()));
             std::process::exit(2)
         }
         _ if !error.use_stderr() || error.kind() == HELP_INSTEAD => error.exit(),
@@ -96,5 +96,16 @@ pub(crate) fn refuse(error: &clap::Error) -> ! {
             eprintln!("flysch: {}", right_form::right_form(Cli::command(), &words, error));
             std::process::exit(2)
         }
+    }
+}
+
+/// Why a value cannot be read. Who read a number says nothing of where it stood.
+fn of_value(error: &clap::Error, why: &str) -> String {
+    let told = (error.get(ContextKind::InvalidValue), error.get(ContextKind::InvalidArg));
+    match told {
+        (Some(value), Some(argument)) if !why.contains('`') => {
+            format!("`{value}` for `{argument}`: {why}")
+        }
+        _ => why.to_owned(),
     }
 }

@@ -411,7 +411,7 @@ pub(crate) fn of_ports<'p, M: Machine + 'p>(
 
 impl<M: Witness> Metered for Ahci<M> {
     fn energy(&self) -> Option<Energy> {
-        self.machine.energy()
+        self.machine.energy_behind(self.unit)
     }
 }
 

@@ -32,6 +32,12 @@ pub(crate) trait Witness: Machine {
     fn energy(&self) -> Option<Energy> {
         None
     }
+
+    /// The same of the one at a port of a multiplier, where there is such a thing.
+    fn energy_behind(&self, fan: u8) -> Option<Energy> {
+        let _ = fan;
+        self.energy()
+    }
 }
 
 impl Witness for Inline<Model> {
@@ -86,9 +92,13 @@ impl Witness for Inline<Ahci> {
     }
 
     fn energy(&self) -> Option<Energy> {
+        self.energy_behind(0)
+    }
+
+    fn energy_behind(&self, fan: u8) -> Option<Energy> {
         let now = self.now();
-        // Targets have one disk.
-        self.with_model(|model| (0..32).find_map(|port| model.energy(port, now)))
+        // Targets have one port with something at it.
+        self.with_model(|model| (0..32).find_map(|port| model.energy(port, fan, now)))
     }
 }
 

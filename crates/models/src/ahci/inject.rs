@@ -217,7 +217,7 @@ impl Ahci {
         }
     }
 
-    fn seat_behind(&self, port: u8, fan: u8) -> Option<Seat> {
+    pub(super) fn seat_behind(&self, port: u8, fan: u8) -> Option<Seat> {
         self.multiplier(port)?.fans.get(usize::from(fan))?.seat
     }
 

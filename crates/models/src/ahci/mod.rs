@@ -206,10 +206,14 @@ impl Ahci {
         (nanos != 0).then_some(Instant::from_nanos(nanos))
     }
 
-    /// What the device at `port` took from its supply until `now`, if there is one. Those behind a
-    /// multiplier are not metered.
-    pub fn energy(&self, port: u8, now: Instant) -> Option<Energy> {
-        Some(self.device(port.into())?.media.energy(now.max(self.now).nanos()))
+    /// What the device at `port` took from its supply until `now`, if there is one: where a
+    /// multiplier is, the device at that port of it, `fan`. The multiplier itself is not metered.
+    pub fn energy(&self, port: u8, fan: u8, now: Instant) -> Option<Energy> {
+        let seat = match self.multiplier(port) {
+            Some(_) => self.seat_behind(port, fan)?,
+            None => port.into(),
+        };
+        Some(self.device(seat)?.media.energy(now.max(self.now).nanos()))
     }
 
     /// What went wrong so far.

@@ -31,6 +31,8 @@ pub(super) const ANSWER_NS: u64 = 10_000;
 /// Bits of PSCR SError that show in GSCR 32 after a reset (SATA 16.4.1.4): all errors, and a
 /// device that came.
 const ERROR_ENABLE: u32 = 0xFFFF | serror::EXCHANGED;
+/// The vendor whose drivers ask for GSCR 129.
+const SILICON_IMAGE: u16 = 0x1095;
 /// LBA of the signature.
 const SIGNATURE: u64 = 0x96_6901;
 
@@ -61,6 +63,8 @@ pub(super) struct Multiplier {
     is_plain: bool,
     error_enable: u32,
     features: u32,
+    /// GSCR 129, where its maker has that.
+    policy: Option<u32>,
     /// Bits of GSCR 32 that were told.
     told: u32,
     /// Speed of the link to the host, and until when that is taken.
@@ -80,6 +84,7 @@ impl Multiplier {
             is_plain: true,
             error_enable: 0,
             features: 0,
+            policy: None,
             told: 0,
             speed: 0,
             taken_until: 0,
@@ -92,6 +97,7 @@ impl Multiplier {
     /// As after COMRESET from the host.
     fn reset(&mut self) {
         (self.is_plain, self.error_enable, self.features, self.told) = (true, ERROR_ENABLE, 0, 0);
+        self.policy = (self.product as u16 == SILICON_IMAGE).then_some(1);
         for (n, fan) in self.fans.iter_mut().enumerate() {
             fan.epoch = fan.epoch.wrapping_add(1);
             (fan.speed, fan.serr, fan.held) = (0, 0, None);
@@ -125,6 +131,7 @@ impl Multiplier {
                 gscr::ERROR_ENABLE => Ok(self.error_enable),
                 gscr::FEATURES => Ok(feature::NOTIFICATION),
                 gscr::FEATURES_ENABLE => Ok(self.features),
+                gscr::SIL_POLICY => self.policy.ok_or(error::REGISTER),
                 _ => Err(error::REGISTER),
             };
         }
@@ -344,6 +351,7 @@ impl Ahci {
                     multiplier.features = value & feature::NOTIFICATION;
                     self.notify(port);
                 }
+                gscr::SIL_POLICY if multiplier.policy.is_some() => multiplier.policy = Some(value),
                 _ => return Err(refused(error::REGISTER)),
             },
             Some(_) if usize::from(access.port) >= multiplier.fans.len() => {

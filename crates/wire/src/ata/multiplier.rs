@@ -27,6 +27,9 @@ pub mod gscr {
     pub const FEATURES: u16 = 64;
     /// What of it is on.
     pub const FEATURES_ENABLE: u16 = 96;
+    /// Of Silicon Image's 3726 and 3826 alone: how links are used. Bit 0 answers a frame before
+    /// all of it is there, which Linux turns off.
+    pub const SIL_POLICY: u16 = 129;
 }
 
 /// Registers of a device port's link (SATA 16.4.2).

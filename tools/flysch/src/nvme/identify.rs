@@ -43,8 +43,26 @@ fn controller_id(text: &str) -> Result<u16, String> {
 
 impl Session<'_> {
     /// The namespace meant: the one named, else the one of the disk.
-    pub(super) fn meant(&self, named: Namespace) -> u32 {
-        named.namespace_id.unwrap_or_else(|| self.control.namespace())
+    ///
+    /// # Errors
+    /// There is no such namespace.
+    pub(super) fn meant(&mut self, named: Namespace) -> Result<u32, Failure> {
+        let Some(id) = named.namespace_id else { return Ok(self.control.namespace()) };
+        let is_known = self.control.device().namespaces.iter().any(|space| space.id == id);
+        if is_known || id == ALL_NAMESPACES {
+            return Ok(id);
+        }
+        // What is not attached is all zero (3.2.1.5 of 2.0); ids that cannot be are refused.
+        let command = AdminCommand::identify(Cns::Namespace, id);
+        let reply = self.control.admin(command)?;
+        let data = IdentifyNamespace::parse(&reply.data);
+        if super::is_success(&reply) && data.is_ok_and(|data| data.nsze != 0) {
+            return Ok(id);
+        }
+        let active: Vec<String> =
+            self.control.device().namespaces.iter().map(|space| space.id.to_string()).collect();
+        let active = if active.is_empty() { "none".into() } else { active.join(", ") };
+        Err(Failure::usage(format!("namespace {id} is not active; active: {active}")))
     }
 
     pub(super) fn identify_controller(&mut self) -> Result<IdentifyController, Failure> {
@@ -136,15 +154,8 @@ impl Session<'_> {
     }
 
     pub(super) fn id_ns(&mut self, named: Namespace) -> Result<(), Failure> {
-        let id = self.meant(named);
+        let id = self.meant(named)?;
         let data = self.identify_namespace(id)?;
-        if data.nsze == 0 {
-            // What is not attached is all zero (3.2.1.5 of 2.0).
-            let active: Vec<String> =
-                self.control.device().namespaces.iter().map(|space| space.id.to_string()).collect();
-            let active = if active.is_empty() { "none".into() } else { active.join(", ") };
-            return Err(Failure::usage(format!("namespace {id} is not active; active: {active}")));
-        }
         let formats = (0..=data.nlbaf.min(15)).filter_map(|n| Some((n, data.format(n)?)));
         if self.output.json() {
             let fields = data.fields().filter(|(name, _)| *name != "lbaf");
@@ -194,7 +205,7 @@ impl Session<'_> {
     }
 
     pub(super) fn ns_descs(&mut self, named: Namespace) -> Result<(), Failure> {
-        let id = self.meant(named);
+        let id = self.meant(named)?;
         let bytes = self.identify(Cns::Descriptors, id)?;
         let mut at = 0;
         let mut list = Vec::new();

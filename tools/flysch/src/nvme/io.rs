@@ -159,7 +159,7 @@ impl Session<'_> {
         blocks: &Blocks,
         (flags, data): (TransferFlags, AdminData),
     ) -> Result<AdminReply, Failure> {
-        let nsid = self.meant(blocks.namespace);
+        let nsid = self.meant(blocks.namespace)?;
         let (low, high) = (blocks.start_block as u32, (blocks.start_block >> 32) as u32);
         let flags = flags.with_nlb(blocks.block_count).into_bits();
         let cdw10 = [low, high, flags, 0, 0, 0];
@@ -171,14 +171,14 @@ impl Session<'_> {
     }
 
     pub(super) fn flush(&mut self, namespace: Namespace) -> Result<(), Failure> {
-        let nsid = self.meant(namespace);
+        let nsid = self.meant(namespace)?;
         self.io(AdminCommand { nsid, ..command(NvmOpcode::Flush) })?;
         self.tell("flush")
     }
 
     pub(super) fn read(&mut self, arguments: &ReadArguments) -> Result<(), Failure> {
         let ReadArguments { blocks, force_unit_access, data } = arguments;
-        let nsid = self.meant(blocks.namespace);
+        let nsid = self.meant(blocks.namespace)?;
         let bytes = self.bytes_of(nsid, blocks.block_count)?;
         let flags = TransferFlags::new().with_fua(*force_unit_access);
         let reply = self.transfer(NvmOpcode::Read, blocks, (flags, AdminData::In(bytes as u32)))?;
@@ -195,7 +195,7 @@ impl Session<'_> {
 
     /// The content of a file, as long as the blocks are.
     fn content(&mut self, path: &Path, blocks: &Blocks) -> Result<AdminData, Failure> {
-        let nsid = self.meant(blocks.namespace);
+        let nsid = self.meant(blocks.namespace)?;
         let bytes = self.bytes_of(nsid, blocks.block_count)?;
         let mut content =
             std::fs::read(path).map_err(|error| Failure::of(path.display(), error))?;
@@ -259,7 +259,7 @@ impl Session<'_> {
             .collect();
         list.resize(DSM_LIST, 0);
         let hints = if *ad { DSM_DEALLOCATE } else { 0 } | u32::from(*idw) << 1 | u32::from(*idr);
-        let nsid = self.meant(arguments.namespace);
+        let nsid = self.meant(arguments.namespace)?;
         let cdw10 = [slbs.len() as u32 - 1, hints, 0, 0, 0, 0];
         let data = AdminData::Out(list);
         self.io(AdminCommand { nsid, cdw10, data, ..command(NvmOpcode::DatasetManagement) })?;
@@ -274,7 +274,7 @@ impl Session<'_> {
         let list = sources
             .flat_map(|(slba, nlb)| CopySource { slba: *slba, nlb: *nlb }.to_bytes())
             .collect();
-        let nsid = self.meant(arguments.namespace);
+        let nsid = self.meant(arguments.namespace)?;
         let flags = CopyFlags::new().with_nr((slbs.len() - 1) as u8).into_bits();
         let cdw10 = [*sdlba as u32, (*sdlba >> 32) as u32, flags, 0, 0, 0];
         let data = AdminData::Out(list);

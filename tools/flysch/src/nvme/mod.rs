@@ -236,6 +236,11 @@ impl From<flysch_nvme::Error> for Failure {
     }
 }
 
+/// Whether a command ended well.
+fn is_success(reply: &AdminReply) -> bool {
+    matches!(Status::of_field(reply.status.status), Status::Success)
+}
+
 /// ASCII of a field that is padded with spaces, as far as it can be shown.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());

@@ -113,7 +113,7 @@ impl Session<'_> {
         cdw10: u32,
         keys: &[u64],
     ) -> Result<(), Failure> {
-        let nsid = self.meant(namespace);
+        let nsid = self.meant(namespace)?;
         let data = AdminData::Out(keys.iter().flat_map(|key| key.to_le_bytes()).collect());
         let cdw10 = [cdw10, 0, 0, 0, 0, 0];
         self.io(AdminCommand { nsid, cdw10, data, ..command(opcode) }).map(|_| ())
@@ -145,7 +145,7 @@ impl Session<'_> {
     }
 
     pub(super) fn resv_report(&mut self, arguments: &ReportArguments) -> Result<(), Failure> {
-        let nsid = self.meant(arguments.namespace);
+        let nsid = self.meant(arguments.namespace)?;
         let cdw10 = [REPORT / 4 - 1, arguments.eds.into(), 0, 0, 0, 0];
         let data = AdminData::In(REPORT);
         let command = command(NvmOpcode::ReservationReport);

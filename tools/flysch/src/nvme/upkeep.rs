@@ -143,7 +143,7 @@ pub(super) struct CommitArguments {
 
 impl Session<'_> {
     pub(super) fn format(&mut self, arguments: &FormatArguments) -> Result<(), Failure> {
-        let id = self.meant(arguments.namespace);
+        let id = self.meant(arguments.namespace)?;
         let data = self.identify_namespace(id)?;
         let lbaf = chosen(&data, arguments)?;
         let format = data.format(lbaf).unwrap_or_default();

@@ -180,13 +180,26 @@ impl Session<'_> {
         }
     }
 
+    /// The namespace that is meant, which must have zones.
+    fn meant_zoned(&mut self, named: Namespace) -> Result<u32, Failure> {
+        let nsid = self.meant(named)?;
+        match super::is_success(&self.control.admin(identify_command(nsid))?) {
+            true => Ok(nsid),
+            false => Err(Failure::failed(format!("namespace {nsid} has no zones"))),
+        }
+    }
+
     /// Identify data of the zoned command set.
     fn identify_zoned(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, Failure> {
         Ok(self.admin(identify_zoned(cns, nsid))?.data)
     }
 
     fn zns_id_ctrl(&mut self) -> Result<(), Failure> {
-        let data = self.identify_zoned(Cns::CommandSetController, 0)?;
+        let reply = self.control.admin(identify_zoned(Cns::CommandSetController, 0))?;
+        if !super::is_success(&reply) {
+            return Err(Failure::failed("the controller knows no zoned namespaces"));
+        }
+        let data = reply.data;
         if self.output.json() {
             return self.output.value(&json!({ "zasl": data[0] }));
         }
@@ -195,7 +208,7 @@ impl Session<'_> {
     }
 
     fn zns_id_ns(&mut self, namespace: Namespace) -> Result<(), Failure> {
-        let id = self.meant(namespace);
+        let id = self.meant_zoned(namespace)?;
         let plain = self.identify_namespace(id)?;
         let data = self.identify_zoned(Cns::CommandSetNamespace, id)?;
         let zoned = IdentifyZonedNamespace::parse(&data).map_err(Failure::failed)?;
@@ -243,7 +256,7 @@ impl Session<'_> {
     }
 
     fn report_zones(&mut self, arguments: &ReportArguments) -> Result<(), Failure> {
-        let nsid = self.meant(arguments.namespace);
+        let nsid = self.meant_zoned(arguments.namespace)?;
         let wanted = (arguments.state as u32) << 8;
         let mut slba = arguments.start_lba;
         let (total, _) = self.zones_from(nsid, (slba, 0), wanted)?;
@@ -299,7 +312,7 @@ impl Session<'_> {
     }
 
     fn manage_zone(&mut self, action: ZoneAction, zone: &ZoneArguments) -> Result<(), Failure> {
-        let nsid = self.meant(zone.namespace);
+        let nsid = self.meant_zoned(zone.namespace)?;
         let block = (!zone.select_all).then_some(zone.start_lba);
         self.io(manage_command(nsid, action, block))?;
         let (which, told) = match zone.select_all {
@@ -313,7 +326,7 @@ impl Session<'_> {
     fn zone_append(&mut self, arguments: &AppendArguments) -> Result<(), Failure> {
         let path = &arguments.data;
         let content = std::fs::read(path).map_err(|error| Failure::of(path.display(), error))?;
-        let nsid = self.meant(arguments.namespace);
+        let nsid = self.meant_zoned(arguments.namespace)?;
         let block = self.identify_namespace(nsid)?.block_size().unwrap_or(4096) as usize;
         let count = content.len() / block;
         let is_whole = content.len().is_multiple_of(block) && (1..=1 << 16).contains(&count);

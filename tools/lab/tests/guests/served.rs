@@ -83,6 +83,14 @@ const AHCI: Device = Device {
     qemu: &[],
 };
 
+/// Behind a port multiplier, kept apart by their FISes and by turns, and behind one Linux knows
+/// nothing of.
+const MULTIPLIERS: [Device; 3] = [
+    Device { target: "ahci,size=256M,pmp=3", ..AHCI },
+    Device { target: "ahci,size=256M,pmp=2,fbs=off", ..AHCI },
+    Device { target: "ahci,size=256M,pmp=6", ..AHCI },
+];
+
 const UFS: Device = Device {
     target: "ufs,size=256M",
     load: UFS_LOAD,
@@ -305,6 +313,32 @@ fn linux_has_two_functions_of_one_device() {
         let done = done.unwrap_or_else(|error| panic!("{:?}: {error}", lab.kernel()));
         println!("{:?}\n{}", lab.kernel(), done.output);
         assert_eq!(done.status, 0, "{}\n{}", done.output, done.console);
+    }
+}
+
+/// Disks behind a port multiplier: probe without a word of complaint, each with what is its own,
+/// one taken out and found again, one pulled off under reads of all.
+#[test]
+fn linux_drives_disks_behind_our_multipliers() {
+    for device in MULTIPLIERS {
+        let (_, fans) = device.target.split_once("pmp=").expect("a multiplier");
+        let fans = &fans[..1];
+        let script = format!("fans={fans}\n{}", include_str!("served/multiplier.sh"));
+        on_each(&[device], &script, |title, output| {
+            for wanted in [
+                &format!("disks {fans}\n") as &str,
+                "each its own\n",
+                "fio errors 0 \n",
+                "files same\n",
+                "one deleted, the others work\n",
+                "one back\n",
+                "bound again 3 times\n",
+                "log:\nend of log\n",
+                &format!("pulled off: {fans} of {fans} there; injected detach 1\n"),
+            ] {
+                assert!(output.contains(wanted), "{title}: {wanted}");
+            }
+        });
     }
 }
 

@@ -422,9 +422,29 @@ fn registers_of_the_multiplier_are_read_and_written() {
     assert_eq!(access(general(gscr::PRODUCT)), Ok(0x3726_1095));
     assert_eq!(access(general(gscr::PORTS)), Ok(3));
     assert_eq!(access(general(gscr::FEATURES_ENABLE)), Ok(8));
+    // Linux asks a 3726 for this and believes in none without.
+    assert_eq!(access(general(gscr::SIL_POLICY)), Ok(1));
+    assert_eq!(access(Access::write(CONTROL_PORT, gscr::SIL_POLICY, 0)), Ok(0));
+    assert_eq!(access(general(gscr::SIL_POLICY)), Ok(0));
     assert_eq!(access(Access::read(2, pscr::STATUS)), Ok(0x123));
     assert_eq!(access(Access::read(3, pscr::STATUS)), Err(0x05), "there is no such port");
     assert_eq!(access(general(7)), Err(0x06), "there is no such register");
     assert_eq!(access(Access::write(CONTROL_PORT, gscr::PRODUCT, 0)), Err(0x06));
     assert_eq!(access(Access::write(1, pscr::ERROR, u32::MAX)), Ok(0));
+}
+
+/// Each disk has a meter of its own: what one does, the others do not pay.
+#[test]
+fn each_device_behind_a_multiplier_is_metered_by_itself() {
+    let mut rig = three(Switching::Fis, "");
+    let taken = |rig: &Rig, fan: u8| {
+        let now = rig.machine.now();
+        rig.machine.with_model(|model| model.energy(0, fan, now)).map(|energy| energy.work)
+    };
+    let before = [0, 1, 2].map(|fan| taken(&rig, fan));
+    each_keeps_its_own(&mut rig, &[1], 8);
+    let after = [0, 1, 2].map(|fan| taken(&rig, fan));
+    assert_eq!((&before[0], &before[2]), (&after[0], &after[2]));
+    assert!(before[1].is_some() && before[1] != after[1], "{before:?}, {after:?}");
+    assert_eq!(taken(&rig, 3), None, "nobody is there");
 }

@@ -3,7 +3,7 @@
 
 use flysch_models::faults::Kind as FaultKind;
 
-use super::{AHCI, Device, EMMC, EMMC_PLAIN, NVME, SD, UFS, on_each};
+use super::{AHCI, Device, EMMC, EMMC_PLAIN, MULTIPLIERS, NVME, SD, UFS, on_each};
 
 const FAULT: &str = include_str!("faults.sh");
 
@@ -113,9 +113,18 @@ fn recovers_from_faults_of_a_card(devices: &[Device], kinds: &[FaultKind]) {
 }
 
 /// As above; faults that come in the middle of recovery come with one that takes it. An HBA whose
-/// list does not stop is reset by nobody: Linux goes on with the link.
+/// list does not stop is reset by nobody: Linux goes on with the link. The same behind multipliers.
 #[test]
 fn linux_recovers_from_faults_of_our_sata_controller() {
+    recovers_from_faults_of_sata(&[AHCI]);
+}
+
+#[test]
+fn linux_recovers_from_faults_behind_our_multipliers() {
+    recovers_from_faults_of_sata(&MULTIPLIERS);
+}
+
+fn recovers_from_faults_of_sata(devices: &[Device]) {
     let alone = [FaultKind::Unplugged, FaultKind::NoLog, FaultKind::ListStuck, FaultKind::Deaf];
     let others = FaultKind::AHCI.into_iter().filter(|kind| !alone.contains(kind));
     let mut faults: Vec<String> =
@@ -124,7 +133,7 @@ fn linux_recovers_from_faults_of_our_sata_controller() {
     faults.push("fault deaf:n1+interface n20\n".into());
     faults.push("fault stuck-list:n1+interface n20\n".into());
     let script = format!("{FAULT}\nload; find_disk\n{}", faults.concat());
-    on_each(&[AHCI], &script, |title, output| {
+    on_each(devices, &script, |title, output| {
         assert!(!output.contains("LOST"), "{title}");
         let told = output.lines().filter(|line| line.starts_with("== ")).count();
         assert_eq!(told, faults.len(), "{title}");
