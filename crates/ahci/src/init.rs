@@ -2,11 +2,11 @@
 
 use crate::error::{Cause, Error};
 use crate::fanout::Multiplier;
+use crate::hba_resets::HbaResets;
 use crate::history::ErrorKind;
 use crate::lane::{Lane, UNITS};
 use crate::options::{LinkPower, Options, Timeouts};
 use crate::quirks::{Quirk, Quirks};
-use crate::recover::HbaResets;
 use crate::steps::{Own, Run, Steps, Stop};
 use crate::taskfile::Ways;
 use alloc::vec::Vec;

@@ -65,6 +65,7 @@ extern crate std;
 
 mod error;
 mod fanout;
+mod hba_resets;
 mod history;
 mod host;
 mod init;

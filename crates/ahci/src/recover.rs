@@ -12,15 +12,16 @@
 //! 3. **COMRESET**, up to [`TRIES`] times, for everything else: an interface or bus error, a
 //!    command past its deadline, a link that came and went. It certainly ends what the device had.
 //!    The device is identified again; another one, or none, ends what waits;
-//! 4. **HBA reset**, where the list does not stop, which no COMRESET changes, or the device does not
-//!    come back: the host does it, for all ports. It is all that helps a list, so that may take
-//!    [several](LIST_RESETS); for a device the others are disturbed once;
+//! 4. **HBA reset**, where the list does not stop, which no COMRESET changes, or the device does
+//!    not come back: the host does it, for all ports. It is all that helps a list, so that may take
+//!    several; for a device the others are disturbed once;
 //! 5. **gone**.
 //!
 //! A multiplier that tells of its device ports is no error: the list is let run dry, the ports are
 //! looked at, and what came is brought up while nothing else is in the HBA.
 
 use crate::error::{Cause, Error};
+use crate::hba_resets::HbaResets;
 use crate::history::ErrorKind;
 use crate::init::{BringUp, Core, Device, Step};
 use crate::lane::UNITS;
@@ -43,11 +44,6 @@ use flysch_wire::ata::{Identify, SECTOR};
 
 /// COMRESETs before the HBA is reset.
 const TRIES: u8 = 3;
-/// HBA resets for a list that does not stop before its port counts as gone: each bring-up stops it
-/// again, behind a multiplier several times.
-const LIST_RESETS: u8 = 5;
-/// And for a device that does not come back.
-const DEVICE_RESETS: u8 = 1;
 /// Rest before another COMRESET, nanoseconds; it doubles.
 const REST: u64 = 100_000_000;
 /// How long what is in the HBA may take before device ports are looked at, ms.
@@ -77,26 +73,6 @@ pub(crate) enum Recovered {
     Empty,
     /// The host must reset the HBA; nothing is to be touched until then.
     Hba,
-}
-
-/// Resets of the HBA that a port asked for since it last worked.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HbaResets {
-    list: u8,
-    device: u8,
-}
-
-impl HbaResets {
-    /// Whether there is another one, for a list that does not stop or for a device.
-    fn take(&mut self, is_for_list: bool) -> bool {
-        let (taken, most) = match is_for_list {
-            true => (&mut self.list, LIST_RESETS),
-            false => (&mut self.device, DEVICE_RESETS),
-        };
-        let is_left = *taken < most;
-        *taken += u8::from(is_left);
-        is_left
-    }
 }
 
 /// A recovery under way.

@@ -1,13 +1,14 @@
 //! A port in use: its commands, its control path and the orders of the host.
 
 use crate::error::Error;
+use crate::hba_resets::HbaResets;
 use crate::history::ErrorLog;
 use crate::init::{Core, Device, HbaFacts, Step};
 use crate::lane::{Lane, UNITS};
 use crate::layout::PortMemory;
 use crate::operation::{Operation, Output};
 use crate::options::Options;
-use crate::recover::{HbaResets, Recovered, Recovery};
+use crate::recover::{Recovered, Recovery};
 use crate::shared::Shared;
 use crate::steps::{Steps, Stop};
 use alloc::boxed::Box;

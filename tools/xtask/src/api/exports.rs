@@ -24,6 +24,8 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Exports {
     modules: BTreeMap<Vec<String>, Module>,
+    /// Of each `impl` the module it stands in, the type and the lines, until types are known.
+    impls: Vec<(Vec<String>, String, Vec<Line>)>,
 }
 
 /// How many `use`s may lead to a name.
@@ -36,11 +38,10 @@ impl Exports {
     /// A module without a file.
     pub(super) fn read(root: &str, read: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let text = read(root).ok_or_else(|| format!("{root}: cannot be read"))?;
-        let mut exports = Self { modules: BTreeMap::new() };
+        let mut exports = Self { modules: BTreeMap::new(), impls: Vec::new() };
         let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let mut impls = Vec::new();
-        exports.add(&[], items(&trees(&text)), folder, &read, &mut impls)?;
-        for (module, of, lines) in impls {
+        exports.add(&[], items(&trees(&text)), folder, &read)?;
+        for (module, of, lines) in std::mem::take(&mut exports.impls) {
             exports.attach(&module, &of, lines);
         }
         Ok(exports)
@@ -52,7 +53,6 @@ impl Exports {
         items: Vec<Item>,
         folder: &str,
         read: &impl Fn(&str) -> Option<String>,
-        impls: &mut Vec<(Vec<String>, String, Vec<Line>)>,
     ) -> Result<(), String> {
         self.modules.entry(path.to_vec()).or_default();
         for item in items {
@@ -75,7 +75,7 @@ impl Exports {
                         }
                     };
                     let path = [path, std::slice::from_ref(&name)].concat();
-                    self.add(&path, inline, &below, read, impls)?;
+                    self.add(&path, inline, &below, read)?;
                 }
                 Item::Use { is_public, leaves } => {
                     module.uses.extend(leaves.into_iter().map(|leaf| (is_public, leaf)));
@@ -88,7 +88,7 @@ impl Exports {
                         None => drop(module.named.insert(named.name, entry)),
                     }
                 }
-                Item::Impl { of, lines } => impls.push((path.to_vec(), of, lines)),
+                Item::Impl { of, lines } => self.impls.push((path.to_vec(), of, lines)),
             }
         }
         Ok(())

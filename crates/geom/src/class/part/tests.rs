@@ -4,7 +4,7 @@ use core::cell::RefCell;
 use std::prelude::rust_2024::*;
 use std::{assert, assert_eq, format, vec};
 
-use flysch_api::block::{Change, Error as IoError};
+use flysch_api::block::{Change as DiskChange, Error as IoError};
 
 use super::*;
 use crate::class::disk::{self, MD, Memory};
@@ -518,22 +518,22 @@ fn a_disk_that_grows_or_has_another_medium_is_looked_at() {
     // More sectors, not all of them whole.
     let first = bytes.borrow().clone();
     bytes.borrow_mut().resize(6 * MIB, 0);
-    disk::changed(&mut graph, disk, Change::Resized { bytes: 6 * MIB as u64 + 100 });
+    disk::changed(&mut graph, disk, DiskChange::Resized { bytes: 6 * MIB as u64 + 100 });
     assert_eq!((graph[disk].media_size, part(&graph)), (6 * MIB as u64, Some(1 << 20)));
     let geom = graph.geom("PART", "md0").unwrap();
     assert!(recover(&mut graph, geom, Flags::default()).unwrap(), "its second copy has moved");
     assert!(table(&graph, geom).unwrap().last * 512 > 5 * MIB as u64);
     // Another medium, blank; and the first one again.
     bytes.borrow_mut().fill(0);
-    disk::changed(&mut graph, disk, Change::Medium);
+    disk::changed(&mut graph, disk, DiskChange::Medium);
     assert_eq!(part(&graph), None);
     *bytes.borrow_mut() = first;
-    disk::changed(&mut graph, disk, Change::Resized { bytes: 4 * MIB as u64 });
-    disk::changed(&mut graph, disk, Change::Medium);
+    disk::changed(&mut graph, disk, DiskChange::Resized { bytes: 4 * MIB as u64 });
+    disk::changed(&mut graph, disk, DiskChange::Medium);
     assert_eq!(part(&graph), Some(1 << 20));
     // Fewer sectors than it needs.
     bytes.borrow_mut().truncate(MIB / 2);
-    disk::changed(&mut graph, disk, Change::Resized { bytes: MIB as u64 / 2 });
+    disk::changed(&mut graph, disk, DiskChange::Resized { bytes: MIB as u64 / 2 });
     assert_eq!(graph[disk].media_size, MIB as u64 / 2);
     assert_eq!(part(&graph), None, "a table that names sectors that are not there");
 }
