@@ -12,9 +12,9 @@
 //! 3. **COMRESET**, up to [`TRIES`] times, for everything else: an interface or bus error, a
 //!    command past its deadline, a link that came and went. It certainly ends what the device had.
 //!    The device is identified again; another one, or none, ends what waits;
-//! 4. **HBA reset**, where the list does not stop, which no COMRESET changes, or the device does not
-//!    come back: the host does it, for all ports. It is all that helps a list, so that may take
-//!    [several](LIST_RESETS); for a device the others are disturbed once;
+//! 4. **HBA reset**, where the list does not stop, which no COMRESET changes, or the device does
+//!    not come back: the host does it, for all ports. It is all that helps a list, so that may take
+//!    several; for a device the others are disturbed once;
 //! 5. **gone**.
 //!
 //! A multiplier that tells of its device ports is no error: the list is let run dry, the ports are

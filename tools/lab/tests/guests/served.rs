@@ -260,8 +260,8 @@ fn linux_drives_our_controllers() {
     });
 }
 
-/// Disks behind a port multiplier: probe without a word of complaint, each with what is its own, one
-/// taken out and found again, one pulled off under reads of all.
+/// Disks behind a port multiplier: probe without a word of complaint, each with what is its own,
+/// one taken out and found again, one pulled off under reads of all.
 #[test]
 fn linux_drives_disks_behind_our_multipliers() {
     for device in MULTIPLIERS {
