@@ -13,11 +13,11 @@
 //! sequentially consistent, so at least one side sees the other (Dekker's argument): either the
 //! lane finds the order before it touches the queue, or the host finds the lane active and waits.
 //!
-//! A parked lane may sleep through a whole recovery. Its queues were made anew meanwhile, and stand
-//! elsewhere than it believes; so the host marks them as *renewed* before it lets lanes run, and a
-//! lane that comes back asks.
+//! A parked lane may sleep through a whole recovery. Its queues have been recreated by then, in
+//! places it does not know; so the host marks them as *renewed* before it lets lanes run, and a
+//! lane that comes back checks for that.
 //!
-//! The other way a lane *calls* the host, or *reports* causes to it, which call it as well.
+//! In the other direction, a lane *calls* the host, or *reports* causes to it, which also calls it.
 
 #![no_std]
 #![forbid(unsafe_code)]

@@ -1,12 +1,12 @@
 //! Sequential procedures that wait, without a thread, a stack of their own or `async`.
 //!
 //! Theory. A procedure is an ordinary function - loops, `?`, early returns - that asks questions.
-//! One whose answer is not there yet starts a *wait* and unwinds; once the answer came it is
-//! written down and the function is **run again from its top**: questions answered before give
-//! their old answers at once, in order, and the first new one is where it goes on. This holds only
-//! if the function asks the same questions in the same order for the same answers, so every answer
+//! A question that has no answer yet starts a *wait* and unwinds; once the answer has arrived it is
+//! recorded and the function is **run again from the top**: questions answered before give their
+//! old answers at once, in order, and the first new one is where it continues. This works only if
+//! the function asks the same questions in the same order for the same answers, so every answer
 //! keeps the place in the source that asked for it, and a replay that asks from another place, or
-//! ends before it has asked for all, is caught on the spot: it is a mistake of ours.
+//! ends before it has asked for all of them, is caught on the spot: that is a bug of ours.
 //!
 //! Nothing here knows what is asked or waited for. Procedures cut themselves into steps and
 //! [`turn_page`](Script::turn_page) between them, so that a replay stays short.

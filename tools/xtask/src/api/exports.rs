@@ -24,8 +24,19 @@ struct Entry {
 #[derive(Debug)]
 pub(super) struct Exports {
     modules: BTreeMap<Vec<String>, Module>,
-    /// Of each `impl` the module it stands in, the type and the lines, until types are known.
-    impls: Vec<(Vec<String>, String, Vec<Line>)>,
+}
+
+/// The files of a crate, and what of them waits until all are read.
+struct Source<'r> {
+    read: &'r dyn Fn(&str) -> Option<String>,
+    impls: Vec<Impl>,
+}
+
+/// An `impl`: where it stands, of which type, its lines.
+struct Impl {
+    module: Vec<String>,
+    of: String,
+    lines: Vec<Line>,
 }
 
 /// How many `use`s may lead to a name.
@@ -38,10 +49,11 @@ impl Exports {
     /// A module without a file.
     pub(super) fn read(root: &str, read: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
         let text = read(root).ok_or_else(|| format!("{root}: cannot be read"))?;
-        let mut exports = Self { modules: BTreeMap::new(), impls: Vec::new() };
+        let mut exports = Self { modules: BTreeMap::new() };
         let folder = root.rsplit_once('/').map_or("", |(folder, _)| folder);
-        exports.add(&[], items(&trees(&text)), folder, &read)?;
-        for (module, of, lines) in std::mem::take(&mut exports.impls) {
+        let mut source = Source { read: &read, impls: Vec::new() };
+        exports.add(&[], items(&trees(&text)), folder, &mut source)?;
+        for Impl { module, of, lines } in source.impls {
             exports.attach(&module, &of, lines);
         }
         Ok(exports)
@@ -52,7 +64,7 @@ impl Exports {
         path: &[String],
         items: Vec<Item>,
         folder: &str,
-        read: &impl Fn(&str) -> Option<String>,
+        source: &mut Source<'_>,
     ) -> Result<(), String> {
         self.modules.entry(path.to_vec()).or_default();
         for item in items {
@@ -68,14 +80,14 @@ impl Exports {
                                 Some(file) => vec![format!("{folder}/{file}")],
                                 None => vec![format!("{below}.rs"), format!("{below}/mod.rs")],
                             };
-                            let text = places.iter().find_map(|place| read(place));
+                            let text = places.iter().find_map(|place| (source.read)(place));
                             let text =
                                 text.ok_or_else(|| format!("no {}", places.join(", no ")))?;
                             super::items::items(&trees(&text))
                         }
                     };
                     let path = [path, std::slice::from_ref(&name)].concat();
-                    self.add(&path, inline, &below, read)?;
+                    self.add(&path, inline, &below, source)?;
                 }
                 Item::Use { is_public, leaves } => {
                     module.uses.extend(leaves.into_iter().map(|leaf| (is_public, leaf)));
@@ -88,7 +100,9 @@ impl Exports {
                         None => drop(module.named.insert(named.name, entry)),
                     }
                 }
-                Item::Impl { of, lines } => self.impls.push((path.to_vec(), of, lines)),
+                Item::Impl { of, lines } => {
+                    source.impls.push(Impl { module: path.to_vec(), of, lines });
+                }
             }
         }
         Ok(())

@@ -122,7 +122,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Everything up to a semicolon or a block, and the block.
-    fn until_end(&mut self) -> (&'t [Tree], Option<&'t [Tree]>) {
+    fn up_to_block(&mut self) -> (&'t [Tree], Option<&'t [Tree]>) {
         let ends = |tree: &Tree| tree.is(";") || tree.group('{').is_some();
         let at = self.rest.iter().position(ends).unwrap_or(self.rest.len());
         let (item, rest) = self.rest.split_at(at);
@@ -131,7 +131,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Everything up to a semicolon.
-    fn until_semicolon(&mut self) -> &'t [Tree] {
+    fn up_to_semicolon(&mut self) -> &'t [Tree] {
         let at = self.rest.iter().position(|it| it.is(";")).unwrap_or(self.rest.len());
         let (item, rest) = self.rest.split_at(at);
         self.rest = rest.get(1..).unwrap_or_default();
@@ -147,43 +147,43 @@ impl<'t> Reader<'t> {
         let keyword = start.first()?.name().unwrap_or_default();
         let item = match keyword {
             _ if is_function(start) => {
-                let (signature, _) = self.until_end();
+                let (signature, _) = self.up_to_block();
                 let (name, line) = function(signature)?;
                 named(&name, vec![line])
             }
             "mod" => {
-                let (item, block) = self.until_end();
+                let (item, block) = self.up_to_block();
                 let name = item.get(1)?.name()?.to_owned();
                 let (is_public, file) = (head.is_public, head.path.clone());
                 Item::Module { name, is_public, items: block.map(items), file }
             }
             "use" => {
                 let mut leaves = Vec::new();
-                read_use(&self.until_semicolon()[1..], &[], &mut leaves);
+                read_use(&self.up_to_semicolon()[1..], &[], &mut leaves);
                 Item::Use { is_public: head.is_public, leaves }
             }
             "struct" | "union" => {
-                let (item, block) = self.until_end();
+                let (item, block) = self.up_to_block();
                 named(item.get(1)?.name()?, structure(&head, item, block))
             }
             "enum" => {
-                let (item, block) = self.until_end();
+                let (item, block) = self.up_to_block();
                 named(item.get(1)?.name()?, enumeration(&head, item, block?))
             }
             "trait" => {
-                let (item, block) = self.until_end();
+                let (item, block) = self.up_to_block();
                 named(item.get(1)?.name()?, contract(item, block?))
             }
             "unsafe" if start.get(1)?.is("trait") => {
-                let (item, block) = self.until_end();
+                let (item, block) = self.up_to_block();
                 named(item.get(2)?.name()?, contract(&item[1..], block?))
             }
             "impl" => {
-                let (item, block) = self.until_end();
+                let (item, block) = self.up_to_block();
                 implementation(&item[1..], block?)?
             }
             "type" | "const" | "static" => {
-                let item = self.until_semicolon();
+                let item = self.up_to_semicolon();
                 let name = item.get(1)?.name()?;
                 let behind = match keyword {
                     // The value is not the contract, but what a type stands for is.
@@ -193,13 +193,13 @@ impl<'t> Reader<'t> {
                 named(name, vec![Line::new(keyword, line(behind))])
             }
             "macro_rules" => {
-                let (item, _) = self.until_end();
+                let (item, _) = self.up_to_block();
                 let name = item.get(2)?.name()?.to_owned();
                 let lines = vec![Line::new("macro", "")];
                 Item::Named(Named { name, is_public: head.is_exported, lines })
             }
             _ => {
-                let (item, block) = self.until_end();
+                let (item, block) = self.up_to_block();
                 return declared(item, block).filter(|_| !head.is_hidden);
             }
         };
@@ -371,7 +371,7 @@ fn contract(item: &[Tree], block: &[Tree]) -> Vec<Line> {
     let mut reader = Reader { rest: block };
     while !reader.rest.is_empty() {
         let head = reader.head();
-        let (entry, body) = reader.until_end();
+        let (entry, body) = reader.up_to_block();
         let is_given = body.is_some() || entry.iter().any(|it| it.is("="));
         required += usize::from(!is_given);
         let word = if is_given { "provided " } else { "" };
@@ -434,13 +434,13 @@ fn implementation(header: &[Tree], block: &[Tree]) -> Option<Item> {
         let head = reader.head();
         let (is_public, is_hidden) = (head.is_public, head.is_hidden);
         if reader.starts_with("const") && !is_function(reader.rest) {
-            let entry = reader.until_semicolon().split(|it| it.is("=")).next().unwrap_or_default();
+            let entry = reader.up_to_semicolon().split(|it| it.is("=")).next().unwrap_or_default();
             if is_public && !is_hidden {
                 lines.push(Line::new("const", format!("::{}", line(&entry[1..]))));
             }
             continue;
         }
-        let (entry, _) = reader.until_end();
+        let (entry, _) = reader.up_to_block();
         if let Some((name, it)) = function(entry).filter(|_| is_public && !is_hidden) {
             let generics = if generics.is_empty() { String::new() } else { line(generics) };
             let before = format!("{} {generics}", it.before);
