@@ -2,8 +2,10 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
 use flysch_tests::command::{flysch, lacks, run_in};
 use rustix::process::{Pid, Signal, kill_process};
@@ -100,6 +102,106 @@ fn qemu_libnbd_and_fio_work_on_one_disk() {
     let last = exported.end();
     assert!(last.starts_with("ended; ") && !last.contains("failed"), "{last}");
     assert!(!folder.join("s").exists(), "the socket is gone");
+}
+
+/// What libnbd's programs find out, copy and mount, and nbdkit's filters before our server.
+#[test]
+fn libnbds_and_nbdkits_programs_agree_with_it() {
+    if ["nbdinfo", "nbdcopy", "nbdfuse", "nbdkit", "fusermount3"].into_iter().any(lacks) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let exported = Exported::start("ufs,size=16M --nbd unix:s --name disk", folder);
+    let (ok, said) = other(folder, "nbdinfo", &["--json", DISK]);
+    assert!(ok, "{said}");
+    let info: serde_json::Value = serde_json::from_str(&said).unwrap();
+    let disk = &info["exports"][0];
+    assert_eq!((&info["structured"], &disk["export-size"]), (&true.into(), &(16 << 20).into()));
+    assert_eq!(
+        (&disk["contexts"][0], &disk["block_size_minimum"]),
+        (&"base:allocation".into(), &4096.into())
+    );
+    for can in ["write", "flush", "fua", "trim", "zero", "cache", "df", "multi-conn"] {
+        assert!(other(folder, "nbdinfo", &["--can", can, DISK]).0, "{can}");
+    }
+    let (ok, said) = other(folder, "nbdinfo", &["--map", "--totals", DISK]);
+    assert!(ok && said.contains("100.0%") && said.contains("data"), "{said}");
+    let content: Vec<u8> = (0..16 << 20).map(|at: u32| (at / 4099 * 29 + at % 253) as u8).collect();
+    fs::write(folder.join("in"), &content).unwrap();
+    let copied =
+        |words: &[&str]| assert_eq!(other(folder, "nbdcopy", words), (true, String::new()));
+    // nbdkit's check of what is written to a disk that has it already, and a part of the disk
+    // behind three filters, of which one keeps what is written to itself.
+    copied(&["--destination-is-zero", "in", DISK]);
+    copied(&["--connections=4", "--requests=64", DISK, "out"]);
+    assert!(fs::read(folder.join("out")).unwrap() == content);
+    let kit = Nbdkit::start(folder, "--filter=checkwrite nbd socket=s export=disk shared=true");
+    copied(&["in", Nbdkit::URI]);
+    drop(kit);
+    let part = "--filter=cow --filter=blocksize --filter=offset nbd socket=s export=disk \
+                offset=4096 range=1M minblock=512 maxdata=64K";
+    let kit = Nbdkit::start(folder, part);
+    copied(&[Nbdkit::URI, "part"]);
+    assert!(fs::read(folder.join("part")).unwrap() == content[4096..][..1 << 20]);
+    fs::write(folder.join("other"), vec![7; 1 << 20]).unwrap();
+    copied(&["other", Nbdkit::URI]);
+    drop(kit);
+    let (seen, changed) = changed_as_a_file(folder);
+    assert!(seen == content);
+    copied(&[DISK, "out"]);
+    assert!(fs::read(folder.join("out")).unwrap() == changed);
+    let last = exported.end();
+    assert!(last.starts_with("ended; ") && !last.contains("failed"), "{last}");
+}
+
+/// The disk as a file of this machine by nbdfuse, a part of which is written: what it was, and is.
+fn changed_as_a_file(folder: &Path) -> (Vec<u8>, Vec<u8>) {
+    fs::create_dir(folder.join("m")).unwrap();
+    let mut mount = Command::new("nbdfuse");
+    let mut mounted = mount.args(["m", DISK]).current_dir(folder).spawn().unwrap();
+    let file = folder.join("m/nbd");
+    while !file.exists() && mounted.try_wait().unwrap().is_none() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // Whole blocks: libnbd keeps to what the server asks for.
+    let change = || -> std::io::Result<(Vec<u8>, Vec<u8>)> {
+        let seen = fs::read(&file)?;
+        let writer = fs::OpenOptions::new().write(true).open(&file)?;
+        writer.write_all_at(&[0x5A; 12288], 8192)?;
+        let mut changed = seen.clone();
+        changed[8192..20480].fill(0x5A);
+        Ok((seen, changed))
+    };
+    let done = change();
+    assert!(other(folder, "fusermount3", &["-u", "m"]).0);
+    assert!(mounted.wait().unwrap().success());
+    done.unwrap()
+}
+
+/// nbdkit at a socket of its own, until it is dropped.
+struct Nbdkit(Child, PathBuf);
+
+impl Nbdkit {
+    const URI: &str = "nbd+unix:///?socket=kit";
+
+    fn start(folder: &Path, words: &str) -> Self {
+        let mut kit = Command::new("nbdkit");
+        kit.args(["--foreground", "--unix", "kit"]).args(words.split_whitespace());
+        let mut kit = Self(kit.current_dir(folder).spawn().unwrap(), folder.join("kit"));
+        while !kit.1.exists() && kit.0.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        kit
+    }
+}
+
+impl Drop for Nbdkit {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        let _ = fs::remove_file(&self.1);
+    }
 }
 
 #[test]

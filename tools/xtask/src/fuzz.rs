@@ -72,13 +72,15 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
         return Err(Failure::Usage(format!("there is no fuzz target `{unknown}`")));
     }
     let (index, of) = options.shard;
-    let wanted = |(place, name): &(usize, &String)| {
+    let is_wanted = |(place, name): &(usize, &String)| {
         place % of == index && (options.only.is_empty() || options.only.contains(name))
     };
-    let programs = build(workspace, &folder)?;
+    let wanted = targets.iter().enumerate().filter(is_wanted).map(|(_, name)| name.as_str());
+    let wanted: Vec<&str> = wanted.collect();
+    let programs = build(workspace, &folder, &wanted)?;
     println!("{:<18} {:>12} {:>8} {:>9}  result", "target", "inputs", "edges", "corpus");
     let mut findings = vec![];
-    for (_, name) in targets.iter().enumerate().filter(wanted) {
+    for name in wanted {
         let ran = fuzz(&folder, &programs.join(name), name, options.minutes)?;
         println!(
             "{name:<18} {:>12} {:>8} {:>9}  {}",
@@ -103,7 +105,7 @@ fn targets(folder: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, String> {
+fn build(workspace: &Workspace, folder: &Path, wanted: &[&str]) -> Result<PathBuf, String> {
     let target = workspace.target.join("fuzz");
     let mut command = shell::clean(Command::new("cargo"));
     for name in ["RUSTUP_TOOLCHAIN", "CARGO", "RUSTC", "RUSTFLAGS", "CARGO_ENCODED_RUSTFLAGS"] {
@@ -114,6 +116,7 @@ fn build(workspace: &Workspace, folder: &Path) -> Result<PathBuf, String> {
         .args(["+nightly", "build", "--release", "--locked", "--target", PLATFORM])
         .arg("--target-dir")
         .arg(&target)
+        .args(wanted.iter().flat_map(|name| ["--bin", name]))
         .env("RUSTFLAGS", FLAGS);
     shell::run(&mut command).map_err(|why| {
         format!("{why}\nfuzzing needs `rustup toolchain install nightly` and a C++ compiler (g++)")
