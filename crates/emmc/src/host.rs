@@ -291,7 +291,7 @@ impl<M: Machine> Host<M> {
         } else {
             let (told, polled) = TRANSFER_NANOS;
             let soon = if self.core.options.interrupts { told } else { polled };
-            self.core.plain.glance_at(&self.lane, now.after_nanos(soon));
+            self.core.plain.glance(&self.lane, now, soon);
         }
     }
 
@@ -317,7 +317,7 @@ impl<M: Machine> Host<M> {
             let fails = matches!(job, Job::Recovery(_) | Job::BringUp(_));
             if !fails && self.core.plain.is_busy(&self.lane) {
                 // The transfer under way has the bus; its end polls again.
-                self.job_at = now.after_nanos(TRANSFER_NANOS.1);
+                self.job_at = self.core.plain.next_look(now, TRANSFER_NANOS.1);
                 return;
             }
             self.core.at = Instant::NEVER;

@@ -58,6 +58,8 @@ pub(crate) struct Plain {
     look_at: Instant,
     /// When to look at the command under way although nothing interrupts.
     glance_at: Instant,
+    /// When the command on the bus was sent.
+    begun: Instant,
     patience: u64,
     /// Stands until the host has dealt with it.
     pub(crate) failed: Option<Failed>,
@@ -67,6 +69,8 @@ pub(crate) struct Plain {
 
 /// First and longest wait between two looks at a busy card, nanoseconds (Linux: 32 us, doubling).
 const PATIENCE: (u64, u64) = (32_000, 4_000_000);
+/// Longest wait between two looks at a command under way where nothing interrupts, nanoseconds.
+const GLANCE_NANOS_MAX: u64 = 4_000_000;
 
 impl Plain {
     pub(crate) fn new() -> Self {
@@ -76,6 +80,7 @@ impl Plain {
             pending: None,
             look_at: Instant::NEVER,
             glance_at: Instant::NEVER,
+            begun: Instant::START,
             patience: PATIENCE.0,
             failed: None,
             exception: false,
@@ -87,9 +92,19 @@ impl Plain {
         lane.host_has.is_some() && self.failed.is_none()
     }
 
-    /// Asks for a look at the command under way, if there is one.
-    pub(crate) fn glance_at<M: Machine>(&mut self, lane: &Lane<M>, at: Instant) {
-        self.glance_at = if self.is_busy(lane) { at } else { Instant::NEVER };
+    /// Asks for a look at the command under way, if there is one, no sooner than so many
+    /// nanoseconds.
+    pub(crate) fn glance<M: Machine>(&mut self, lane: &Lane<M>, now: Instant, least: u64) {
+        self.glance_at =
+            if self.is_busy(lane) { self.next_look(now, least) } else { Instant::NEVER };
+    }
+
+    /// When to look again at a command that lasts: what has lasted long is looked at less often, so
+    /// that an end is seen at most a 32nd too late and one that never comes is not asked for a
+    /// million times.
+    pub(crate) fn next_look(&self, now: Instant, least: u64) -> Instant {
+        let lasts = now.nanos_since(self.begun);
+        now.after_nanos((lasts / 32).min(GLANCE_NANOS_MAX).max(least))
     }
 
     /// When to be called again although nothing interrupts.
@@ -195,6 +210,7 @@ impl Plain {
             }
             self.pending = None;
             self.look_at = Instant::NEVER;
+            self.begun = now;
             bus.begin(&lane.machine, request, &lane.lists);
         }
         let places = (&lane.lists, lane.machine.memory());
