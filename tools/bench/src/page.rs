@@ -172,7 +172,7 @@ mod tests {
             "<td class=\"left\"><code>flysch bench --on ufs</code></td>",
             "&lt;ubifs&gt;",
             "style=\"width:50.0%\"",
-            "<small>published: 4 MiB/s</small>",
+            "<small>published: 4 MiB&#x2f;s</small>",
         ] {
             assert!(page.contains(wanted), "{wanted}: {page}");
         }
