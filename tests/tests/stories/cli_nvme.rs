@@ -191,7 +191,7 @@ fn wrong_use_is_named() {
         ("set-feature -f 0xc -v 0", "nvme,size=16M", 2, "its value is a structure of 256 bytes"),
         ("set-feature -f 6 -d /dev/null", "nvme,size=16M", 2, "it has no structure"),
         ("set-feature -f 0xd -v 1", "nvme,size=16M", 2, "the memory is the driver's"),
-        ("zns report-zones", "nvme,size=16M", 1, "Invalid Command Opcode"),
+        ("zns report-zones", "nvme,size=16M", 1, "namespace 1 has no zones"),
         ("resv-acquire -t 1 --yes", "nvme,size=16M", 1, "Reservation Conflict"),
         ("resv-acquire -t 9 --yes", "nvme,size=16M", 2, "write exclusive"),
         ("verify -s 4096", "nvme,size=16M", 1, "LBA Out of Range"),
