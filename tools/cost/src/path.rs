@@ -154,12 +154,12 @@ pub const CASES: [Case; 28] = [
             Goal::None,
         )
     },
-    ahci("driver-ahci", "driver, AHCI, depth 32", Layer::Driver, 172, Met(200)),
+    ahci("driver-ahci", "driver, AHCI, depth 32", Layer::Driver, 176, Met(200)),
     Case {
         depth: 1,
         ..ahci("driver-ahci-1", "driver, AHCI, depth 1", Layer::Driver, 459, Goal::None)
     },
-    ahci("disk-ahci", "disk and driver, AHCI, depth 32", Layer::Disk, 281, Met(300)),
+    ahci("disk-ahci", "disk and driver, AHCI, depth 32", Layer::Disk, 290, Met(300)),
     emmc("driver-emmc", "driver, CQHCI, depth 31", Layer::Driver, 132, Met(220)),
     Case {
         depth: 1,
