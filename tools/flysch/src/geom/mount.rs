@@ -255,9 +255,10 @@ impl Mount {
                 continue;
             }
             let Waiting { rebuild, answer, to } = self.rebuilds.remove(at);
-            let answer = match ended {
-                Ok(_) => answer.behind(&rebuild.output()),
-                Err(error) => Answer::of(self.session.failure(error)),
+            let ended = ended.map_err(|error| self.session.failure(error));
+            let answer = match ended.and_then(|_| rebuild.output()) {
+                Ok(said) => answer.behind(&said),
+                Err(failure) => Answer::of(failure),
             };
             // It goes on without who asked for it.
             let _ = to.send(answer.line());

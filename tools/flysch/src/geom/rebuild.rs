@@ -112,12 +112,20 @@ impl Rebuild {
         self.kind.said(&self.name, self.count)
     }
 
-    /// The same, as it was asked for.
-    pub(super) fn output(&self) -> String {
-        match self.is_json {
-            true => format!("{}\n", json!({ "rebuilt": self.count })),
-            false => format!("{}\n", self.said()),
+    /// Says it, as it was asked for.
+    pub(super) fn tell(&self, output: &mut Output) -> Result<(), Failure> {
+        match output.json() {
+            true => output.value(&json!({ "rebuilt": self.count })),
+            false => output.line(self.said()),
         }
+    }
+
+    /// What [`tell`](Self::tell) would print.
+    pub(super) fn output(&self) -> Result<String, Failure> {
+        let (mut output, kept) = Output::kept(self.is_json);
+        self.tell(&mut output)?;
+        output.finish()?;
+        Ok(String::from_utf8_lossy(&kept.take()).into_owned())
     }
 }
 
@@ -171,8 +179,5 @@ pub(super) fn run(
         std::thread::sleep(Duration::from_nanos(rebuild.due()).saturating_sub(begun.elapsed()));
     }
     drop(progress);
-    match output.json() {
-        true => output.value(&json!({ "rebuilt": rebuild.count })),
-        false => output.line(rebuild.said()),
-    }
+    rebuild.tell(output)
 }

@@ -3,7 +3,7 @@
 
 use std::panic;
 
-use flysch_random::SplitMix64;
+use flysch_random::XorShift64;
 
 use super::*;
 use flysch_wire::geom::mirror::Balance;
@@ -31,7 +31,7 @@ struct Counts {
 
 struct Trial {
     seed: u64,
-    random: SplitMix64,
+    random: XorShift64,
     disks: Vec<Platter>,
     graph: Graph,
     /// MIRROR or RAID, and the provider on top.
@@ -50,7 +50,7 @@ struct Trial {
 impl Trial {
     /// An array of either format.
     fn new(seed: u64) -> Self {
-        let mut random = SplitMix64::new(seed);
+        let mut random = XorShift64::new(seed);
         let count = if random.modulo(2) == 0 { 2 } else { 4 };
         let (format, size) = if random.modulo(3) == 0 { ("DDF", 65) } else { ("Intel", 5) };
         let disks = platters(count, size * MIB);
@@ -66,7 +66,7 @@ impl Trial {
 
     /// A mirror.
     fn mirror(seed: u64) -> Self {
-        let mut random = SplitMix64::new(seed);
+        let mut random = XorShift64::new(seed);
         let disks = platters(2, MIB);
         let mut graph = graph_of(&disks);
         let under = under(&graph, disks.len());
@@ -78,7 +78,7 @@ impl Trial {
     }
 
     fn over(
-        (seed, mut random): (u64, SplitMix64),
+        (seed, mut random): (u64, XorShift64),
         disks: Vec<Platter>,
         (class, top): (&'static dyn Class, &'static str),
     ) -> Self {
@@ -387,7 +387,7 @@ fn many(new: fn(u64) -> Trial) {
     }
     assert!(all.dropped > count / 2, "{} disks dropped out", all.dropped);
     assert!(all.rebuilt > count / 2, "{} members were rebuilt", all.rebuilt);
-    assert!(all.cut > count / 12, "the power went {} times", all.cut);
+    assert!(all.cut > count / 8, "the power went {} times", all.cut);
 }
 
 #[test]
