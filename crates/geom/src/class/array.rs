@@ -79,10 +79,7 @@ pub(super) fn label(
     emit: impl Fn(&Place, &mut [u8]),
 ) -> Result<(), Error> {
     for &provider in under {
-        guard::in_use(graph, provider)?;
-        if !force {
-            guard::last_sector(graph, class.name(), provider)?;
-        }
+        guard::last_sector_unless(graph, class.name(), provider, force)?;
     }
     for (number, &provider) in under.iter().enumerate() {
         let there = &graph[provider];

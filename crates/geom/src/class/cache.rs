@@ -200,10 +200,7 @@ pub fn label(
     let wrong = || Error::invalid(name, "a name has 1 to 15 bytes");
     let wire_name = Name::new(name).ok_or_else(wrong)?;
     check(name, &options, graph[under].sector_size)?;
-    guard::in_use(graph, under)?;
-    if !force {
-        guard::last_sector(graph, "CACHE", under)?;
-    }
+    guard::last_sector_unless(graph, "CACHE", under, force)?;
     is_free(graph, name)?;
     let Options { block_size, size } = options;
     let provider_size = graph[under].media_size;

@@ -39,6 +39,22 @@ pub fn last_sector(graph: &mut Graph, class: &str, provider: ProviderId) -> Resu
     }
 }
 
+/// The same unless `force`, which is no reason to write under who stands on it.
+///
+/// # Errors
+/// As [`last_sector`]; with `force` as [`in_use`].
+pub fn last_sector_unless(
+    graph: &mut Graph,
+    class: &str,
+    provider: ProviderId,
+    force: bool,
+) -> Result<(), Error> {
+    match force {
+        true => in_use(graph, provider),
+        false => last_sector(graph, class, provider),
+    }
+}
+
 /// Refuses if a geom stands on the provider: not for names that LABEL found, which go when it is
 /// written.
 ///

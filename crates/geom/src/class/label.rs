@@ -75,10 +75,7 @@ pub fn label(graph: &mut Graph, name: &str, under: ProviderId, force: bool) -> R
         Error::invalid(object, "a label has 1 to 15 bytes, none of them a control")
     };
     let label = Name::new(name).ok_or_else(wrong)?;
-    guard::in_use(graph, under)?;
-    if !force {
-        guard::last_sector(graph, "LABEL", under)?;
-    }
+    guard::last_sector_unless(graph, "LABEL", under, force)?;
     is_free(graph, &format!("label/{}", mangle(name)))?;
     let provider_size = Some(graph[under].media_size);
     let metadata = wire::Label { label, provider_size };

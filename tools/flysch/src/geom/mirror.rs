@@ -118,9 +118,9 @@ pub(super) struct Components {
     providers: Vec<String>,
 }
 
-/// Options of `geom mirror label`.
+/// What a new mirror is like.
 #[derive(Debug, clap::Args)]
-pub(super) struct Label {
+pub(super) struct How {
     /// How reads are spread: load, prefer, round-robin, split, none.
     #[arg(short = 'b', default_value = "load", value_parser = balance)]
     balance: Balance,
@@ -133,6 +133,26 @@ pub(super) struct Label {
     /// Rebuild nothing after an unclean stop.
     #[arg(short = 'F')]
     no_fail_sync: bool,
+}
+
+impl How {
+    fn options(&self, (hardcode, force): (bool, bool)) -> Result<mirror::Options, Failure> {
+        Ok(mirror::Options {
+            balance: self.balance,
+            slice: slice(&self.slice)?,
+            no_auto_sync: self.no_auto_sync,
+            no_fail_sync: self.no_fail_sync,
+            hardcode,
+            force,
+        })
+    }
+}
+
+/// Options of `geom mirror label`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Label {
+    #[command(flatten)]
+    how: How,
     /// Take no other providers than those of these names.
     #[arg(short = 'h')]
     hardcode: bool,
@@ -149,18 +169,8 @@ pub(super) struct Label {
 /// Options of `geom mirror create`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Create {
-    /// How reads are spread: load, prefer, round-robin, split, none.
-    #[arg(short = 'b', default_value = "load", value_parser = balance)]
-    balance: Balance,
-    /// Bytes of a piece, for split.
-    #[arg(short = 's', default_value = "4096")]
-    slice: String,
-    /// Rebuild nothing by itself.
-    #[arg(short = 'n')]
-    no_auto_sync: bool,
-    /// Rebuild nothing after an unclean stop.
-    #[arg(short = 'F')]
-    no_fail_sync: bool,
+    #[command(flatten)]
+    how: How,
     /// Its name.
     name: String,
     /// The providers; the last has the highest priority.
@@ -232,27 +242,13 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
         Verb::Show(verb) => return list::run(session, "MIRROR", verb, output),
         Verb::Dump(verb) => return dump::run(session, "MIRROR", verb, output),
         Verb::Label(given) => {
-            let options = mirror::Options {
-                balance: given.balance,
-                slice: slice(&given.slice)?,
-                no_auto_sync: given.no_auto_sync,
-                no_fail_sync: given.no_fail_sync,
-                hardcode: given.hardcode,
-                force: force_over,
-            };
+            let options = given.how.options((given.hardcode, force_over))?;
             let done = providers(graph, &given.providers)
                 .and_then(|under| mirror::label(graph, &given.name, &under, &options));
             (done, None)
         }
         Verb::Create(given) => {
-            let options = mirror::Options {
-                balance: given.balance,
-                slice: slice(&given.slice)?,
-                no_auto_sync: given.no_auto_sync,
-                no_fail_sync: given.no_fail_sync,
-                hardcode: false,
-                force: force_over,
-            };
+            let options = given.how.options((false, force_over))?;
             let done = providers(graph, &given.providers)
                 .and_then(|under| mirror::create(graph, &given.name, &under, &options));
             (done, None)

@@ -90,10 +90,7 @@ fn components(
         return Err(Error::new(Kind::Exists, name, "there is a mirror of this name already"));
     }
     for &provider in under {
-        guard::in_use(graph, provider)?;
-        if !options.force {
-            guard::last_sector(graph, "MIRROR", provider)?;
-        }
+        guard::last_sector_unless(graph, "MIRROR", provider, options.force)?;
     }
     let sector_size = under.iter().map(|&p| graph[p].sector_size).max().unwrap_or(512);
     let room = |&p: &ProviderId| graph[p].media_size.saturating_sub(kept(graph[p].sector_size));
@@ -237,10 +234,7 @@ pub fn insert(
         return Err(Error::new(Kind::Busy, name, cause));
     }
     for &provider in under {
-        guard::in_use(graph, provider)?;
-        if !force {
-            guard::last_sector(graph, "MIRROR", provider)?;
-        }
+        guard::last_sector_unless(graph, "MIRROR", provider, force)?;
         let there = &graph[provider];
         let room = there.media_size.saturating_sub(u64::from(there.sector_size));
         if room < common.media_size || there.sector_size > common.sector_size {
@@ -298,10 +292,7 @@ pub fn spare(
     check_automatic(graph, geom)?;
     let common = state(graph, geom)?.common;
     for &provider in under {
-        guard::in_use(graph, provider)?;
-        if !force {
-            guard::last_sector(graph, "MIRROR", provider)?;
-        }
+        guard::last_sector_unless(graph, "MIRROR", provider, force)?;
         let there = &graph[provider];
         let room = there.media_size.saturating_sub(u64::from(there.sector_size));
         if room < common.media_size || there.sector_size > common.sector_size {
