@@ -28,7 +28,7 @@ fn blktests_pass_on_our_disks() {
             assert!(put_program(program, share).is_some(), "{program} is missing");
         }
     };
-    let of_all = ["block/003", "block/004", "block/005", "block/008", "block/011", "block/012"];
+    let of_all = ["block/003", "block/004", "block/005", "block/008", "block/012"];
     let of_nvme = ["block/007", "nvme/032", "nvme/053"];
     let of_scsi = ["scsi/001", "scsi/002", "scsi/006"];
     for device in [NVME, Device { target: "ufs,size=256M,mcq=3", ..UFS }, AHCI, EMMC, SD] {
@@ -37,7 +37,10 @@ fn blktests_pass_on_our_disks() {
             "sdhci-pci" => &[],
             _ => &of_scsi,
         };
-        let tests: Vec<_> = of_all.iter().chain(own).copied().collect();
+        // libata gives a disk up whose identify data do not come three times in a row, which is so
+        // while its controller may not master the bus.
+        let unmastered = (device.driver != AHCI.driver).then_some("block/011");
+        let tests: Vec<_> = of_all.iter().chain(own).copied().chain(unmastered).collect();
         let script = format!(
             "programs='{}'; tests='{}'\n{}",
             PROGRAMS.join(" "),
