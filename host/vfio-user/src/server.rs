@@ -81,14 +81,15 @@ impl Server {
 
     /// Shows `function` to one client after another until `woken` says [`Turn::Stop`].
     ///
-    /// `woken` is asked after each [`Handle::wake`]; `log` is told what happens.
+    /// `woken` is asked after each [`Handle::wake`], with what the client that is connected has sent
+    /// so far; `log` is told what happens.
     ///
     /// # Errors
     /// The operating system no longer lets it wait.
     pub fn run<F: Function + ?Sized>(
         &self,
         function: &mut F,
-        mut woken: impl FnMut(&mut F, Instant) -> Turn,
+        mut woken: impl FnMut(&mut F, Option<Counts>) -> Turn,
         mut log: impl FnMut(&Event),
     ) -> io::Result<()> {
         let mut session: Option<Session> = None;
@@ -102,9 +103,8 @@ impl Server {
             let mut ended = None;
             if ready.woken {
                 let _ = rustix::io::read(&*self.wake.0, &mut [0_u8; 8]);
-                let now = self.now();
-                function.advance(now);
-                match woken(function, now) {
+                function.advance(self.now());
+                match woken(function, session.as_ref().map(|session| session.counts)) {
                     Turn::Continue => {}
                     Turn::Disconnect => ended = Some("pulled out".to_owned()),
                     Turn::Stop => break,
