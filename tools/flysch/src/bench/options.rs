@@ -31,7 +31,7 @@ const FLAGS: [&str; 24] = [
     "experimental_verify",
 ];
 
-/// What the options that `--help` lists do: (name, value, help).
+/// What the options listed by `--help` do: (name, value, help).
 const LISTED: [(&str, &str, &str); 64] = [
     ("name", "NAME", "Name of the job"),
     ("description", "TEXT", "Words about the job"),

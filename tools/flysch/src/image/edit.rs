@@ -39,17 +39,18 @@ shell does, from # on a comment:
 pub(super) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// Leave the image as it is and write the edited one here.
+    /// Leave the image unchanged and write the edited one to this file.
     #[arg(short, long, value_name = "FILE", conflicts_with = "in_place")]
     output: Option<PathBuf>,
     /// Edit the file itself, without a copy: for large images; the file systems' own journals
     /// protect it.
     #[arg(long)]
     in_place: bool,
-    /// Bytes of the flash the image is for, where it is smaller: there is that much room.
+    /// Size of the flash that the image is for, if the image is smaller: that much space is
+    /// available.
     #[arg(long, value_name = "BYTES", value_parser = parse_offset)]
     flash_size: Option<u64>,
-    /// Make the edits and throw the result away: says whether they would work.
+    /// Make the edits and discard the result: shows whether they would work.
     #[arg(short = 'n', long, conflicts_with_all = ["output", "in_place"])]
     dry_run: bool,
     /// Take edits from this file, `-` for standard input.
@@ -67,7 +68,7 @@ struct Line {
     edit: Edit,
 }
 
-/// Edits.
+/// Executes edits.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let edits = match (&arguments.command, &arguments.script) {
         (Some(_), Some(_)) => return Err(Failure::usage("--script: an edit is named already")),
@@ -139,7 +140,7 @@ fn report(edits: usize, put: &Put, output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The time edits are dated: SOURCE_DATE_EPOCH, so that a build can be repeated, or now.
+/// The time stamp of edits: SOURCE_DATE_EPOCH, for reproducible builds, or now.
 fn now() -> Result<Timestamp, Failure> {
     if let Some(set) = std::env::var_os("SOURCE_DATE_EPOCH") {
         let seconds = set.to_str().and_then(|text| text.parse().ok());
