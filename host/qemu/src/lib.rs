@@ -1,23 +1,23 @@
 //! QEMU's UFS, NVMe, AHCI, eMMC and SD devices as an
 //! [`api::machine::Machine`](flysch_api::machine::Machine).
 //!
-//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, its `nvme`
-//! device and namespaces, its `ich9-ahci` device with disks and CDs, or its `sdhci-pci` controller
-//! and a card, without root and without KVM.
-//! Its guest memory is a shared file, so DMA memory is plain memory on both sides; registers and
-//! PCI configuration go over the qtest socket. The guest processor halts at its reset vector and
-//! stays there: nothing runs in the machine but its clock and the device.
+//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, its `nvme` device
+//! and namespaces, its `ich9-ahci` device with disks and CDs, or its `sdhci-pci` controller and a
+//! card, without root and without KVM. Its guest memory is a shared file, so DMA memory is plain
+//! memory on both sides; registers and PCI configuration are accessed over the qtest socket. The
+//! guest processor halts at its reset vector and stays there: only the clock and the device run in
+//! the machine.
 //!
 //! | module | what |
 //! |---|---|
-//! | `process` | find and start QEMU, never leave it behind |
+//! | `process` | finds and starts QEMU, never leaves it behind |
 //! | `qtest` | the text protocol over a socket |
-//! | `pci` | find the controller, give it an address and bus mastering |
+//! | `pci` | finds the controller, gives it an address and bus mastering |
 //! | `image` | memory and files behind logical units |
-//! | `guest` | the same devices in a machine that boots an operating system of its own |
+//! | `guest` | the same devices in a machine that boots its own operating system |
 //!
-//! When QEMU ends in the middle of the work, registers read all ones from then on, which a driver
-//! takes for a controller that is gone; [`Machine::ended`] tells why.
+//! If QEMU ends during the work, registers read as all ones from then on, which a driver takes for
+//! a missing controller; [`Machine::ended`] returns the reason.
 #![deny(missing_docs)]
 
 mod error;
@@ -54,14 +54,14 @@ use qtest::{Broken, Link};
 
 /// Logical block size of QEMU's UFS logical units, bytes.
 pub const BLOCK_SIZE: u64 = 4096;
-/// Most queue pairs QEMU's UFS device takes (`mcq-maxq` must stay below 32); as many are enough for
-/// its NVMe device.
+/// Maximum number of queue pairs of QEMU's UFS device (`mcq-maxq` must stay below 32); as many
+/// suffice for its NVMe device.
 pub const QUEUES_MAX: u8 = 31;
-/// Highest logical unit number; namespace ids are one higher.
+/// Highest logical unit number; namespace IDs are one higher.
 pub const LUN_MAX: u8 = 31;
 /// Ports of QEMU's AHCI device.
 pub const AHCI_PORTS: u8 = 6;
-/// Most DMA memory: what a q35 machine maps below 4 GiB in one piece, less the first MiB.
+/// Maximum DMA memory: what a q35 machine maps below 4 GiB in one piece, less the first MiB.
 pub const MEMORY_MAX: u64 = 2047 << 20;
 
 /// What to start.
@@ -69,7 +69,7 @@ pub const MEMORY_MAX: u64 = 2047 << 20;
 pub struct Options {
     /// The QEMU binary; `None` takes `FLYSCH_QEMU`, then `qemu-system-x86_64` from the PATH.
     pub program: Option<PathBuf>,
-    /// Which device.
+    /// The device.
     pub controller: Controller,
     /// UFS: queue pairs of the multi-circular queue; 0 leaves MCQ off. NVMe: I/O queue pairs; 0 is
     /// one. At most [`QUEUES_MAX`]. AHCI has none.
