@@ -30,8 +30,8 @@ enum Verb {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Takes blktrace's files, the text of ftrace (Android's too), of `trace-cmd report` and of `perf
-script`; which events make which area stands in docs/trace.md.
+Reads blktrace's files, and the text of ftrace (also Android's), of `trace-cmd report` and of `perf
+script`; docs/trace.md says which events belong to which area.
 Examples:
   flysch bench trace import trace.txt
   flysch bench trace import sda.blktrace.* --json
@@ -54,7 +54,7 @@ struct Import {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each file is one recording of one of the white paper's jobs: 4 KiB or 128 KiB, reads or writes, one
-thread or more; what it is the file itself tells. Files of the same job are taken together.
+thread or more; the job is determined from the file. Files of the same job are combined.
 Example:
   flysch bench trace ratio --ufs ufs-*.txt --nvme nvme-*.txt")]
 struct Ratio {

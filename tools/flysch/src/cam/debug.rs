@@ -15,10 +15,10 @@ const FORM: &str = "`flysch cam debug -c 0:0:0 tur da0`";
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of camcontrol's own")]
 #[command(after_help = "\
-camcontrol sets flags in a kernel, where they stay until `debug off`. These last for one verb, the
-one behind the path: what the command layer does for it is printed on standard error, in FreeBSD's
-words, while its own output, JSON too, is what it always is. Opening the targets is not shown, nor
-what a driver sends by itself in bring-up, resets and recovery.
+camcontrol sets flags in a kernel, where they stay until `debug off`. These last for one verb, which
+follows the path: what the command layer does for it is printed on standard error, in FreeBSD's
+words; the verb's own output, also as JSON, is unchanged. Opening the targets is not shown, nor are
+commands that a driver sends by itself in bring-up, resets and recovery.
 Examples:
   flysch cam debug -c 0:0:0 inquiry da0 --on ufs
   flysch cam debug -Ic all tur pass1 --on ufs,lus=2 --on nvme

@@ -25,14 +25,14 @@ use crate::output::Output;
 #[command(
     args_conflicts_with_subcommands = false,
     after_help = "\
-Paths in the image begin at its root; symlinks on the way are followed inside the image.
+Paths in the image start at its root; symlinks in a path are followed inside the image.
 
-The edit is made on a copy that takes the image's place when everything has worked: an image is
-the old one or the new one, never half of each. A device (/dev/mtdN) is edited where it is.
+The edit is made on a copy, which replaces the image when everything has worked: the image is
+either the old one or the new one, never half of each. A device (/dev/mtdN) is edited in place.
 
-With --script several edits are made at once, all or none, one on each line, words quoted as the
-shell does, from # on a comment:
-    put ./rootfs/. /            # what is in rootfs, into the root
+With --script several edits are made at once, all or none, one per line, with words quoted as in a
+shell, and comments from # on:
+    put ./rootfs/. /            # the contents of rootfs, into the root
     rm -rf /var/log
     chmod -R go-w /etc"
 )]

@@ -13,7 +13,7 @@ static AFTER_HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     format!(
         "\
 The mount lasts until Ctrl-C, SIGTERM, or `umount DIR` (`fusermount3 -u DIR` without root).
-As root it is open to everybody, as the kernel's own mounts are; else to you alone.
+For root it is accessible to everybody, like the kernel's own mounts; otherwise only to you.
 
 With --rw, IMAGE may be a chip model instead of a file.
 {}",

@@ -26,16 +26,16 @@ const OPERATIONAL: u8 = 8;
 /// Options of `flysch image repair`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Levels, each with all before it; the least that suffices is taken, and none above --level:
-    safe            counts anew what can be counted; nothing can be lost
+Levels, each including those before it; the lowest sufficient one is used, and none above --level:
+    safe            recomputes counts; nothing can be lost
     danger-default  drops what cannot be kept; files without names go to lost+found
-    danger-rebuild  makes the index anew from all nodes; deleted files may come back
+    danger-rebuild  builds a new index from all nodes; deleted files may come back
 
-The repair is made on a copy that takes the image's place when all has worked and the check finds
-nothing any more.
+The repair is made on a copy, which replaces the image when everything has worked and the check
+finds no errors in it.
 
-Status, as of fsck: 0 nothing is wrong, 1 repaired, 4 something is wrong and was left (also with
---dry-run), 8 the repair did not work, 2 wrong usage.")]
+Exit status, as in fsck: 0 nothing is wrong, 1 repaired, 4 errors left uncorrected (also with
+--dry-run), 8 the repair failed, 2 usage error.")]
 pub(super) struct Arguments {
     #[command(flatten)]
     source: Source,

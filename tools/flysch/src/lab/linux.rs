@@ -25,13 +25,13 @@ use crate::serve::{self, Order, Remote};
 /// Options of `flysch lab linux`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Devices: the models `ufs`, `nvme`, `ahci`, `emmc`, `sd` with their keys, faults among them, shown
+Devices: the models `ufs`, `nvme`, `ahci`, `emmc`, `sd` with their keys, including faults, presented
 over vfio-user to QEMU 11 or later; and one of QEMU's own, `ufs@qemu` and so on. Their drivers are
-loaded. The guest runs under software emulation, without root, KVM or modules of this machine; its
-disk is thrown away, /share stays. In its bash `flysch-ctl [DEVICE] inject KIND:WHEN`, `power-cut`,
-`power-on`, `reset`, `remove` and `status` do to a model what `flysch serve-ctl` does; DEVICE counts
-them from 0.
-The exit status is the script's. A shell ends by `exit`; Ctrl-A X switches the machine off.
+loaded. The guest runs under software emulation, without root, KVM or kernel modules; its disk is
+discarded at the end, /share is kept. In its bash `flysch-ctl [DEVICE] inject KIND:WHEN`,
+`power-cut`, `power-on`, `reset`, `remove` and `status` act on a model as `flysch serve-ctl` does;
+DEVICE counts models from 0.
+The exit status is the script's. A shell ends with `exit`; Ctrl-A X switches the machine off.
 Examples:
   flysch lab linux --on ufs
   flysch lab linux --on nvme,size=1G --kernel backports --script try.sh --share .
