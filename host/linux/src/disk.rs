@@ -21,6 +21,6 @@ mod uring;
 mod usage;
 
 pub use clock::Waiting;
-pub use error::DiskError;
+pub use error::{DiskError, is_among_devices};
 pub use lane::{Disk, Trouble};
 pub use open::{Access, Engine, Facts, Object, Settings, open};

@@ -86,7 +86,7 @@ fn one_process_serves_several_devices() {
         ("ufs --socket x nvme --socket x", 2, "x would be there twice"),
         ("ufs --socket x nvme --socket x.ctl", 2, "x.ctl would be there twice"),
         ("ufs,size=64M --socket x nvme --socket nowhere/x", 1, "nowhere/x: No such file"),
-        ("ufs,size=64M --socket x file:disk --socket y", 2, "only a modelled device"),
+        ("ufs,size=64M --socket x file:disk --socket y", 2, "file:disk: only a modelled device"),
     ] {
         let ran = run_in(&format!("serve {words}"), folder);
         assert_eq!(ran.status, status, "{words}: {}", ran.stderr);
@@ -105,7 +105,7 @@ fn a_signal_ends_it_and_what_is_in_the_way_is_told() {
         assert!(ran.stderr.contains(says), "{words}: {}", ran.stderr);
     };
     refused("serve-ctl vu.sock status", 1, "is `flysch serve` running there?");
-    refused("serve ufs@qemu --socket x", 2, "only a modelled device can be served");
+    refused("serve ufs@qemu --socket x", 2, "ufs@qemu: only a modelled device can be served");
     fs::write(folder.join("file"), "").unwrap();
     refused("serve ufs --socket file", 1, "exists and is no socket");
     fs::remove_file(folder.join("file")).unwrap();
@@ -121,7 +121,7 @@ fn a_signal_ends_it_and_what_is_in_the_way_is_told() {
 fn a_guest_is_refused_devices_that_it_cannot_have() {
     let folder = tempfile::tempdir().unwrap();
     for (words, says) in [
-        ("--on null", "only a modelled device can be served"),
+        ("--on null", "null: only a modelled device can be served"),
         ("--on ufs,clock=virtual", "leave `clock=` out"),
         ("--on ufs@qemu --on nvme@qemu", "--on nvme@qemu: a guest has one of QEMU's own"),
         ("--share nowhere", "--share nowhere: no folder"),

@@ -3,12 +3,15 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use flysch_files::SocketFile;
-use flysch_rig::{AhciTarget, ClockKind, EmmcTarget, NvmeTarget, Served, Target, UfsTarget};
+use flysch_rig::{
+    AhciTarget, ClockKind, EmmcTarget, NvmeTarget, ParseError, Served, Target, UfsTarget,
+};
 use flysch_vfio_user::{Event, Handle, Server, Turn};
 use serde_json::{Value, json};
 
@@ -37,10 +40,25 @@ pub(crate) struct Arguments {
     /// A device: `ufs`, `nvme`, `ahci`, `emmc` or `sd` with its keys. Time is real; fault counts
     /// start at power-on.
     #[arg(value_name = "TARGET", required = true)]
-    targets: Vec<Target>,
+    targets: Vec<On>,
     /// The socket to create; one for each device, in the same order.
     #[arg(long = "socket", value_name = "PATH", required = true)]
     sockets: Vec<PathBuf>,
+}
+
+/// A target, and its text as given.
+#[derive(Clone, Debug)]
+pub(crate) struct On {
+    pub(crate) text: String,
+    pub(crate) target: Target,
+}
+
+impl FromStr for On {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Ok(Self { text: text.to_owned(), target: text.parse()? })
+    }
 }
 
 /// What arrived on a control connection, and where the answer goes.
@@ -65,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
             }
         }
     }
-    let opened = targets.iter().zip(sockets).map(|(target, path)| Device::open(target, path));
+    let opened = targets.iter().zip(sockets).map(|(on, path)| Device::open(on, path));
     let (devices, remotes): (Vec<_>, Vec<_>) =
         opened.collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
     let ends = remotes.clone();
@@ -150,21 +168,22 @@ impl Remote {
 
 impl Device {
     /// Creates the device and its sockets.
-    pub(crate) fn open(target: &Target, path: &Path) -> Result<(Self, Remote), Failure> {
+    pub(crate) fn open(on: &On, path: &Path) -> Result<(Self, Remote), Failure> {
+        let On { text, target } = on;
         let (Target::Ufs(UfsTarget { clock, .. })
         | Target::Nvme(NvmeTarget { clock, .. })
         | Target::Ahci(AhciTarget { clock, .. })
         | Target::Emmc(EmmcTarget { clock, .. })) = target
         else {
-            return Err(Failure::usage(
-                "only a modelled device can be served: `ufs`, `nvme`, `ahci`, `emmc` or `sd` and \
-                 its keys",
-            ));
+            return Err(Failure::usage(format!(
+                "{text}: only a modelled device can be served: `ufs`, `nvme`, `ahci`, `emmc` or \
+                 `sd` and its keys"
+            )));
         };
         if *clock == ClockKind::Virtual {
-            return Err(Failure::usage(
-                "a device that is served has real time: leave `clock=` out",
-            ));
+            return Err(Failure::usage(format!(
+                "{text}: a device that is served has real time: leave `clock=` out"
+            )));
         }
         let (socket, listener) = SocketFile::bind(path).map_err(Failure::failed)?;
         let server = Server::new(listener).map_err(Failure::failed)?;

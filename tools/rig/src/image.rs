@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use flysch_files::Made;
+use flysch_linux::disk::is_among_devices;
 
 /// Bytes per logical block of the units.
 const BLOCK: u64 = 4096;
@@ -27,6 +28,9 @@ pub enum ImageFault {
     /// It does not exist and no size was given.
     #[error("does not exist; give `size=` to make it")]
     Missing,
+    /// It does not exist in a folder that contains only devices.
+    #[error("does not exist, and no file is made among devices; `lsblk` lists the disks there are")]
+    NoDevice,
     /// It is not a regular file.
     #[error("is a directory, not a regular file")]
     Directory,
@@ -91,8 +95,8 @@ impl Image {
         let metadata = match std::fs::metadata(path) {
             Ok(metadata) => metadata,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let bytes = size.ok_or(ImageFault::Missing)?;
-                return Ok(Self { bytes, made: Some(make(path, bytes)?) });
+                let bytes = size.ok_or_else(|| missing(path))?;
+                return Ok(Self { bytes, made: Some(try_make(path, bytes)?) });
             }
             Err(error) => return Err(error.into()),
         };
@@ -124,8 +128,31 @@ impl Image {
     }
 }
 
-/// Creates a sparse file of `bytes` bytes.
-pub(crate) fn make(path: &Path, bytes: u64) -> io::Result<Made> {
+/// The fault of a missing file: the remedy depends on its folder.
+fn missing(path: &Path) -> ImageFault {
+    match is_among_devices(path) {
+        true => ImageFault::NoDevice,
+        false => ImageFault::Missing,
+    }
+}
+
+/// Creates a sparse file of `bytes` bytes at `path`, if it does not exist and its size is given.
+pub(crate) fn make_missing(path: &Path, bytes: Option<u64>) -> Result<Option<Made>, ImageError> {
+    if path.exists() {
+        return Ok(None);
+    }
+    let fault = match bytes.map(|bytes| try_make(path, bytes)) {
+        Some(Ok(made)) => return Ok(Some(made)),
+        Some(Err(fault)) => fault,
+        None => missing(path),
+    };
+    Err(ImageError { path: path.into(), fault })
+}
+
+fn try_make(path: &Path, bytes: u64) -> Result<Made, ImageFault> {
+    if is_among_devices(path) {
+        return Err(ImageFault::NoDevice);
+    }
     let (made, file) =
         Made::file(path, |path| OpenOptions::new().write(true).create_new(true).open(path))?;
     file.set_len(bytes)?;
@@ -145,6 +172,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("a.img");
         assert!(refusal(&path, None).contains("a.img: does not exist"));
+        let nowhere = Path::new("/dev/nowhere");
+        assert!(refusal(nowhere, None).contains("`lsblk` lists"));
+        assert!(refusal(nowhere, Some(1 << 20)).contains("no file is made among devices"));
+        assert!(!nowhere.exists());
         assert!(refusal(folder.path(), Some(4096)).contains("is a directory"));
         std::fs::write(&path, vec![0; 5000]).unwrap();
         assert!(refusal(&path, None).contains("not a multiple"));

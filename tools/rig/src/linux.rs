@@ -7,7 +7,7 @@ use flysch_linux::disk::{self, Access, Disk, DiskError, Engine, Settings, Waitin
 use flysch_models::media::energy::Energy;
 
 use crate::error::Error;
-use crate::image::{ImageError, make};
+use crate::image::make_missing;
 use crate::open::{Metered, Needs, Open, Tagged};
 use crate::target::{ClockKind, LinuxTarget};
 
@@ -36,11 +36,7 @@ pub(crate) fn open(target: &LinuxTarget, needs: &Needs) -> Result<Linux, Error> 
         (Some(true), _) | (None, Some(true)) => Access::Write,
         (None, None) => Access::WriteIfFile,
     };
-    let failed = |fault: std::io::Error| ImageError { path: path.clone(), fault: fault.into() };
-    let made = match target.size {
-        Some(size) if !path.exists() => Some(make(path, size).map_err(failed)?),
-        _ => None,
-    };
+    let made = make_missing(path, target.size)?;
     let settings = Settings {
         engine: target.engine,
         direct: target.direct,

@@ -16,7 +16,7 @@ use crate::blocks::{Blocks, OnDevice};
 use crate::cd::{self, Cd};
 use crate::emmc::{self, Emmc, EmmcControl, EmmcMachine};
 use crate::error::Error;
-use crate::image::{ImageError, make};
+use crate::image::make_missing;
 use crate::linux::{self, Linux};
 use crate::nvme::{self, Nvme, NvmeControl, NvmeMachine};
 use crate::open::{Metered, Needs, Open, Tagged, Visitor};
@@ -371,11 +371,7 @@ impl Stack {
 fn open_file(target: &FileTarget, needs: &Needs) -> Result<Plain<File>, Error> {
     let clock = RealClock::new();
     let path = &target.path;
-    let failed = |fault: std::io::Error| ImageError { path: path.clone(), fault: fault.into() };
-    let made = match target.size {
-        Some(size) if !path.exists() => Some(make(path, size).map_err(failed)?),
-        _ => None,
-    };
+    let made = make_missing(path, target.size)?;
     let options =
         FileOptions { block_size: target.block_size, create_size: None, memory_len: needs.memory };
     let lane = |_| File::open(path, options, clock.clone());

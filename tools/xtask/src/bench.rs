@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: measures every figure of docs/bench.md and prints it as Markdown.
 
-mod against_linux;
 mod exports;
+mod guest;
 mod image_create;
 mod mount;
 mod raw_flash;
@@ -23,7 +23,7 @@ struct Figure {
     show: fn(&Workspace, &[&str]) -> Result<String, String>,
 }
 
-const FIGURES: [Figure; 12] = [
+const FIGURES: [Figure; 13] = [
     Figure {
         name: "instructions",
         title: "Instructions per 4 KiB read",
@@ -134,13 +134,19 @@ const FIGURES: [Figure; 12] = [
         name: "against-linux",
         title: "Our drivers through VFIO, against Linux's own, in one guest",
         command: &["build", "--quiet", "--profile=dist", "--package", "flysch-cli"],
-        show: against_linux::measure,
+        show: guest::against_linux,
     },
     Figure {
         name: "exports",
         title: "Our exports, against QEMU's, in one run",
         command: &["build", "--quiet", "--profile=dist", "--package", "flysch-cli"],
         show: exports::measure,
+    },
+    Figure {
+        name: "exports-guest",
+        title: "Disks of Linux that our exports serve, beside qemu-nbd's and the kernel's own",
+        command: &["build", "--quiet", "--profile=dist", "--package", "flysch-cli"],
+        show: guest::exports,
     },
 ];
 

@@ -151,11 +151,32 @@ impl Nvme {
         if !offset.is_multiple_of(step) || queue >= self.queues.submission.len() {
             return self.error_event(event::INVALID_DOORBELL);
         }
-        if is_head {
-            self.move_head(queue as u16, value)
-        } else {
-            self.move_tail(queue as u16, value)
+        let queue = queue as u16;
+        if self.shadow_of(queue, is_head).is_none() {
+            return if is_head {
+                self.move_head(queue, value)
+            } else {
+                self.move_tail(queue, value)
+            };
         }
+        // With doorbells in the host's memory a register says only that one has moved. Its value
+        // may be older than what was taken from there meanwhile, and going back to it would carry
+        // out the whole ring again.
+        let queues = &self.queues;
+        let exists = match is_head {
+            true => queues.completion[usize::from(queue)].is_some(),
+            false => queues.submission[usize::from(queue)].is_some(),
+        };
+        if !exists {
+            return self.error_event(event::INVALID_DOORBELL);
+        }
+        if is_head {
+            self.look_at_shadow_head(queue);
+            self.post_waiting(queue);
+        } else {
+            self.look_at_shadow(queue);
+        }
+        self.fetch();
     }
 
     /// The host has put entries into a submission queue.
@@ -284,7 +305,10 @@ impl Nvme {
         let doorbell = self.load_shadow(value)?;
         self.memory.store32(event, doorbell.to_le())?;
         fence(Ordering::SeqCst);
-        self.load_shadow(value)
+        let doorbell = self.load_shadow(value);
+        // The entries before it are read after it.
+        fence(Ordering::Acquire);
+        doorbell
     }
 
     fn load_shadow(&self, address: u64) -> Result<u32, OutOfRange> {

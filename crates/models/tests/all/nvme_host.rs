@@ -155,6 +155,10 @@ impl Host {
         self.pairs[queue].tail
     }
 
+    pub(crate) fn head(&self, queue: usize) -> u16 {
+        self.pairs[queue].head
+    }
+
     /// Takes a completion that is there, and does not tell the controller.
     pub(crate) fn peek(&mut self, queue: usize) -> Option<Cqe> {
         let pair = &mut self.pairs[queue];

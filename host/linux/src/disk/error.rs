@@ -1,5 +1,5 @@
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use flysch_api::block::{Cause, Error, Operation};
 
@@ -17,7 +17,7 @@ pub enum DiskError {
         cause: io::Error,
     },
     /// It does not exist.
-    #[error("{}: does not exist; give `size=` to make a file", path.display())]
+    #[error("{}: does not exist; {}", path.display(), remedy_of_missing(path))]
     Missing {
         /// The path.
         path: PathBuf,
@@ -111,6 +111,20 @@ pub enum DiskError {
         /// The remedy, after a semicolon; or nothing.
         remedy: &'static str,
     },
+}
+
+/// Whether `path` is, or would be, among the machine's devices. If it is missing there, a device is
+/// missing, and a file in its place would be taken for one; `/dev/shm` is for files.
+pub fn is_among_devices(path: &Path) -> bool {
+    let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
+    folder.is_some_and(|folder| folder.starts_with("/dev") && !folder.starts_with("/dev/shm"))
+}
+
+fn remedy_of_missing(path: &Path) -> &'static str {
+    match is_among_devices(path) {
+        true => "`lsblk` lists the disks of this machine",
+        false => "give `size=` to make a file",
+    }
 }
 
 /// The system's error as an error of a block device. Causes are SPC-6 sense keys and codes, from

@@ -3,7 +3,6 @@
 use std::fs::{self, File};
 use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
@@ -12,7 +11,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use flysch_lab::{Device, Error, Job};
-use flysch_rig::{GuestDevice, ParseError, Target, guest_device, size};
+use flysch_rig::{GuestDevice, guest_device, size};
 use serde_json::{Value, json};
 
 use super::console::Console;
@@ -20,7 +19,7 @@ use super::{KernelName, open_or_build};
 use crate::cleanup;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::serve::{self, Order, Remote};
+use crate::serve::{self, On, Order, Remote};
 
 /// Options of `flysch lab linux`.
 #[derive(Debug, clap::Args)]
@@ -72,21 +71,6 @@ pub(super) struct Arguments {
     /// The QEMU to start; default: FLYSCH_QEMU, or qemu-system-x86_64.
     #[arg(long, value_name = "FILE")]
     qemu: Option<PathBuf>,
-}
-
-/// A device, as given.
-#[derive(Clone, Debug)]
-struct On {
-    text: String,
-    target: Target,
-}
-
-impl FromStr for On {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        Ok(Self { text: text.to_owned(), target: text.parse()? })
-    }
 }
 
 /// Whole MiB, from 256 MiB up to what a q35 machine has below 4 GiB.
@@ -222,12 +206,13 @@ struct Devices {
 impl Devices {
     fn open(targets: &[On], folder: &Path) -> Result<Self, Failure> {
         let mut all = Self::default();
-        for (index, On { text, target }) in targets.iter().enumerate() {
-            all.names.push(text.clone());
-            if let Some(device) = guest_device(target)? {
+        for (index, on) in targets.iter().enumerate() {
+            all.names.push(on.text.clone());
+            if let Some(device) = guest_device(&on.target)? {
                 if !all.made.is_empty() {
                     return Err(Failure::usage(format!(
-                        "--on {text}: a guest has one of QEMU's own devices at most"
+                        "--on {}: a guest has one of QEMU's own devices at most",
+                        on.text
                     )));
                 }
                 all.attached.push(Device::Own(device.options.clone()));
@@ -236,7 +221,7 @@ impl Devices {
             }
             let socket = folder.join(format!("device{index}.sock"));
             let (device, remote) =
-                serve::Device::open(target, &socket).map_err(|why| why.on(text))?;
+                serve::Device::open(on, &socket).map_err(|why| why.on(&on.text))?;
             let (ready, is_ready) = channel();
             let thread = std::thread::spawn(move || {
                 let mut said = Vec::new();
@@ -249,7 +234,7 @@ impl Devices {
             });
             let _ = is_ready.recv();
             all.attached.push(Device::Served(socket));
-            all.served.push(Serving { name: text.clone(), remote, thread });
+            all.served.push(Serving { name: on.text.clone(), remote, thread });
         }
         Ok(all)
     }

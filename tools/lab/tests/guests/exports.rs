@@ -10,6 +10,8 @@ use flysch_lab::{Job, Lab};
 use crate::common::{command, keep, labs, put_command, put_program};
 use crate::served::qemu_11;
 
+mod rates;
+
 const FUNCTIONS: &str = include_str!("exports/functions.sh");
 
 /// Runs a script that says `ok NAME` for each of `parts`; `watch` is called all the time.

@@ -10,6 +10,7 @@ use flysch_lab::{Done, Error, Job, Lab};
 
 use crate::common::{call, command, keep, labs, put_helper, put_program};
 
+mod blktests;
 mod faults;
 
 /// A device as the guest sees it.
@@ -202,6 +203,11 @@ const CONSOLE: &str = "/dev/ttyS0";
 /// Runs a script for each kernel on each of `devices`, and judges what it wrote. With
 /// `FLYSCH_LAB_ON=ufs,` only on those whose target begins so.
 fn on_each(devices: &[Device], script: &str, judge: impl Fn(&str, &str)) {
+    on_each_with(devices, script, |_| (), judge);
+}
+
+/// The same, after `lay` has put into the share what the script needs.
+fn on_each_with(devices: &[Device], script: &str, lay: impl Fn(&Path), judge: impl Fn(&str, &str)) {
     let program = command();
     for lab in labs() {
         let only = std::env::var("FLYSCH_LAB_ON").unwrap_or_default();
@@ -210,6 +216,7 @@ fn on_each(devices: &[Device], script: &str, judge: impl Fn(&str, &str)) {
             let share = tempfile::tempdir().unwrap();
             put_helper(share.path());
             put_program("fsstress", share.path());
+            lay(share.path());
             for (name, text) in PROGRAMS {
                 std::fs::write(share.path().join(name), text).unwrap();
             }

@@ -18,7 +18,7 @@ use super::file::{Controller, Disk, RigFile};
 use super::lane::{CONTROL, DiskLane, StackClock};
 use super::plug::{Bus, OnBus};
 use crate::error::Error;
-use crate::image::Image;
+use crate::image::{Image, make_missing};
 use crate::lane::{MEMORY_ADDRESS, data_bytes};
 use crate::open::Needs;
 use crate::seat::{Seat, Shared, Unit};
@@ -291,13 +291,8 @@ impl Opening<'_> {
         let all = self.rig.disks.iter();
         for disk in all.filter(|disk| disk.paths == 0 && disk.target.is_none()) {
             let path = disk.image.as_deref().expect("the file was checked");
-            if let (Some(size), false) = (disk.size, path.exists()) {
-                let made = crate::image::make(path, size).map_err(|fault| {
-                    let image = crate::image::ImageError { path: path.into(), fault: fault.into() };
-                    self.failed(&disk.name, image)
-                })?;
-                self.made.push(made);
-            }
+            let made = make_missing(path, disk.size);
+            self.made.extend(made.map_err(|cause| self.failed(&disk.name, cause))?);
             let source = Source::Image(path.to_path_buf(), disk.sector);
             found.push((self.place(disk), self.told(disk, source)));
         }

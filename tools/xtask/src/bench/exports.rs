@@ -6,7 +6,11 @@
 //! time and are asked in turn, in the other order at every second round, so that what else the
 //! machine does hits both; the ratio is the median of the rounds' own ratios.
 //!
+//! A second table has what of a device's own rate comes through ([`own`]).
+//!
 //! `FLYSCH_ROUNDS` (5) says how often each is asked.
+
+mod own;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -24,17 +28,28 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Seconds of a job of fio.
 const SECONDS: &str = "1";
 
-/// Blocks, depth, and whether it writes.
-type Job = (u32, u32, bool);
+#[derive(Clone, Copy)]
+struct Job {
+    block: u32,
+    depth: u32,
+    writes: bool,
+}
 
 const JOBS: [Job; 6] = [
-    (4096, 1, false),
-    (4096, 1, true),
-    (4096, 32, false),
-    (4096, 32, true),
-    (128 << 10, 8, false),
-    (128 << 10, 8, true),
+    Job { block: 4096, depth: 1, writes: false },
+    Job { block: 4096, depth: 1, writes: true },
+    Job { block: 4096, depth: 32, writes: false },
+    Job { block: 4096, depth: 32, writes: true },
+    Job { block: 128 << 10, depth: 8, writes: false },
+    Job { block: 128 << 10, depth: 8, writes: true },
 ];
+
+impl Job {
+    fn name(self) -> String {
+        let kind = if self.writes { "write" } else { "read" };
+        format!("{kind} {} KiB, depth {}", self.block >> 10, self.depth)
+    }
+}
 
 /// What one round of a job was: requests per second, and the server's processor time for each, µs.
 #[derive(Clone, Copy)]
@@ -91,6 +106,15 @@ enum Door {
     VhostUser,
 }
 
+impl Door {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Nbd => "NBD",
+            Self::VhostUser => "vhost-user",
+        }
+    }
+}
+
 /// Measures everything; the answer is Markdown.
 pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, String> {
     for tool in ["fio", "qemu-nbd", "qemu-storage-daemon", "qemu-img", "getconf"] {
@@ -117,7 +141,7 @@ pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, S
     } else {
         text.insert_str(0, "vhost-user skipped: this qemu-img has no virtio-blk-vhost-user; ");
     }
-    for door in doors {
+    for &door in &doors {
         for in_memory in [false, true] {
             let pair = start(&flysch, folder.path(), door, in_memory)?;
             for job in JOBS {
@@ -125,6 +149,13 @@ pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, S
                 row(&mut text, door, in_memory, job, &samples);
             }
         }
+    }
+    text.push_str(
+        "\n| door | job | the device alone, IOPS | through it | share (least, most) |\n\
+         |---|---|--:|--:|--:|\n",
+    );
+    for door in doors {
+        text.push_str(&own::measure(&flysch, folder.path(), door, rounds)?);
     }
     Ok(text)
 }
@@ -214,7 +245,7 @@ fn ask(
 }
 
 /// Requests per second, and how many there were.
-fn by_fio(socket: &Path, (block, depth, writes): Job) -> Result<(f64, f64), String> {
+fn by_fio(socket: &Path, Job { block, depth, writes }: Job) -> Result<(f64, f64), String> {
     let kind = if writes { "randwrite" } else { "randread" };
     let mut fio = Command::new("fio");
     fio.args(["--name=b", "--ioengine=nbd", "--time_based", "--output-format=json"]);
@@ -234,7 +265,7 @@ fn by_fio(socket: &Path, (block, depth, writes): Job) -> Result<(f64, f64), Stri
 }
 
 /// As [`by_fio`]: in sequence, round and round, as that is what this program does.
-fn by_qemu_img(socket: &Path, (block, depth, writes): Job) -> Result<(f64, f64), String> {
+fn by_qemu_img(socket: &Path, Job { block, depth, writes }: Job) -> Result<(f64, f64), String> {
     // About a second of each.
     let count = match (block, depth) {
         (4096, 1) => 30_000,
@@ -258,32 +289,25 @@ fn by_qemu_img(socket: &Path, (block, depth, writes): Job) -> Result<(f64, f64),
     Ok((f64::from(count) / seconds.max(1e-9), f64::from(count)))
 }
 
+/// The median, the least and the most.
+fn median_and_span(values: impl Iterator<Item = f64>) -> [f64; 3] {
+    let mut all: Vec<f64> = values.collect();
+    all.sort_by(f64::total_cmp);
+    [all[all.len() / 2], all[0], all[all.len() - 1]]
+}
+
 fn row(text: &mut String, door: Door, in_memory: bool, job: Job, samples: &[[Sample; 2]]) {
-    let sorted = |value: fn(&[Sample; 2]) -> f64| {
-        let mut all: Vec<f64> = samples.iter().map(value).collect();
-        all.sort_by(f64::total_cmp);
-        all
-    };
-    let median = |value| {
-        let all = sorted(value);
-        all[all.len() / 2]
-    };
-    let ratios = sorted(|both| both[0].rate / both[1].rate);
-    let (block, depth, writes) = job;
+    let of = |value: fn(&[Sample; 2]) -> f64| median_and_span(samples.iter().map(value));
+    let [ratio, least, most] = of(|both| both[0].rate / both[1].rate);
     let _ = writeln!(
         text,
-        "| {}, {} | {} {} KiB, depth {depth} | {:.0} | {:.0} | {:.2} ({:.2}, {:.2}) \
-         | {:.1} | {:.1} |",
-        if door == Door::Nbd { "NBD" } else { "vhost-user" },
+        "| {}, {} | {} | {:.0} | {:.0} | {ratio:.2} ({least:.2}, {most:.2}) | {:.1} | {:.1} |",
+        door.name(),
         if in_memory { "memory" } else { "null" },
-        if writes { "write" } else { "read" },
-        block >> 10,
-        median(|both| both[0].rate),
-        median(|both| both[1].rate),
-        ratios[ratios.len() / 2],
-        ratios[0],
-        ratios[ratios.len() - 1],
-        median(|both| both[0].cost),
-        median(|both| both[1].cost),
+        job.name(),
+        of(|both| both[0].rate)[0],
+        of(|both| both[1].rate)[0],
+        of(|both| both[0].cost)[0],
+        of(|both| both[1].cost)[0],
     );
 }

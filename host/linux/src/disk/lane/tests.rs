@@ -235,6 +235,7 @@ fn objects_are_refused_with_the_reason() {
     let told = |path: &Path, settings: Settings| open(path, settings).unwrap_err().to_string();
     let plain = Settings { direct: false, ..Settings::default() };
     assert!(told(&folder.path().join("none"), plain).ends_with("give `size=` to make a file"));
+    assert!(told(Path::new("/dev/nowhere"), plain).ends_with("lists the disks of this machine"));
     assert!(told(folder.path(), plain).contains("is a directory"));
     assert!(told(Path::new("/dev/null"), plain).contains("is a character device"));
     let small = folder.path().join("small");
