@@ -31,7 +31,7 @@ pub enum ImageFault {
     /// It does not exist in a folder that contains only devices.
     #[error("does not exist, and no file is made among devices; `lsblk` lists the disks there are")]
     NoDevice,
-    /// It is not a regular file.
+    /// It is a directory.
     #[error("is a directory, not a regular file")]
     Directory,
     /// It is a device, a pipe or a socket.
