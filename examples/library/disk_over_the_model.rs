@@ -4,7 +4,7 @@
 //! $ cargo run -p flysch-tests --example disk_over_the_model
 //! ```
 //!
-//! On real hardware only the machine is another one (see `own_machine.rs`).
+//! On real hardware only the machine differs (see `own_machine.rs`).
 
 use std::error::Error;
 
@@ -28,13 +28,13 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let model = Ufs::new(Config::default(), memory.clone())?;
     let machine = Inline::new(model, memory, Identity::default(), Mode::Virtual);
 
-    // The controller: one host, and as many lanes as it has queues (here one).
+    // The controller: one host, and one lane for each queue (here one).
     let options = Options::default();
     let mut host = Host::new(machine.clone(), machine.memory().carve(0, DRIVER), options)?;
     host.bring_up(&machine)?;
     let mut port = host.into_ports().remove(0);
 
-    // Its logical units, and a disk over the first that is one.
+    // Its logical units, and a disk over the first one that can be a disk.
     let scratch = machine.memory().carve(DRIVER, SCRATCH);
     let units = scan(&mut port, &machine, &scratch)?;
     let unit = units.iter().find(|unit| unit.is_block_device()).ok_or("there is no disk")?;
@@ -68,8 +68,8 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One request to its end. Whoever has more of them keeps the queue full: `submit` until it answers
-/// `Full`, one `ring` for the batch, `poll` until it answers `None`.
+/// Runs one request to completion. With many requests, keep the queue full: `submit` until it
+/// returns `Full`, `ring` once for the batch, `poll` until it returns `None`.
 fn carry_out<C: Clock>(
     disk: &mut impl Device,
     clock: &C,

@@ -1,12 +1,12 @@
-//! A machine of one's own under the UFS driver.
+//! Your own machine under the UFS driver.
 //!
 //! ```console
 //! $ cargo run -p flysch-tests --example own_machine
 //! ```
 //!
-//! A machine is registers, DMA memory, time and interrupts. This one counts what the driver does
-//! with them. Beneath it is a model, so that it runs anywhere; at each call stands what a board
-//! does there.
+//! A machine is registers, DMA memory, time and interrupts. This one counts how the driver uses
+//! them. It runs over a model, so it works anywhere; a comment at each call says what a board does
+//! there.
 
 use std::cell::Cell;
 use std::error::Error;
@@ -24,7 +24,7 @@ use flysch_ufs::{Host, Options};
 struct Counts {
     reads: Cell<u32>,
     writes: Cell<u32>,
-    /// Bytes that went from the processor's caches to memory, or had to be dropped from them.
+    /// Bytes of the processor's caches that were written back or invalidated.
     synchronised: Cell<u64>,
 }
 
@@ -36,8 +36,8 @@ struct Board {
 }
 
 impl Registers for Board {
-    /// This board's device does not watch the bus, so the driver says what to synchronise. Most
-    /// machines with PCI are coherent and leave this, and the two calls below, as they are.
+    /// DMA on this board is not cache coherent, so the driver says what to synchronise. Most
+    /// machines with PCI are coherent and keep the defaults of this and of the two calls below.
     const COHERENT: bool = false;
 
     fn read32(&self, offset: u32) -> u32 {
@@ -72,26 +72,27 @@ impl Board {
 
 impl Clock for Board {
     fn now(&self) -> Instant {
-        // A counter that never goes back, in nanoseconds.
+        // A monotonic counter, in nanoseconds.
         self.bus.now()
     }
 
     fn wait(&self, until: Option<Instant>) -> Wake {
-        // Sleep until the interrupt or a timer at `until`. Who cannot sleep may come back at once.
+        // Sleep until the interrupt or a timer at `until`. A board that cannot sleep may return at
+        // once.
         self.bus.wait(until)
     }
 }
 
 impl Machine for Board {
     fn memory(&self) -> &DmaRegion {
-        // Memory that the device reaches, and the address by which it does (behind an IOMMU: the
-        // IOVA). Memory that is there already becomes a region by
-        // `DmaRegion::from_static` or `from_owner`.
+        // Memory that the device can reach, and the address the device uses for it (behind an
+        // IOMMU, the IOVA). `DmaRegion::from_static` and `from_owner` make a region of memory
+        // that already exists.
         self.bus.memory()
     }
 
     fn identity(&self) -> Identity {
-        // On PCI vendor and device id: the rows of the driver's quirk table go by it.
+        // On PCI, vendor and device id: the driver looks up its quirk table by them.
         self.bus.identity()
     }
 }

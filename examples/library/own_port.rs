@@ -1,12 +1,12 @@
-//! A port of one's own under the command layer: a disk over a controller that Flysch has no driver
-//! for.
+//! Your own port under the command layer: a disk over a controller for which Flysch has no driver.
 //!
 //! ```console
 //! $ cargo run -p flysch-tests --example own_port
 //! ```
 //!
-//! A port takes SCSI commands and says how they ended; finding units, splitting, deadlines, retries
-//! and sense data are the command layer's. This one carries commands out at once, in memory.
+//! A port takes SCSI commands and reports how they ended. The command layer finds units, splits
+//! requests, keeps deadlines, retries and interprets sense data. This port executes commands at
+//! once, in memory.
 
 use std::collections::VecDeque;
 use std::error::Error;
@@ -23,7 +23,7 @@ use flysch_cam::{Disk, scan};
 const BLOCK: usize = 512;
 const BLOCKS: u32 = 2048;
 
-/// How a command ended: well, or with a sense key and an additional sense code.
+/// How a command ended: with success, or with a sense key and an additional sense code.
 type End = Result<(), (u8, u8)>;
 
 /// A disk in memory that speaks SCSI.
@@ -31,7 +31,7 @@ struct RamPort {
     limits: Limits,
     memory: DmaRegion,
     medium: Vec<u8>,
-    /// What has ended and nobody has asked for yet.
+    /// Completions that have not been polled yet.
     ended: VecDeque<(Token, Instant, End)>,
     failure: Failure<Scsi>,
 }
@@ -48,7 +48,7 @@ impl RamPort {
         }
     }
 
-    /// Carries a command out.
+    /// Executes a command.
     fn carry_out(&mut self, command: &Command<Scsi>) -> End {
         const ILLEGAL_REQUEST: u8 = 5;
         let cdb = command.payload.0;
@@ -58,13 +58,13 @@ impl RamPort {
         match cdb[0] {
             0x00 | 0x35 => {} // TEST UNIT READY, SYNCHRONIZE CACHE
             0x12 if cdb[1] == 0 => {
-                // INQUIRY: a direct-access device that knows SPC-3.
+                // INQUIRY: a direct-access device that conforms to SPC-3.
                 let mut answer = *b"\0\0\x05\x02\x1f\0\0\x02Example RAM disk        1.0 ";
                 answer[4] = answer.len() as u8 - 5;
                 self.answer(command, &answer);
             }
             0x25 => {
-                // READ CAPACITY(10): the last block, and how long blocks are.
+                // READ CAPACITY(10): the last block, and the block length.
                 let mut answer = [0; 8];
                 answer[..4].copy_from_slice(&(BLOCKS - 1).to_be_bytes());
                 answer[4..].copy_from_slice(&(BLOCK as u32).to_be_bytes());
@@ -96,7 +96,7 @@ impl RamPort {
         Ok(())
     }
 
-    /// As much of an answer as there is room for.
+    /// As much of a response as there is room for.
     fn answer(&self, command: &Command<Scsi>, bytes: &[u8]) {
         let Data::One(room) = command.data else { return };
         let len = bytes.len().min(room.len as usize);
@@ -137,7 +137,7 @@ impl Port for RamPort {
         let (token, issued, how) = self.ended.pop_front()?;
         self.failure = Failure::default();
         if let Err((key, asc)) = how {
-            // CHECK CONDITION, with sense data of the fixed format.
+            // CHECK CONDITION, with fixed-format sense data.
             let mut sense = [0; 18];
             (sense[0], sense[2], sense[7], sense[12]) = (0x70, key, 10, asc);
             self.failure.status = ScsiStatus { status: 2, sense: SenseBytes::new(&sense) };
@@ -155,7 +155,7 @@ impl Port for RamPort {
     }
 }
 
-/// A clock that nobody has to wait for.
+/// A clock that stands still: nothing here has to wait.
 struct NoTime;
 
 impl Clock for NoTime {

@@ -1,4 +1,4 @@
-//! Reads a file out of a UBI image, as it was dumped from a chip or made by ubinize.
+//! Reads a file out of a UBI image, dumped from a chip or made by ubinize.
 //!
 //! ```console
 //! $ cargo run -p flysch-tests --example read_ubi_image -- IMAGE VOLUME FILE
@@ -15,10 +15,10 @@ use flysch_mtd::{CachedFlash, FileStorage, FlashImage, Storage};
 use flysch_ubi::{Ubi, find_images};
 use flysch_ubifs::Ubifs;
 
-/// The content of `path`, which begins with a slash, in the UBIFS of volume `volume`.
+/// The content of `path`, an absolute path, in the UBIFS of volume `volume`.
 pub(crate) fn read(image: &Path, volume: &str, path: &str) -> Result<Vec<u8>, Box<dyn Error>> {
-    // A file is bytes; of the chip it came from, UBI's own headers tell what has to be known. What
-    // is read of it once is kept: index nodes are small, and many lie on one page.
+    // The file is only bytes; UBI's headers say what must be known about the chip. Pages that were
+    // read are cached: index nodes are small, and many share a page.
     let storage = FileStorage::open(image)?;
     let shape = Geometry::nor(storage.size(), 64 << 10);
     let flash = CachedFlash::new(FlashImage::new(&storage, shape));
@@ -35,7 +35,7 @@ pub(crate) fn read(image: &Path, volume: &str, path: &str) -> Result<Vec<u8>, Bo
     for name in path.split('/').filter(|name| !name.is_empty()) {
         inode = fs.lookup(inode, name.as_bytes())?;
     }
-    // A symbolic link would be read as the path it leads to.
+    // Reading a symbolic link would return its target path.
     let mut content = vec![0; fs.attributes(inode)?.size.try_into()?];
     let mut done = 0;
     while done < content.len() {

@@ -4,7 +4,7 @@
 //! $ cargo run -p flysch-tests --example ubifs_on_nand
 //! ```
 //!
-//! The chip is a model. Yours is a type that implements
+//! The chip is a model. Your chip is a type that implements
 //! [`FlashMut`](flysch_api::flash::FlashMut); everything above stays as it is here.
 
 use std::error::Error;
@@ -15,7 +15,7 @@ use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice};
 use flysch_ubifs::UbifsMut;
 use flysch_ubifs::create::{CreateOptions, NewInode, format};
 
-/// There is no clock inside: whoever changes a file says when that is.
+/// The file system has no clock: the caller of each change passes the time.
 const NOW: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
 
 const FILE: NewFile<'static> = NewFile {
@@ -28,8 +28,8 @@ const FILE: NewFile<'static> = NewFile {
 };
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
-    // A chip that corrects its pages by itself, as most behind a controller do, with two blocks
-    // that were bad when it left the factory.
+    // A chip that corrects its own pages, as most behind a controller do, with two factory bad
+    // blocks.
     let profile = Profile::named("K9F1G08U0B").expect("a chip that is known").with_blocks(128);
     let config = Config { corrects: true, factory_bad: 2, ..Config::default() };
     let chip = NandChip::new(profile, config);
@@ -44,14 +44,14 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let shape = CreateOptions::new(write_size, leb_size, lebs);
     format(&mut volume, &shape, &NewInode::directory(NOW))?;
 
-    // A file, and what makes it last: until `sync` a power cut may take it.
+    // A file, and the call that makes it durable: before `sync` a power cut may lose it.
     let mut fs = UbifsMut::open(volume)?;
     let root = fs.statistics().root;
     let log = fs.create(root, b"boot.log", &FILE, NOW)?;
     fs.write(log, 0, b"it was the third time\n", NOW)?;
     fs.sync(Some(log))?;
 
-    // All the way down, and up again from what is on the chip.
+    // Unmount completely, and mount again from what is on the chip.
     let chip = fs.close()?.into_device().detach()?;
     let device = UbiDevice::attach(chip, &options)?;
     let id = device.find(b"data").ok_or("the volume is gone")?;

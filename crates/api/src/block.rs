@@ -1,4 +1,4 @@
-//! Block devices: what is wanted of one, what became of it.
+//! Block devices: requests to them and their completions.
 
 use core::fmt;
 
@@ -14,39 +14,39 @@ pub use crate::operation::Operation;
 pub use cause::Cause;
 pub use change::Change;
 
-/// One wish to a block device. It belongs to the caller; the device copies what it needs. The
-/// data, and the list that may name it, stay the caller's, who leaves both alone until the
-/// completion came.
+/// One request to a block device. It belongs to the caller; the device copies what it needs. The
+/// data, and the list that may name it, also stay with the caller, who must not touch either until
+/// the completion is delivered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// What to do.
     pub operation: Operation,
-    /// Write only: on the medium, not only in a cache, when it completes.
+    /// Writes only: on the medium, not only in a cache, when the request completes.
     pub force_unit_access: bool,
     /// First byte on the device; a multiple of the block size. 0 for [`Operation::Flush`].
     pub offset: u64,
     /// Bytes; a multiple of the block size. 0 for [`Operation::Flush`].
     pub length: u64,
-    /// Where the data goes to or comes from: `length` bytes for reads and writes, else empty.
+    /// Where the data goes or comes from: `length` bytes for reads and writes, else empty.
     pub data: Data,
-    /// The key of the host controller that encrypts the data of a read or write on its way;
-    /// `None` leaves it as it is. Other operations have no use for it.
+    /// The key of the host controller that encrypts the data of a read or write in transit; `None`
+    /// leaves the data as it is. Other operations do not use it.
     pub crypto: Option<CryptoContext>,
     /// The caller's name for this request; comes back in the [`Completion`].
     pub token: u64,
-    /// When the caller wanted it, the start of its latency. The caller stamps it, once, also if it
-    /// has to submit the request again after [`Refused::Full`]; devices hand it back.
+    /// When the caller wanted the request: the start of its latency. The caller stamps it once,
+    /// even if it has to submit the request again after [`Refused::Full`]; devices hand it back.
     pub accepted: Instant,
 }
 
-/// What became of a request.
+/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// The request's token.
     pub token: u64,
-    /// Done, or why not.
+    /// Success, or why the request failed.
     pub result: Result<(), Error>,
-    /// When things happened. Whoever takes the completion makes the whole of it
+    /// When things happened. Whoever takes the completion adds the delivery
     /// ([`Passage::delivered`]).
     pub passage: Passage,
 }
@@ -57,23 +57,23 @@ pub struct Completion {
 pub enum Error {
     /// The range is not on the device.
     OutOfRange,
-    /// Offset or length is not a multiple of the block size, or the data is not as long.
+    /// Offset or length is not a multiple of the block size, or the data has another length.
     Misaligned,
-    /// The data is where or what it must not be.
+    /// The data is not where it must be, or violates the limits of the device.
     BadData(BadData),
-    /// The device cannot do this operation.
+    /// The device does not support this operation.
     Unsupported,
     /// The device or this logical unit is write protected.
     WriteProtected,
     /// The medium could not be read or written.
     Medium(Cause),
-    /// The device failed in some other way that it described.
+    /// The device failed in some other way and described it.
     Device(Cause),
-    /// No answer in time; the command was aborted and the retries are used up.
+    /// The device did not answer in time; the command was aborted and the retries are used up.
     TimedOut,
     /// The command was lost in a reset and the retries are used up.
     Reset,
-    /// The host controller reported a fault: its own code, which its driver has a name for.
+    /// The host controller reported a fault, with its own code; its driver has a name for it.
     Host(u32),
     /// The device is gone: recovery failed, or it was shut down.
     Gone,
@@ -99,28 +99,28 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// Why [`Device::submit`] did not take a request.
+/// Why [`Device::submit`] did not accept a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// No room now; the request is still the caller's. Poll, then try again.
+    /// No room now; the request still belongs to the caller. Poll, then try again.
     Full,
-    /// This request can never work.
+    /// This request can never succeed.
     Invalid(Error),
 }
 
-/// The shape of a block device.
+/// Geometry and limits of a block device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes per logical block, a power of two.
     pub block_size: u32,
     /// Number of logical blocks.
     pub blocks: u64,
-    /// Longest read or write done as one command, bytes; longer requests are split, and so are
-    /// lists with more segments than a command takes.
+    /// Longest read or write done as one command, bytes. Longer requests are split, as are lists
+    /// with more segments than a command takes.
     pub transfer_max: u32,
-    /// What the ranges of a request's data must be: alignment of each, and of those inside a list.
+    /// The limits of a request's data: alignment of each range, and of those inside a list.
     pub segments: SegmentLimits,
-    /// Requests the device takes before it answers [`Refused::Full`].
+    /// Requests the device accepts before it returns [`Refused::Full`].
     pub queue_depth: u32,
     /// Whether [`Operation::Delete`] works.
     pub can_delete: bool,
@@ -136,10 +136,10 @@ impl Geometry {
         self.blocks.saturating_mul(u64::from(self.block_size))
     }
 
-    /// Checks that `request` can be put to this device at all.
+    /// Checks that `request` is valid for this device.
     ///
     /// # Errors
-    /// The reason it can not.
+    /// Why it is not.
     #[inline]
     pub fn check(&self, request: &Request) -> Result<(), Error> {
         let mask = u64::from(self.block_size) - 1;
@@ -172,7 +172,7 @@ impl Geometry {
         Ok(())
     }
 
-    /// Checks that data of this length can be encrypted on the way: whole data units, each in one
+    /// Checks that data of this length can be encrypted in transit: whole data units, each in one
     /// command.
     #[cold]
     fn check_key(&self, context: &CryptoContext, length: u64) -> Result<(), Error> {
@@ -185,23 +185,24 @@ impl Geometry {
 
 /// A block device as one lane sees it: requests in, completions out.
 pub trait Device {
-    /// The device's shape.
+    /// The device's geometry and limits.
     fn geometry(&self) -> &Geometry;
 
-    /// The memory that request buffers must lie in.
+    /// The memory in which request buffers must lie.
     fn memory(&self) -> &DmaRegion;
 
-    /// Takes a request. It may stay unissued until [`ring`](Self::ring).
+    /// Accepts a request. It may stay unissued until [`ring`](Self::ring).
     ///
     /// # Errors
-    /// [`Refused::Full`] when there is no room now, [`Refused::Invalid`] when there never is.
+    /// [`Refused::Full`] when there is no room now, [`Refused::Invalid`] when the request can never
+    /// be accepted.
     fn submit(&mut self, request: &Request, now: Instant) -> Result<(), Refused>;
 
-    /// As [`submit`](Self::submit), for a request that comes after everything submitted before it
-    /// and before everything submitted after it.
+    /// As [`submit`](Self::submit), but the request is ordered: after everything submitted before
+    /// it, and before everything submitted after it.
     ///
     /// # Errors
-    /// As `submit`; [`Error::Unsupported`] from a device that keeps no order.
+    /// As `submit`; [`Error::Unsupported`] from a device that does not keep order.
     fn submit_ordered(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         let _ = (request, now);
         Err(Refused::Invalid(Error::Unsupported))
@@ -210,7 +211,7 @@ pub trait Device {
     /// Issues everything submitted since the last call: one doorbell for the batch.
     fn ring(&mut self, now: Instant);
 
-    /// The next completion, if there is one. Call until it answers `None`.
+    /// The next completion, if there is one. Call until it returns `None`.
     fn poll(&mut self, now: Instant) -> Option<Completion>;
 
     /// When the device wants to be polled even if no interrupt comes (deadlines, recovery).

@@ -1,30 +1,31 @@
 //! Inline encryption: a host controller encrypts what it writes to a device and decrypts what it
-//! reads, with a key that lies in one of its slots.
+//! reads, with a key from one of its slots.
 //!
-//! The key goes into a slot by the driver's own means, once. What travels with each request is a
-//! [`CryptoContext`]: the slot, and the number of the first data unit, from which the cipher's
-//! initialisation vector is made (Linux: `bio_crypt_ctx`). It belongs to the data, not to the place
-//! on the device: who moves cipher text without reading it takes its numbers along.
+//! The driver programs the key into a slot once, by its own means. A [`CryptoContext`] travels with
+//! each request: the slot, and the number of the first data unit, from which the cipher's
+//! initialisation vector is made (Linux: `bio_crypt_ctx`). The number belongs to the data, not to
+//! its place on the device: if ciphertext is moved without decryption, its numbers must move with
+//! it.
 
 use core::num::NonZeroU8;
 
-/// How many bytes are encrypted under one number: a power of two from 512 bytes to 64 KiB.
+/// The size of a data unit, encrypted under one number: a power of two from 512 bytes to 64 KiB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DataUnit(NonZeroU8);
 
 impl DataUnit {
-    /// Smallest, bytes.
+    /// Smallest size, bytes.
     pub const MIN: u32 = 512;
-    /// Largest, bytes.
+    /// Largest size, bytes.
     pub const MAX: u32 = 64 << 10;
 
-    /// A block of 4 KiB: what file systems and disks have.
+    /// 4 KiB, the block size of file systems and disks.
     pub const BLOCK: Self = match Self::of(4096) {
         Some(unit) => unit,
         None => unreachable!(),
     };
 
-    /// A data unit of so many bytes; `None` if no data unit has so many.
+    /// A data unit of this many bytes; `None` if that is not a valid size.
     pub const fn of(bytes: u32) -> Option<Self> {
         if !bytes.is_power_of_two() || bytes < Self::MIN || bytes > Self::MAX {
             return None;
@@ -40,33 +41,33 @@ impl DataUnit {
         1 << self.0.get()
     }
 
-    /// The power of two: 9 to 16.
+    /// Its base-2 logarithm: 9 to 16.
     pub const fn shift(self) -> u32 {
         self.0.get() as u32
     }
 }
 
-/// With which key the data of a request is encrypted, and how its data units are numbered.
+/// The key that encrypts the data of a request, and how the data units are numbered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CryptoContext {
-    /// Number of the first data unit (DUN); the others follow.
+    /// Number of the first data unit (DUN); the following units count up from it.
     pub number: u64,
     /// Size of the key's data units. The data is a whole number of them.
     pub unit: DataUnit,
-    /// The controller's slot that the key is in.
+    /// The slot of the controller that holds the key.
     pub slot: u8,
 }
 
 const _: () = assert!(size_of::<Option<CryptoContext>>() == 16);
 
 impl CryptoContext {
-    /// Whether `bytes` are whole data units.
+    /// Whether `bytes` is a whole number of data units.
     #[inline]
     pub const fn is_whole(&self, bytes: u64) -> bool {
         bytes & (self.unit.bytes() as u64 - 1) == 0
     }
 
-    /// The same for what comes after the first `bytes`, which are whole data units.
+    /// The context for the data after the first `bytes`, which are whole data units.
     #[must_use]
     pub const fn after(self, bytes: u64) -> Self {
         Self { number: self.number.wrapping_add(bytes >> self.unit.shift()), ..self }

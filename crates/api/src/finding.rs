@@ -1,4 +1,4 @@
-//! What a check found: the words that UBI and the file systems share.
+//! Findings of a check: the types that UBI and the file systems share.
 
 #[cfg(feature = "alloc")]
 use core::fmt;
@@ -16,19 +16,19 @@ pub use crate::place::Place;
 pub enum Severity {
     /// Worth knowing; nothing is wrong (an unclean stop that the journal covers).
     Note,
-    /// A structure is wrong; no file is lost by it.
+    /// A structure is wrong, but no file is lost because of it.
     Inconsistent,
-    /// Something of a file, name or attribute is lost or unreadable.
+    /// Part of a file, a name or an attribute is lost or unreadable.
     Lost,
 }
 
-/// One thing a check found.
+/// One finding of a check.
 #[cfg(feature = "alloc")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad.
+    /// Severity.
     pub severity: Severity,
-    /// The structure that is wrong, in the format's own words ("LPT", "index node").
+    /// The structure that is wrong, in the terms of the format ("LPT", "index node").
     pub structure: &'static str,
     /// What is wrong with it: found and expected values.
     pub problem: String,

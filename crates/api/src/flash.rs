@@ -1,12 +1,12 @@
 //! Raw flash: erase blocks that are read, programmed once and erased as a whole.
 //!
-//! What Linux calls an MTD device. The names are MTD's where MTD has one: erase size, write size
-//! (the page, the smallest unit that can be programmed), sub-page, out-of-band (OOB) bytes,
+//! This is what Linux calls an MTD device. MTD's names are used where they exist: erase size, write
+//! size (the page, the smallest unit that can be programmed), sub-page, out-of-band (OOB) bytes,
 //! bit-flip threshold.
 //!
-//! Reading is [`Flash`] and needs only `&self`, so that many threads may read one flash. Changing
-//! is [`FlashMut`] and needs the flash for oneself. All calls are plain calls: they return when the
-//! work is done.
+//! Reading is [`Flash`] and needs only `&self`, so many threads may read one flash. Changing is
+//! [`FlashMut`] and needs exclusive access. All calls are synchronous: they return when the work is
+//! done.
 
 use core::fmt;
 use core::ops::AddAssign;
@@ -15,7 +15,7 @@ mod pages;
 
 pub use pages::{Pages, PagesMut};
 
-/// What the cells are and how they behave (`mtd-abi.h`, `MTD_*FLASH`).
+/// The type of the cells and their behaviour (`mtd-abi.h`, `MTD_*FLASH`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Kind {
@@ -53,28 +53,28 @@ impl fmt::Display for Kind {
     }
 }
 
-/// The shape of a flash.
+/// The geometry of a flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// What the cells are.
+    /// Type of the cells.
     pub kind: Kind,
-    /// Bytes in all, without out-of-band bytes. The last erase block of a truncated image may be
+    /// Size in bytes, without out-of-band bytes. The last erase block of a truncated image may be
     /// short, so this need not be a multiple of `erase_size`.
     pub size: u64,
-    /// Bytes that are erased together: the erase block, UBI's physical erase block (PEB). Not zero.
+    /// Size of an erase block (UBI's physical erase block, PEB) in bytes. Not zero.
     pub erase_size: u32,
-    /// Bytes that are programmed together: the NAND page; 1 on NOR. Not zero.
+    /// Size of the programming unit in bytes: the NAND page; 1 on NOR. Not zero.
     pub write_size: u32,
-    /// Smallest part of a page with error correction of its own, so that it can be programmed
-    /// alone; equal to `write_size` when there are no sub-pages. Not zero.
+    /// Smallest part of a page with its own error correction, which can therefore be programmed
+    /// alone; equal to `write_size` if there are no sub-pages. Not zero.
     pub sub_page_size: u32,
-    /// Out-of-band bytes of each page; 0 where there are none or they are not in the image.
+    /// Out-of-band bytes of each page; 0 if there are none or the image does not contain them.
     pub oob_size: u32,
     /// Out-of-band bytes of each page that neither error correction nor the bad-block marker uses.
     pub oob_available: u32,
-    /// Bits that error correction repairs in one step; 0 without error correction.
+    /// Bits that error correction can repair in one step; 0 without error correction.
     pub ecc_strength: u32,
-    /// Corrected bits in one step from which a block should be moved elsewhere (scrubbed).
+    /// Number of corrected bits in one step at which a block should be moved (scrubbed).
     pub bitflip_threshold: u32,
 }
 
@@ -94,12 +94,12 @@ impl Geometry {
         }
     }
 
-    /// A NAND image whose out-of-band bytes are not there: what most dumps are.
+    /// A NAND image without its out-of-band bytes, as most dumps are.
     pub fn nand(size: u64, erase_size: u32, write_size: u32, sub_page_size: u32) -> Self {
         Self { kind: Kind::Nand, write_size, sub_page_size, ..Self::nor(size, erase_size) }
     }
 
-    /// Number of erase blocks, a short last one included.
+    /// Number of erase blocks, including a short last one.
     pub fn blocks(&self) -> u32 {
         u32::try_from(self.size.div_ceil(u64::from(self.erase_size))).unwrap_or(u32::MAX)
     }
@@ -109,7 +109,7 @@ impl Geometry {
         self.erase_size / self.write_size
     }
 
-    /// The erase block that byte `offset` lies in.
+    /// The erase block that contains byte `offset`.
     pub fn block_of(&self, offset: u64) -> u32 {
         u32::try_from(offset / u64::from(self.erase_size)).unwrap_or(u32::MAX)
     }
@@ -119,17 +119,17 @@ impl Geometry {
         u64::from(block) * u64::from(self.erase_size)
     }
 
-    /// Bytes of erase block `block` that are there: `erase_size`, less for a short last block, 0
+    /// Actual size of erase block `block` in bytes: `erase_size`, less for a short last block, 0
     /// beyond the end.
     pub fn block_len(&self, block: u32) -> u32 {
         let left = self.size.saturating_sub(self.block_start(block));
         u32::try_from(left).unwrap_or(u32::MAX).min(self.erase_size)
     }
 
-    /// Checks that `len` bytes at `offset` are on the flash.
+    /// Checks that the `len` bytes at `offset` are on the flash.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] when they are not.
+    /// [`Error::OutOfRange`] if they are not.
     pub fn check(&self, offset: u64, len: usize) -> Result<(), Error> {
         let len = u64::try_from(len).map_err(|_| Error::OutOfRange)?;
         if offset > self.size || len > self.size - offset {
@@ -138,28 +138,28 @@ impl Geometry {
         Ok(())
     }
 
-    /// Checks that there is an erase block `block`.
+    /// Checks that erase block `block` exists.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] when there is none.
+    /// [`Error::OutOfRange`] if it does not.
     pub fn check_block(&self, block: u32) -> Result<(), Error> {
         if block < self.blocks() { Ok(()) } else { Err(Error::OutOfRange) }
     }
 }
 
-/// Bit errors that a read repaired. Only UBI decides what to do about them.
+/// Bit errors that a read corrected. UBI alone decides how to react.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Corrected {
     /// Corrected bits in the whole read.
     pub bits: u32,
-    /// Corrected bits in the worst error-correction step, to compare with
+    /// Corrected bits in the worst error-correction step, to be compared with
     /// [`Geometry::bitflip_threshold`].
     pub worst_step: u32,
 }
 
 impl Corrected {
-    /// Nothing was wrong.
+    /// No corrected bits.
     pub const NONE: Self = Self { bits: 0, worst_step: 0 };
 
     /// Whether the block should be moved elsewhere before it gets worse (Linux: `-EUCLEAN`).
@@ -175,7 +175,7 @@ impl AddAssign for Corrected {
     }
 }
 
-/// Which out-of-band bytes are meant (`mtd-abi.h`, `MTD_OPS_*_OOB`).
+/// Which out-of-band bytes to access (`mtd-abi.h`, `MTD_OPS_*_OOB`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OobMode {
     /// All of them, as they lie in the page.
@@ -190,10 +190,10 @@ pub enum OobMode {
 pub enum Error {
     /// The range is not on the flash.
     OutOfRange,
-    /// Offset or length is not a multiple of the unit that the call needs.
+    /// Offset or length is not a multiple of the unit that the call requires.
     Misaligned,
-    /// More bit errors than error correction repairs (Linux: `-EBADMSG`). The buffer holds the
-    /// bytes as they were read; `offset` is the first step that could not be repaired.
+    /// More bit errors than error correction can repair (Linux: `-EBADMSG`). The buffer holds the
+    /// bytes as read; `offset` is the first step that could not be repaired.
     Uncorrectable {
         /// First byte of the first step that could not be repaired.
         offset: u64,
@@ -203,13 +203,13 @@ pub enum Error {
         /// The erase block.
         block: u32,
     },
-    /// The flash can not do this: no out-of-band bytes, no bad-block markers.
+    /// The flash does not support this: no out-of-band bytes, no bad-block markers.
     Unsupported,
     /// The flash is write protected or was opened read-only.
     WriteProtected,
     /// The chip reported that programming failed.
     ProgramFailed {
-        /// First byte that was to be programmed.
+        /// First byte of the range to be programmed.
         offset: u64,
     },
     /// The chip reported that erasing failed.
@@ -217,7 +217,7 @@ pub enum Error {
         /// The erase block.
         block: u32,
     },
-    /// The power is gone: what was being done is half done, nothing else will be.
+    /// The power is gone: the operation in progress is half done, and no other will start.
     PowerLost,
     /// The operating system refused; its error number.
     Os(i32),
@@ -246,29 +246,30 @@ impl core::error::Error for Error {}
 
 /// Raw flash that can be read.
 pub trait Flash {
-    /// The flash's shape.
+    /// The flash's geometry.
     fn geometry(&self) -> &Geometry;
 
-    /// Fills `buffer` with the bytes at `offset`; no alignment is asked for. Bits that error
-    /// correction repaired are counted in the answer.
+    /// Fills `buffer` with the bytes at `offset`, which need not be aligned. The result counts the
+    /// bits that error correction repaired.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] with `buffer` untouched; [`Error::Uncorrectable`] with `buffer` filled
-    /// as far as it could be read; [`Error::Os`] and the like with `buffer` in any state.
+    /// as far as it could be read; [`Error::Os`] and other errors with `buffer` in any state.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error>;
 
-    /// The bytes at `offset` where they lie, when the flash is plain memory and nothing has to be
-    /// corrected (Linux: `mtd_point`); `None` when they must be read.
+    /// The bytes at `offset` in place, if the flash is plain memory and nothing has to be corrected
+    /// (Linux: `mtd_point`); `None` if they must be read.
     fn point(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let _ = (offset, len);
         None
     }
 
-    /// Fills `buffer` with out-of-band bytes of the page at `offset`, from the first one on.
+    /// Fills `buffer` with the out-of-band bytes of the page at `offset`, from the first one on.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] when `offset` is no page start, [`Error::OutOfRange`] when the page is
-    /// not there or has fewer such bytes, [`Error::Unsupported`] without out-of-band bytes.
+    /// [`Error::Misaligned`] if `offset` is not the start of a page, [`Error::OutOfRange`] if the
+    /// page does not exist or has fewer such bytes, [`Error::Unsupported`] without out-of-band
+    /// bytes.
     fn read_oob(&self, offset: u64, mode: OobMode, buffer: &mut [u8]) -> Result<Corrected, Error> {
         let _ = (offset, mode, buffer);
         Err(Error::Unsupported)
@@ -277,7 +278,7 @@ pub trait Flash {
     /// Whether erase block `block` is marked bad.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] when there is no such block.
+    /// [`Error::OutOfRange`] if there is no such block.
     fn is_bad(&self, block: u32) -> Result<bool, Error> {
         self.geometry().check_block(block).map(|()| false)
     }
@@ -285,11 +286,11 @@ pub trait Flash {
 
 /// Raw flash that can be changed.
 ///
-/// Nothing is buffered: what `program` and `erase` did is in the cells when they return.
+/// Nothing is buffered: when `program` or `erase` returns, its effect is in the cells.
 pub trait FlashMut: Flash {
     /// Programs `data` at `offset`, both multiples of the sub-page size. Programming only clears
-    /// bits; the range must be erased before, and pages of a NAND block are programmed in
-    /// ascending order.
+    /// bits; the range must have been erased before, and the pages of a NAND block must be
+    /// programmed in ascending order.
     ///
     /// # Errors
     /// [`Error::Misaligned`], [`Error::OutOfRange`], [`Error::WriteProtected`] with nothing done;
@@ -312,18 +313,18 @@ pub trait FlashMut: Flash {
     /// [`Error::EraseFailed`], [`Error::PowerLost`] with the block in any state.
     fn erase(&mut self, block: u32) -> Result<(), Error>;
 
-    /// Marks erase block `block` bad for good.
+    /// Marks erase block `block` bad permanently.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where blocks can not be bad, [`Error::OutOfRange`],
+    /// [`Error::Unsupported`] if blocks cannot be bad, [`Error::OutOfRange`],
     /// [`Error::WriteProtected`].
     fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
         let _ = block;
         Err(Error::Unsupported)
     }
 
-    /// Makes what was programmed and erased survive the computer, where the flash is only a file
-    /// on one (`fsync`). A chip has nothing to do here.
+    /// Makes programmed and erased bytes durable if the flash is only a file on the computer
+    /// (`fsync`). A chip has nothing to do here.
     ///
     /// # Errors
     /// [`Error::Os`].

@@ -1,4 +1,4 @@
-//! What a request of a block device asks for: the word that requests and their traces share.
+//! The operations of a block device, shared by requests and their traces.
 
 use core::fmt;
 
@@ -9,7 +9,7 @@ pub enum Operation {
     Read,
     /// Memory to device.
     Write,
-    /// Everything written and completed before is on the medium when this completes. No range.
+    /// Everything written and completed before it is on the medium when this completes. No range.
     Flush,
     /// The range's content is no longer needed (trim, unmap). No data.
     Delete,

@@ -1,13 +1,13 @@
-//! Where on the medium something is: the words that errors and findings share.
+//! Locations on the medium, shared by errors and findings.
 
 use core::fmt;
 
-/// Where on the medium something is.
+/// A location on the medium.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
     /// Physical erase block.
     pub peb: Option<u32>,
-    /// Logical erase block, on formats that have them.
+    /// Logical erase block, in formats that have them.
     pub leb: Option<u32>,
     /// Bytes from the start of the logical erase block if there is one, else of the physical one.
     pub offset: Option<u32>,

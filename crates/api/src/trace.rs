@@ -1,28 +1,28 @@
-//! The stamps a request collects on its way down and up, and the record made of them.
+//! The stamps that a request collects on its way down and up, and the record made from them.
 //!
-//! The time of one I/O is told in four areas, as in the Micron study of the UFS and NVMe software
-//! stacks: (1) the file system, (2) submission: block layer down to the doorbell, (3) the device,
-//! (4) completion: from the device's interrupt back to the caller. A request that no file system
-//! made has no area 1.
+//! The time of one I/O is divided into four areas, as in the Micron study of the UFS and NVMe
+//! software stacks: (1) the file system, (2) submission, from the block layer down to the doorbell,
+//! (3) the device, (4) completion, from the device's interrupt back to the caller. A request that
+//! does not come from a file system has no area 1.
 
 use crate::machine::Instant;
 use crate::operation::Operation;
 
-/// What a device knows of the way of one request: everything but its delivery.
+/// What a device knows of the passage of one request: everything but its delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Passage {
-    /// The caller wanted it: its own stamp, handed back.
+    /// When the caller wanted it: its own stamp, handed back.
     pub accepted: Instant,
-    /// The doorbell rang: the device owns it.
+    /// When the doorbell rang: from here on the device owns the request.
     pub issued: Instant,
-    /// The device finished, where that is known (simulated devices).
+    /// When the device finished, if known (simulated devices).
     pub device_done: Option<Instant>,
-    /// The driver saw the completion.
+    /// When the driver saw the completion.
     pub seen: Instant,
 }
 
 impl Passage {
-    /// The whole way, ended by the one who took the completion.
+    /// The complete passage, with the delivery stamped by whoever took the completion.
     #[inline]
     pub const fn delivered(self, delivered: Instant) -> Stamps {
         let Self { accepted, issued, device_done, seen } = self;
@@ -30,19 +30,19 @@ impl Passage {
     }
 }
 
-/// The instants of one block request, in the order they happen. Each is stamped once: `accepted`
-/// and `delivered` by the caller, the others by the driver.
+/// The instants of one block request, in the order in which they happen. Each is stamped once:
+/// `accepted` and `delivered` by the caller, the others by the driver.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stamps {
-    /// The caller wanted it, the start of its latency.
+    /// When the caller wanted it: the start of its latency.
     pub accepted: Instant,
-    /// The doorbell rang: the device owns it.
+    /// When the doorbell rang: from here on the device owns the request.
     pub issued: Instant,
-    /// The device finished, where that is known (simulated devices).
+    /// When the device finished, if known (simulated devices).
     pub device_done: Option<Instant>,
-    /// The driver saw the completion.
+    /// When the driver saw the completion.
     pub seen: Instant,
-    /// The caller got the completion.
+    /// When the caller got the completion.
     pub delivered: Instant,
 }
 
@@ -52,13 +52,13 @@ impl Stamps {
         self.issued.nanos_since(self.accepted)
     }
 
-    /// Area 3, nanoseconds: from the doorbell to the device's end of work, or, where that is not
-    /// known, to the moment the driver saw it.
+    /// Area 3, nanoseconds: from the doorbell until the device finished or, if that is not known,
+    /// until the driver saw the completion.
     pub fn device_nanos(&self) -> u64 {
         self.finished().nanos_since(self.issued)
     }
 
-    /// Area 4, nanoseconds: from the device's end of work to delivery.
+    /// Area 4, nanoseconds: from when the device finished until delivery.
     pub fn completion_nanos(&self) -> u64 {
         self.delivered.nanos_since(self.finished())
     }
@@ -75,7 +75,7 @@ impl Stamps {
     }
 }
 
-/// One finished request: what was asked, when each thing happened, how it ended.
+/// One finished request: what it asked for, when each step happened, how it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
     /// When things happened.
@@ -84,8 +84,8 @@ pub struct Record {
     pub offset: u64,
     /// Length in bytes.
     pub length: u32,
-    /// The request's place in its lane, stable from submission to completion: the track it is
-    /// drawn on.
+    /// The request's slot in its lane, the same from submission to completion: the track on which
+    /// it is drawn.
     pub slot: u16,
     /// The lane it went through.
     pub lane: u8,

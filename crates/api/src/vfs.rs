@@ -1,9 +1,10 @@
 //! File systems: names, files, directories.
 //!
-//! The contract is split in two. [`FileSystem`] is everything that reads; it takes `&self`, so that
-//! one opened file system serves many threads at once and a door (FUSE, the command line) needs no
-//! lock. Whatever changes something is [`FileSystemMut`] and takes `&mut self`, so that a
-//! read-write file system lives behind one reader-writer lock and a read-only one never pretends.
+//! The contract is split in two. [`FileSystem`] is everything that reads; it takes `&self`, so one
+//! opened file system serves many threads at once and its front end (FUSE, the command line) needs
+//! no lock. [`FileSystemMut`] is everything that changes something; it takes `&mut self`, so a
+//! read-write file system lives behind one reader-writer lock, and a read-only one need not pretend
+//! to be more.
 //!
 //! File numbers are the file system's own inode numbers. Nothing is "opened": every call names its
 //! inode, and there is no per-file state to leak.
@@ -34,7 +35,7 @@ pub enum FileKind {
     Regular,
     /// Names.
     Directory,
-    /// A path to somewhere else.
+    /// A path that points elsewhere.
     Symlink,
     /// A character device node.
     CharacterDevice,
@@ -47,7 +48,7 @@ pub enum FileKind {
 }
 
 impl FileKind {
-    /// The kind in a `st_mode` word, if its type bits are one POSIX knows.
+    /// The kind in a `st_mode` word, if POSIX defines its type bits.
     pub const fn from_mode(mode: u32) -> Option<Self> {
         Some(match mode & 0o170_000 {
             0o100_000 => Self::Regular,
@@ -75,7 +76,7 @@ impl FileKind {
     }
 }
 
-/// A point in time as files carry it: seconds and nanoseconds since 1970-01-01 00:00 UTC.
+/// A point in time as files store it: seconds and nanoseconds since 1970-01-01 00:00 UTC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     /// Whole seconds, negative before 1970.
@@ -84,12 +85,12 @@ pub struct Timestamp {
     pub nanoseconds: u32,
 }
 
-/// What a device node stands for.
+/// The device that a device node stands for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct DeviceNumber {
-    /// Driver.
+    /// Major number: the driver.
     pub major: u32,
-    /// Instance.
+    /// Minor number: the instance.
     pub minor: u32,
 }
 
@@ -120,7 +121,7 @@ impl DeviceNumber {
         Some((self.minor & 0xff) | (self.major << 8) | ((self.minor & 0xf_ff00) << 12))
     }
 
-    /// The 8-byte form; every number fits.
+    /// The 8-byte form, which holds every number.
     pub const fn to_huge(self) -> u64 {
         let (major, minor) = (self.major as u64, self.minor as u64);
         (minor & 0xff)
@@ -130,16 +131,16 @@ impl DeviceNumber {
     }
 }
 
-/// Everything `stat` tells of a file.
+/// Everything that `stat` reports about a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
-    /// Which file.
+    /// Inode number.
     pub inode: Inode,
-    /// What kind.
+    /// Kind of file.
     pub kind: FileKind,
     /// Permission bits with set-user-id, set-group-id and sticky: 0 to 0o7777.
     pub permissions: u16,
-    /// Names this file has.
+    /// Number of names (links) of this file.
     pub links: u32,
     /// Owner's user id.
     pub owner: u32,
@@ -149,15 +150,15 @@ pub struct Attributes {
     pub size: u64,
     /// Space used in units of 512 bytes, as `st_blocks` counts.
     pub blocks: u64,
-    /// Last read.
+    /// Time of last access.
     pub accessed: Timestamp,
-    /// Last change of content.
+    /// Time of the last change of content.
     pub modified: Timestamp,
-    /// Last change of these attributes.
+    /// Time of the last change of these attributes.
     pub changed: Timestamp,
     /// Device nodes only; zero for every other kind.
     pub device: DeviceNumber,
-    /// What `lsattr` shows; none where the format has none.
+    /// What `lsattr` shows; empty if the format has no flags.
     pub flags: FileFlags,
 }
 
@@ -170,11 +171,11 @@ pub struct Entry<'a> {
     pub inode: Inode,
     /// Its kind.
     pub kind: FileKind,
-    /// Hand this to [`FileSystem::list`] to go on behind this entry.
+    /// Pass this to [`FileSystem::list`] to continue after this entry.
     pub position: u64,
 }
 
-/// Sizes of a whole file system, as `statvfs` tells them.
+/// Sizes of a whole file system, as `statvfs` reports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistics {
     /// Short name of the format: "ubifs", "jffs2".
@@ -183,9 +184,9 @@ pub struct Statistics {
     pub root: Inode,
     /// Unit of `blocks` and `blocks_free`, bytes.
     pub block_size: u32,
-    /// Room for data in all.
+    /// Total room for data.
     pub blocks: u64,
-    /// Room for data left.
+    /// Free room for data.
     pub blocks_free: u64,
     /// Inodes in use, if the format counts them.
     pub files: Option<u64>,
@@ -193,7 +194,7 @@ pub struct Statistics {
     pub name_max: u32,
 }
 
-/// Why a file system refused.
+/// Why a file system call failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
@@ -203,24 +204,24 @@ pub enum Error {
     NoAttribute,
     /// A name was looked up in something that is not a directory.
     NotDirectory,
-    /// Content was wanted of a directory.
+    /// Content of a directory was requested.
     IsDirectory,
     /// The kind of file has no content: device, FIFO, socket.
     NoContent,
-    /// The caller's buffer is shorter than the value; this many bytes are needed.
+    /// The caller's buffer is shorter than the value; this is the length needed.
     BufferTooSmall(usize),
-    /// The image is damaged here: what is stored is not what was written. Nothing is handed out.
+    /// The image is damaged here: what is stored is not what was written. No data is returned.
     Damaged {
-        /// Which structure is wrong, in the format's own words.
+        /// The structure that is wrong, in the terms of the format.
         structure: &'static str,
         /// Where.
         place: Place,
         /// What is wrong with it.
         cause: Damage,
     },
-    /// The content or name is encrypted and the key is not at hand.
+    /// The content or name is encrypted and the key is not available.
     Encrypted,
-    /// The image uses something this implementation does not read; the text says what.
+    /// The image uses something that this implementation does not read; the text names it.
     Unsupported(&'static str),
     /// The medium could not be read or written.
     Medium(Place),
@@ -228,19 +229,19 @@ pub enum Error {
     Exists,
     /// The directory to be removed or replaced has entries (`ENOTEMPTY`).
     NotEmpty,
-    /// No room left; nothing of the call was done (`ENOSPC`).
+    /// No room is left; no part of the call was done (`ENOSPC`).
     NoSpace,
-    /// The file system, or its medium, can not be changed (any more) (`EROFS`).
+    /// The file system or its medium cannot be changed, or can no longer be changed (`EROFS`).
     ReadOnly,
-    /// A name is longer than the format holds (`ENAMETOOLONG`).
+    /// A name is longer than the format allows (`ENAMETOOLONG`).
     NameTooLong,
-    /// The file cannot get a name there, only a copy of it can (`EXDEV`).
+    /// The file itself cannot get a name there, but a copy of it can (`EXDEV`).
     CrossDevice,
-    /// A file would get more names than the format counts (`EMLINK`).
+    /// A file would get more names than the format can count (`EMLINK`).
     TooManyLinks,
-    /// A file would get longer than the format holds (`EFBIG`).
+    /// A file would get longer than the format allows (`EFBIG`).
     FileTooLarge,
-    /// The caller asked for what can not be; the text says what (`EINVAL`).
+    /// The request is impossible; the text says why (`EINVAL`).
     Invalid(&'static str),
     /// A flag of the file forbids it: it is immutable or append-only (`EPERM`).
     Protected(FileFlags),
@@ -289,33 +290,34 @@ impl core::error::Error for Error {
     }
 }
 
-/// What is wrong with a structure that is damaged, whatever the format.
+/// What is wrong with a damaged structure, in any format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Damage {
-    /// Fewer bytes are there than it says, or than it needs.
+    /// There are fewer bytes than it claims or needs.
     Truncated,
-    /// Nothing like it lies there: its magic number is missing.
+    /// There is no such structure there: its magic number is missing.
     Magic,
     /// A checksum is wrong.
     Checksum,
-    /// A structure of another kind lies in its place.
+    /// There is a structure of another kind in its place.
     Kind,
-    /// A field holds what cannot be, or contradicts another; its name, if one is to blame.
+    /// A field has an impossible value or contradicts another; the name of the field, if one is to
+    /// blame.
     Field(&'static str),
-    /// It is whole, and belongs to something else than what leads to it.
+    /// It is intact, but belongs to something other than what refers to it.
     Mismatch,
     /// It lies where no such structure can lie.
     Misplaced,
-    /// What leads to it is there, and it is not.
+    /// What refers to it exists, but it does not.
     Missing,
-    /// Its content does not expand to what it should.
+    /// Its content does not expand to the expected content.
     Compression,
     /// Its content does not decrypt to anything that makes sense.
     Encryption,
     /// It is not what was signed, or no signature covers it.
     Authentication,
-    /// The write of it was cut off.
+    /// Writing it was interrupted.
     Torn,
 }
 
@@ -340,42 +342,41 @@ impl fmt::Display for Damage {
 
 impl core::error::Error for Damage {}
 
-/// Takes directory entries one by one; `Break` stops the listing.
+/// Receives directory entries one by one; `Break` stops the listing.
 pub type Visitor<'v> = dyn FnMut(Entry<'_>) -> ControlFlow<()> + 'v;
 
-/// Takes extended attribute names one by one.
+/// Receives the names of extended attributes one by one.
 pub type NameVisitor<'v> = dyn FnMut(&[u8]) + 'v;
 
 /// The reading side of a file system.
 ///
-/// Data whose checksum is wrong is never handed out: the call fails with [`Error::Damaged`] and
-/// every other file is still served.
+/// Data with a wrong checksum is never returned: the call fails with [`Error::Damaged`], and every
+/// other file can still be read.
 pub trait FileSystem {
-    /// Sizes and limits of the whole.
+    /// Sizes and limits of the whole file system.
     fn statistics(&self) -> Statistics;
 
     /// The inode behind `name` in `directory`.
     fn lookup(&self, directory: Inode, name: &[u8]) -> Result<Inode, Error>;
 
-    /// What `stat` tells of `inode`.
+    /// What `stat` reports about `inode`.
     fn attributes(&self, inode: Inode) -> Result<Attributes, Error>;
 
-    /// Tells `visit` the entries of `directory` behind `position`, in the order of positions.
+    /// Calls `visit` for the entries of `directory` after `position`, in the order of positions.
     ///
-    /// 0 starts at the first entry. A listing may be stopped and resumed with the position of the
-    /// last entry taken. A damaged entry ends the call with an error only after every readable
-    /// entry was visited.
+    /// Position 0 starts with the first entry. A listing may be stopped, and resumed with the
+    /// position of the last entry taken. If an entry is damaged, the call fails only after every
+    /// readable entry was visited.
     fn list(&self, directory: Inode, position: u64, visit: &mut Visitor<'_>) -> Result<(), Error>;
 
-    /// Reads a regular file's content, or a symlink's target, from `offset` on.
+    /// Reads the content of a regular file, or the target of a symlink, from `offset` on.
     ///
-    /// Returns how many bytes were read: less than asked for only at the end. Holes read as zeros.
-    /// What `buffer` has room for behind them may be overwritten.
-    /// If something inside the range is damaged, the bytes before it are returned; the call that
-    /// starts at the damage fails.
+    /// Returns the number of bytes read, which is smaller than requested only at the end. Holes
+    /// read as zeros. The rest of `buffer` may be overwritten. If something inside the range is
+    /// damaged, the bytes before it are returned; the call that starts at the damage fails.
     fn read(&self, inode: Inode, offset: u64, buffer: &mut [u8]) -> Result<usize, Error>;
 
-    /// Where the next stored bytes at or behind `offset` lie; `None` if only a hole follows.
+    /// The range of the next stored bytes at or after `offset`; `None` if only a hole follows.
     ///
     /// For sparse copies (`SEEK_DATA`, `SEEK_HOLE`). A range may cover zeros that are stored.
     fn next_data(&self, inode: Inode, offset: u64) -> Result<Option<Range<u64>>, Error> {
@@ -383,33 +384,33 @@ pub trait FileSystem {
         Ok((offset < size).then_some(offset..size))
     }
 
-    /// Tells `visit` the full names of the extended attributes of `inode` ("user.comment").
+    /// Calls `visit` with the full names of the extended attributes of `inode` ("user.comment").
     fn list_xattrs(&self, inode: Inode, visit: &mut NameVisitor<'_>) -> Result<(), Error>;
 
-    /// The value of an extended attribute, put into `buffer`; returns its length.
+    /// Puts the value of an extended attribute into `buffer` and returns its length.
     ///
-    /// [`Error::BufferTooSmall`] tells the length needed.
+    /// [`Error::BufferTooSmall`] gives the length needed.
     fn read_xattr(&self, inode: Inode, name: &[u8], buffer: &mut [u8]) -> Result<usize, Error>;
 }
 
-/// What a new file is to be.
+/// The attributes of a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewFile<'a> {
-    /// What kind.
+    /// Kind of file.
     pub kind: FileKind,
     /// Permission bits with set-user-id, set-group-id and sticky: 0 to 0o7777.
     pub permissions: u16,
     /// Owner's user id.
     pub owner: u32,
-    /// Group id. A set-group-id directory above hands down its own; the caller sees to that.
+    /// Group id. In a set-group-id directory the group is inherited; the caller sees to that.
     pub group: u32,
     /// Device nodes only.
     pub device: DeviceNumber,
-    /// Symlinks only: where to. Not empty, no NUL.
+    /// Symlinks only: the target. Not empty, no NUL.
     pub target: &'a [u8],
 }
 
-/// Attributes to change; `None` stays.
+/// Attributes to change; `None` leaves an attribute as it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Permission bits: 0 to 0o7777.
@@ -418,55 +419,56 @@ pub struct Changes {
     pub owner: Option<u32>,
     /// Group id.
     pub group: Option<u32>,
-    /// Length of a regular file: cut, or made longer by a hole.
+    /// Length of a regular file: truncated, or extended by a hole.
     pub size: Option<u64>,
-    /// Last read.
+    /// Time of last access.
     pub accessed: Option<Timestamp>,
-    /// Last change of content.
+    /// Time of the last change of content.
     pub modified: Option<Timestamp>,
-    /// What `chattr` sets: all of them.
+    /// What `chattr` sets: the complete set of flags.
     pub flags: Option<FileFlags>,
 }
 
-/// What a rename does with a file that has the new name already (`renameat2`).
+/// What a rename does if a file already has the new name (`renameat2`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Rename {
     /// It is replaced, atomically.
     Replace,
     /// The call fails with [`Error::Exists`] (`RENAME_NOREPLACE`).
     Keep,
-    /// The two change places (`RENAME_EXCHANGE`).
+    /// The two files exchange their names (`RENAME_EXCHANGE`).
     Exchange,
     /// It is replaced, and a character device 0:0 without permissions, of user 0 and group 0, takes
     /// the old name (`RENAME_WHITEOUT`).
     Whiteout,
 }
 
-/// What becomes of an extended attribute.
+/// A change to an extended attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrChange<'a> {
-    /// It gets this value, whether it was there or not.
+    /// Set this value, whether the attribute exists or not.
     Set(&'a [u8]),
-    /// It gets this value; [`Error::Exists`] when it is there (`XATTR_CREATE`).
+    /// Set this value; [`Error::Exists`] if the attribute exists (`XATTR_CREATE`).
     Create(&'a [u8]),
-    /// It gets this value; [`Error::NoAttribute`] when it is not there (`XATTR_REPLACE`).
+    /// Set this value; [`Error::NoAttribute`] if the attribute does not exist (`XATTR_REPLACE`).
     Replace(&'a [u8]),
-    /// It goes; [`Error::NoAttribute`] when it is not there.
+    /// Remove the attribute; [`Error::NoAttribute`] if it does not exist.
     Remove,
 }
 
 /// The changing side of a file system.
 ///
-/// Every call is atomic towards a power cut, [`write`](Self::write) per block of the format: after
-/// it the call is done or it is not. What a call did is seen by reads at once and is on the medium
-/// after [`sync`](Self::sync) - not before. A call that fails has changed nothing.
+/// Every call is atomic with respect to a power cut ([`write`](Self::write) per block of the
+/// format): afterwards the call is either done or not. Reads see the effect of a call at once; it
+/// is on the medium after [`sync`](Self::sync), and not before. A call that fails has changed
+/// nothing.
 ///
-/// Time comes in as `now`; there is no clock inside. Permissions are the caller's to check.
+/// Time comes in as `now`; the file system has no clock. Checking permissions is up to the caller.
 ///
 /// A file whose last name was removed stays as it is, without a name, until
-/// [`forget`](Self::forget): whoever still has it open reads and writes on.
+/// [`forget`](Self::forget): a process that still has it open can go on reading and writing.
 pub trait FileSystemMut: FileSystem {
-    /// Makes a file and names it `name` in `directory`. Returns its inode.
+    /// Creates a file named `name` in `directory`. Returns its inode.
     ///
     /// # Errors
     /// [`Error::Exists`], [`Error::NotDirectory`], [`Error::NameTooLong`], [`Error::NoSpace`],
@@ -498,14 +500,15 @@ pub trait FileSystemMut: FileSystem {
     /// [`Error::NotFound`], [`Error::NotEmpty`], [`Error::ReadOnly`].
     fn remove(&mut self, directory: Inode, name: &[u8], now: Timestamp) -> Result<(), Error>;
 
-    /// Moves a name: `from` and `to` are a directory and a name in it.
+    /// Moves a name: `from` and `to` are each a directory and a name in it.
     ///
-    /// Old and new name of one file: nothing is done. A directory replaces only an empty directory.
+    /// If old and new name belong to one file, nothing is done. A directory replaces only an empty
+    /// directory.
     ///
     /// # Errors
     /// [`Error::NotFound`]; [`Error::Exists`] with [`Rename::Keep`]; [`Error::NotEmpty`],
-    /// [`Error::NotDirectory`] and [`Error::IsDirectory`] when the file replaced is not of a kind
-    /// that `from` may replace; [`Error::Invalid`] for a directory moved below itself; as
+    /// [`Error::NotDirectory`] and [`Error::IsDirectory`] if `from` may not replace a file of that
+    /// kind; [`Error::Invalid`] for a directory moved below itself; otherwise as
     /// [`create`](Self::create).
     fn rename(
         &mut self,
@@ -515,7 +518,7 @@ pub trait FileSystemMut: FileSystem {
         now: Timestamp,
     ) -> Result<(), Error>;
 
-    /// Changes what is not `None`, and the time of change.
+    /// Changes the attributes that are not `None`, and the time of change.
     ///
     /// # Errors
     /// [`Error::NotFound`], [`Error::IsDirectory`] and [`Error::NoContent`] for a size,
@@ -528,10 +531,10 @@ pub trait FileSystemMut: FileSystem {
         now: Timestamp,
     ) -> Result<(), Error>;
 
-    /// Writes `data` at `offset` of a regular file, which grows if need be; what lies between the
-    /// old end and `offset` is a hole. Returns how many bytes were accepted: less than all when
-    /// space ran out on the way, at least one. Accepted bytes find their place on the medium later
-    /// without fail.
+    /// Writes `data` at `offset` of a regular file, which grows if necessary; the range between the
+    /// old end and `offset` becomes a hole. Returns the number of bytes accepted: at least one, and
+    /// less than all of them if space ran out. Accepted bytes are certain to find space on the
+    /// medium later.
     ///
     /// # Errors
     /// [`Error::NoSpace`] when nothing could be accepted; [`Error::IsDirectory`],
@@ -547,8 +550,8 @@ pub trait FileSystemMut: FileSystem {
     /// Sets or removes the extended attribute with the full name `name` ("user.comment").
     ///
     /// # Errors
-    /// As the variants of [`XattrChange`] say; [`Error::Invalid`] for a namespace or value that the
-    /// format can not hold; [`Error::NoSpace`], [`Error::ReadOnly`].
+    /// As documented for the variants of [`XattrChange`]; [`Error::Invalid`] for a namespace or
+    /// value that the format cannot hold; [`Error::NoSpace`], [`Error::ReadOnly`].
     fn set_xattr(
         &mut self,
         inode: Inode,
@@ -557,17 +560,17 @@ pub trait FileSystemMut: FileSystem {
         now: Timestamp,
     ) -> Result<(), Error>;
 
-    /// Puts `inode` and its content - or everything - on the medium. What other calls did before
-    /// may come along.
+    /// Writes `inode` and its content, or everything, to the medium. The effects of other calls may
+    /// be written along with it.
     ///
     /// # Errors
-    /// [`Error::Medium`], [`Error::ReadOnly`] when the medium failed on the way.
+    /// [`Error::Medium`] or [`Error::ReadOnly`] if the medium failed during the call.
     fn sync(&mut self, inode: Option<Inode>) -> Result<(), Error>;
 
-    /// As [`sync`](Self::sync), at the least price: of a file its content and what it takes to
-    /// read that again, which its times are not (`fdatasync`); of everything so much that a power
-    /// cut costs nothing, though the next mount may have to recover, as for whoever writes back
-    /// from time to time.
+    /// As [`sync`](Self::sync), at the lowest cost. For a file: its content and what is needed to
+    /// read it again, which does not include its times (`fdatasync`). For everything: enough that a
+    /// power cut loses nothing, though the next mount may have to recover; this suits callers that
+    /// write back periodically.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -575,8 +578,9 @@ pub trait FileSystemMut: FileSystem {
         self.sync(inode)
     }
 
-    /// Nobody uses `inode` any more. If it has no name it is deleted; else nothing happens. What is
-    /// never forgotten is deleted when the file system is opened the next time.
+    /// Tells the file system that nobody uses `inode` any more. A file without a name is deleted;
+    /// otherwise nothing happens. A nameless file that is never forgotten is deleted when the file
+    /// system is next opened.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).

@@ -1,50 +1,50 @@
 //! Logical erase blocks: what UBI makes of raw flash.
 //!
-//! A volume is an array of logical erase blocks (LEBs), each either unmapped - it reads as 0xFF -
-//! or mapped to a physical erase block (PEB) that may change under it. File systems for flash see
-//! only this. A plain file whose LEBs lie one behind the other (a `.ubifs` image) is one too.
+//! A volume is an array of logical erase blocks (LEBs). Each is either unmapped, and reads as 0xFF,
+//! or mapped to a physical erase block (PEB) that may change. File systems for flash see only this.
+//! A plain file with consecutive LEBs (a `.ubifs` image) is a volume too.
 //!
-//! Reading is [`Volume`] and needs only `&self`. Changing - write, unmap, atomic change - is
-//! [`VolumeMut`] and needs the volume for oneself.
+//! Reading is [`Volume`] and needs only `&self`. Changing (write, unmap, atomic change) is
+//! [`VolumeMut`] and needs exclusive access.
 
 use crate::flash::{Corrected, Error};
 
-/// The shape of a volume.
+/// The geometry of a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VolumeGeometry {
-    /// Bytes of a LEB that can be used.
+    /// Usable bytes of a LEB.
     pub leb_size: u32,
     /// Number of LEBs.
     pub lebs: u32,
-    /// Smallest unit of writing, bytes; 1 on NOR. `None` when an image does not tell.
+    /// Smallest unit of writing, bytes; 1 on NOR. `None` if an image does not record it.
     pub write_size: Option<u32>,
 }
 
-/// What a LEB is.
+/// The state of a LEB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LebState {
-    /// It has content, in the physical erase block of this number if there are physical ones.
+    /// It has content, in the physical erase block with this number if there are physical ones.
     Mapped(Option<u32>),
-    /// It was never written or was given up: reads as 0xFF.
+    /// It was never written, or was unmapped: it reads as 0xFF.
     Unmapped,
 }
 
 /// Logical erase blocks that can be read.
 pub trait Volume {
-    /// The volume's shape.
+    /// The volume's geometry.
     fn geometry(&self) -> VolumeGeometry;
 
-    /// What LEB `lnum` is; a LEB beyond the end is unmapped.
+    /// The state of LEB `lnum`; a LEB beyond the end is unmapped.
     fn state(&self, lnum: u32) -> LebState;
 
-    /// Fills `buffer` with the bytes at `offset` of LEB `lnum`. No alignment is asked for.
+    /// Fills `buffer` with the bytes at `offset` of LEB `lnum`, which need not be aligned.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] when the range is not in a LEB of the volume; else as
+    /// [`Error::OutOfRange`] if the range is not in a LEB of the volume; otherwise as
     /// [`Flash::read`](crate::flash::Flash::read).
     fn read(&self, lnum: u32, offset: u32, buffer: &mut [u8]) -> Result<Corrected, Error>;
 
-    /// The bytes where they lie, if the volume is plain memory and the LEB is mapped.
+    /// The bytes in place, if the volume is plain memory and the LEB is mapped.
     fn point(&self, lnum: u32, offset: u32, len: usize) -> Option<&[u8]> {
         let _ = (lnum, offset, len);
         None
@@ -53,45 +53,45 @@ pub trait Volume {
 
 /// Logical erase blocks that can be changed.
 ///
-/// Erases, bit-flips and bad blocks are the volume's own affair: a write that meets a worn block
-/// ends in another one. [`Error::PowerLost`] and [`Error::WriteProtected`] are final: nothing that
-/// follows will be done.
+/// The volume itself deals with erases, bit-flips and bad blocks: a write that meets a worn block
+/// ends up in another one. [`Error::PowerLost`] and [`Error::WriteProtected`] are final: no later
+/// call will be carried out.
 pub trait VolumeMut: Volume {
     /// Writes `data` at `offset` of LEB `lnum`, both multiples of the write size, and maps the LEB
     /// if it is not. The range must not have been written since the LEB was mapped.
     ///
-    /// A power cut leaves the last write unit being written in any state, the ones before written,
-    /// the ones behind untouched.
+    /// After a power cut the write unit being written may be in any state; the units before it are
+    /// written and the units after it untouched.
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::Misaligned`], [`Error::WriteProtected`] with nothing done;
-    /// [`Error::ProgramFailed`] when there is no good block left; [`Error::PowerLost`].
+    /// [`Error::ProgramFailed`] if no good block is left; [`Error::PowerLost`].
     fn write(&mut self, lnum: u32, offset: u32, data: &[u8]) -> Result<(), Error>;
 
-    /// Replaces the whole content of LEB `lnum` by `data`, a multiple of the write size, and 0xFF
-    /// behind it: atomically, so that after a power cut the LEB is the old one or the new one
+    /// Replaces the whole content of LEB `lnum` by `data`, a multiple of the write size, followed
+    /// by 0xFF. The change is atomic: after a power cut the LEB is the old one or the new one
     /// (Linux: `ubi_leb_change`).
     ///
     /// # Errors
     /// As [`write`](Self::write).
     fn change(&mut self, lnum: u32, data: &[u8]) -> Result<(), Error>;
 
-    /// Gives up the content of LEB `lnum`: it reads as 0xFF at once. Until [`sync`](Self::sync) a
-    /// power cut may bring the content back, whole (Linux: `ubi_leb_unmap`).
+    /// Discards the content of LEB `lnum`: it reads as 0xFF at once. Until [`sync`](Self::sync) a
+    /// power cut may bring the whole content back (Linux: `ubi_leb_unmap`).
     ///
     /// # Errors
     /// [`Error::OutOfRange`], [`Error::WriteProtected`], [`Error::PowerLost`].
     fn unmap(&mut self, lnum: u32) -> Result<(), Error>;
 
-    /// Maps the unmapped LEB `lnum` to an empty block, so that older content of it can not come
-    /// back after a power cut (Linux: `ubi_leb_map`).
+    /// Maps the unmapped LEB `lnum` to an empty block, so that its older content cannot come back
+    /// after a power cut (Linux: `ubi_leb_map`).
     ///
     /// # Errors
     /// As [`write`](Self::write).
     fn map(&mut self, lnum: u32) -> Result<(), Error>;
 
-    /// Ends what is pending: what was given up before is gone for good, and what was written is as
-    /// durable as the flash can make it (Linux: `ubi_flush`, `ubi_sync`).
+    /// Completes pending work: content that was discarded before is gone for good, and what was
+    /// written is as durable as the flash can make it (Linux: `ubi_flush`, `ubi_sync`).
     ///
     /// # Errors
     /// As [`write`](Self::write).

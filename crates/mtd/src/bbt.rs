@@ -1,5 +1,5 @@
-//! The bad-block table: two bits per block, kept in the last good blocks of a chip so that not
-//! every block's marker must be read (Linux `nand_bbt.c`).
+//! The bad-block table: two bits per block, kept in the last good blocks of a chip so that the
+//! marker of every block need not be read (Linux `nand_bbt.c`).
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,48 +7,48 @@ use core::ops::Range;
 
 use flysch_api::flash::{Error, Flash, OobMode};
 
-/// Blocks at the end of the chip in which a table is looked for.
+/// Number of blocks at the end of the chip in which a table is searched for.
 const BLOCKS_SEARCHED: u32 = 4;
-/// What the block of the table and of its mirror starts with.
+/// The patterns with which the blocks of the table and of its mirror start.
 const PATTERNS: [[u8; 4]; 2] = [*b"Bbt0", *b"1tbB"];
-/// Where the pattern and the version stand in the out-of-band bytes.
+/// Offsets of the pattern and the version in the out-of-band bytes.
 const OOB_PATTERN_AT: usize = 8;
 const OOB_VERSION_AT: usize = 12;
-/// Bytes before the table when pattern and version stand in the page itself.
+/// Bytes before the table if pattern and version are in the page itself.
 const IN_BAND_LEN: usize = 5;
 
-/// Why a block is not used.
+/// State of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BlockState {
-    /// It is used.
+    /// Good.
     Good,
-    /// It went bad in use.
+    /// Went bad in use.
     Worn,
-    /// It is kept for the table itself.
+    /// Reserved for the table itself.
     Reserved,
-    /// It was bad when the chip left the factory.
+    /// Bad when the chip left the factory.
     Factory,
 }
 
 /// A bad-block table found on a flash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadBlockTable {
-    /// Block the table was found in.
+    /// Block in which the table was found.
     pub block: u32,
-    /// Version of the table; of the table and its mirror the higher one counts.
+    /// Version of the table; the higher version of table and mirror is valid.
     pub version: u8,
-    /// Two bits per block as they are stored: 11 good, 10 and 01 worn, 00 bad from the factory.
+    /// Two bits per block, as stored: 11 good, 10 and 01 worn, 00 bad from the factory.
     bits: Vec<u8>,
-    /// Blocks from here on hold tables; all blocks are before it when none is kept on the flash.
+    /// Blocks from here on hold tables; past the last block if no table is kept on the flash.
     first_reserved: u32,
     blocks: u32,
 }
 
 impl BadBlockTable {
-    /// Looks for a table in the last blocks of `flash`; takes the newer of table and mirror.
+    /// Searches the last blocks of `flash` for a table; returns the newer of table and mirror.
     ///
     /// # Errors
-    /// When the flash cannot be read at all; bit errors only make a table be passed over.
+    /// If the flash cannot be read at all; a table with bit errors is only skipped.
     pub fn find<F: Flash>(flash: &F) -> Result<Option<Self>, Error> {
         let blocks = flash.geometry().blocks();
         let first_reserved = blocks.saturating_sub(BLOCKS_SEARCHED);
@@ -66,7 +66,7 @@ impl BadBlockTable {
         Ok(best)
     }
 
-    /// Where pattern and version stand in the out-of-band bytes.
+    /// Offsets of pattern and version in the out-of-band bytes.
     pub(crate) const OOB_PLACE: Range<usize> = OOB_PATTERN_AT..OOB_VERSION_AT + 1;
 
     /// A table of `blocks` good blocks, not kept on the flash.
@@ -75,17 +75,17 @@ impl BadBlockTable {
         Self { block: 0, version: 0, bits, first_reserved: blocks, blocks }
     }
 
-    /// Keeps the last blocks for the table.
+    /// Reserves the last blocks for the table.
     pub(crate) fn reserve(&mut self) {
         self.first_reserved = self.blocks.saturating_sub(BLOCKS_SEARCHED);
     }
 
-    /// Whether it is kept on the flash.
+    /// Whether the table is kept on the flash.
     pub fn is_kept(&self) -> bool {
         self.first_reserved < self.blocks
     }
 
-    /// Notes that `block` is bad. Bits are only cleared: bad stays bad.
+    /// Marks `block` bad in the table. Bits are only cleared: bad stays bad.
     pub(crate) fn set(&mut self, block: u32, state: BlockState) {
         let mask = match state {
             BlockState::Good | BlockState::Reserved => 0,
@@ -97,7 +97,7 @@ impl BadBlockTable {
         }
     }
 
-    /// For the table and for its mirror: the blocks to write it to, best first.
+    /// The blocks to which the table and its mirror may be written, best first for each.
     pub(crate) fn homes<F: Flash>(&self, flash: &F) -> Result<[Vec<u32>; 2], Error> {
         let mut holds = vec![];
         for block in (self.first_reserved..self.blocks).rev() {
@@ -119,13 +119,13 @@ impl BadBlockTable {
         }))
     }
 
-    /// Pattern and version as they are stored; `copy` 0 is the table, 1 its mirror.
+    /// Pattern and version as stored; `copy` 0 is the table, 1 its mirror.
     pub(crate) fn header(&self, copy: usize) -> [u8; IN_BAND_LEN] {
         let [a, b, c, d] = PATTERNS[copy];
         [a, b, c, d, self.version]
     }
 
-    /// The bytes of the table's block.
+    /// The bytes of the block that holds the table.
     pub(crate) fn emit(&self, copy: usize, in_band: bool) -> Vec<u8> {
         let header = self.header(copy);
         let mut bytes = if in_band { header.to_vec() } else { vec![] };
@@ -133,7 +133,7 @@ impl BadBlockTable {
         bytes
     }
 
-    /// What the table says of `block`; a block it does not know is good.
+    /// The state of `block` according to the table; a block not in the table is good.
     pub fn state(&self, block: u32) -> BlockState {
         let byte = self.bits.get(block as usize / 4).copied().unwrap_or(0xFF);
         match (byte >> (block % 4 * 2)) & 3 {
@@ -144,18 +144,18 @@ impl BadBlockTable {
         }
     }
 
-    /// Whether `block` may hold nothing: it is bad, or holds a table.
+    /// Whether `block` must not hold data: it is bad, or holds a table.
     pub fn is_bad(&self, block: u32) -> bool {
         self.state(block) != BlockState::Good
     }
 }
 
-/// Serial-number comparison: versions wrap.
+/// Compares versions as serial numbers, because they wrap.
 fn is_newer(version: u8, than: u8) -> bool {
     (version.wrapping_sub(than) as i8) > 0
 }
 
-/// What tells a table's block.
+/// Where a table was found in its block.
 struct Header {
     /// 0 for the table, 1 for its mirror.
     copy: usize,
@@ -164,7 +164,7 @@ struct Header {
     offset: usize,
 }
 
-/// The header in `block`, if there is one.
+/// The table header in `block`, if there is one.
 fn header<F: Flash>(flash: &F, block: u32) -> Result<Option<Header>, Error> {
     let which = |pattern: &[u8]| PATTERNS.iter().position(|p| pattern == p);
     let start = flash.geometry().block_start(block);

@@ -1,12 +1,13 @@
-//! What was read of a flash, kept for the next one who asks.
+//! A cache of what was read from a flash.
 //!
 //! File systems read small things: a header of 64 bytes, an index node of 200, a data node that
-//! shares its first page with the node before. Without a cache each of them is a system call, and
-//! on a dump with error correction inside every one of them corrects whole pages, the same ones
-//! again and again. Here pages are read, and corrected, once and kept as long as there is room.
+//! shares its first page with the previous node. Without a cache each of them is a system call. On
+//! a dump with error correction inside, each also corrects whole pages, and often the same pages
+//! again. Here pages are read and corrected once, and kept as long as there is room.
 //!
-//! Content is read once, from front to back, and need not be kept. Where no correction makes it
-//! dear, a thread that reads on and on has a [`Window`] of its own on the flash, which moves along.
+//! Content is read once, from front to back, and need not be kept. If no error correction makes
+//! reading expensive, a thread that reads sequentially gets its own [`Window`] on the flash, which
+//! moves along.
 
 use std::boxed::Box;
 use std::cell::Cell;
@@ -23,25 +24,25 @@ mod window;
 
 use window::Window;
 
-/// Most bytes kept of one flash.
+/// Maximum number of cached bytes of one flash.
 const ROOM: usize = 8 << 20;
-/// Bytes kept together where there are no pages to go by.
+/// Size of a unit in bytes if the flash has no pages.
 const UNIT: u32 = 4096;
-/// Units read at once when it looks as if somebody reads on and on.
+/// Units to read at once when reading looks sequential.
 const AHEAD: u64 = 8;
-/// Units within which reads count as neighbours.
+/// Distance in units within which reads count as neighbours.
 const NEAR: u64 = 6;
-/// Units that may stand in for one another: the one unused longest makes room.
+/// Units in a set; the least recently used one makes room.
 const WAYS: usize = 4;
 
-/// A flash whose last reads are remembered. It must not change below.
+/// A flash whose recent reads are cached. The flash below must not change.
 #[derive(Debug)]
 pub struct CachedFlash<F> {
     flash: F,
-    /// Tells the windows on this flash from those on others.
+    /// Distinguishes windows on this flash from windows on others.
     id: u64,
     unit: u32,
-    /// Number of sets is two to the power of this.
+    /// Base-2 logarithm of the number of sets.
     set_bits: u32,
     sets: Box<[Mutex<Set>]>,
 }
@@ -49,9 +50,9 @@ pub struct CachedFlash<F> {
 /// Units that compete for the same room.
 #[derive(Debug, Default)]
 struct Set {
-    /// The one used last at the end.
+    /// The most recently used one is last.
     units: Vec<Unit>,
-    /// Their bytes, each in a place of its own.
+    /// Their bytes, each in its own place.
     bytes: Vec<u8>,
 }
 
@@ -60,12 +61,12 @@ struct Set {
 struct Unit {
     number: u64,
     place: u8,
-    /// Bytes: a whole unit but at the end of the flash.
+    /// Length in bytes: a whole unit except at the end of the flash.
     len: u32,
     outcome: Outcome,
 }
 
-/// What error correction said of a unit: bits corrected, or the first step beyond repair.
+/// Result of error correction for a unit: bits corrected, or the first step beyond repair.
 type Outcome = Result<Corrected, u64>;
 
 impl<F: Flash> CachedFlash<F> {
@@ -90,7 +91,7 @@ impl<F: Flash> CachedFlash<F> {
         self.set(number).units.iter().any(|unit| unit.number == number)
     }
 
-    /// Copies what is kept of unit `number` from byte `inside` on; `None` if it is not kept.
+    /// Copies the cached bytes of unit `number` from byte `inside` on; `None` if it is not cached.
     fn kept(&self, number: u64, inside: usize, buffer: &mut [u8]) -> Option<Outcome> {
         let mut set = self.set(number);
         let at = set.units.iter().position(|unit| unit.number == number)?;
@@ -120,7 +121,7 @@ impl<F: Flash> CachedFlash<F> {
         set.units.push(Unit { number, place, len: bytes.len() as u32, outcome });
     }
 
-    /// Reads these units and keeps them, as far as the flash goes.
+    /// Reads these units, as far as the flash goes, and caches them.
     fn fill(&self, units: Range<u64>) -> Result<(), Error> {
         thread_local! {
             static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
@@ -162,7 +163,7 @@ impl<F: Flash> CachedFlash<F> {
         Ok(())
     }
 
-    /// Reads unit by unit; `None` if one of them cannot be had.
+    /// Reads unit by unit; `None` if a unit is not available.
     fn read_kept(&self, offset: u64, buffer: &mut [u8]) -> Option<Outcome> {
         let unit = u64::from(self.unit);
         let mut corrected = Corrected::NONE;
@@ -193,7 +194,7 @@ impl<F: Flash> CachedFlash<F> {
         Some(failed.map(|()| corrected))
     }
 
-    /// What to read when unit `number` is missing and `wanted` are needed from there on.
+    /// What to read if unit `number` is missing and `wanted` units are needed from there on.
     fn worth_reading(&self, number: u64, wanted: u64) -> Range<u64> {
         let wanted = wanted.min(AHEAD);
         let end = number + wanted;
@@ -207,7 +208,7 @@ impl<F: Flash> CachedFlash<F> {
         number..number + wanted
     }
 
-    /// Whether unit `number` comes behind two that were read, perhaps with something left out.
+    /// Whether unit `number` follows two that were read, perhaps with a gap.
     fn follows(&self, number: u64) -> bool {
         self.has_two(number.saturating_sub(NEAR)..number)
     }
@@ -216,7 +217,7 @@ impl<F: Flash> CachedFlash<F> {
         units.by_ref().any(|unit| self.has(unit)) && units.any(|unit| self.has(unit))
     }
 
-    /// Whether nothing is corrected: to read again is cheap.
+    /// Whether there is no error correction: reading again is then cheap.
     fn is_plain(&self) -> bool {
         self.geometry().ecc_strength == 0
     }

@@ -13,24 +13,24 @@ use crate::{Bch, Ecc, OobLayout, Storage, StorageMut};
 
 mod write;
 
-/// Pages of up to so many bytes have their bad-block marker elsewhere.
+/// Pages of at most this many bytes have their bad-block marker elsewhere.
 const SMALL_PAGE: u32 = 512;
 
-/// Why pages cannot be built so.
+/// Why a page format is impossible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageFormatError {
-    /// No code corrects so many bits in so many bytes.
+    /// No code corrects this many bits in this many bytes.
     NoCode {
         /// Bits.
         bits: u32,
         /// Bytes.
         step: u32,
     },
-    /// The bytes of the code do not fit among those out of band.
+    /// The bytes of the code do not fit into the out-of-band bytes.
     NoRoom {
         /// Bytes of the code of a page.
         code: usize,
-        /// Bytes out of band of a page.
+        /// Out-of-band bytes of a page.
         oob_size: usize,
     },
 }
@@ -51,23 +51,23 @@ impl fmt::Display for PageFormatError {
 
 impl core::error::Error for PageFormatError {}
 
-/// How the pages of a dump are built.
+/// The page format of a dump.
 #[derive(Clone, Debug)]
 pub struct PageFormat {
     /// Bytes of data in a page.
     pub page_size: u32,
-    /// What stands where behind them.
+    /// Layout of the out-of-band bytes behind the data.
     pub oob: OobLayout,
-    /// How their bit errors are corrected.
+    /// How bit errors are corrected.
     pub ecc: Ecc,
 }
 
 impl PageFormat {
-    /// Pages as Linux builds them with error correction in software: no bits corrected, one in
-    /// each 256 bytes (Hamming), or `strength` in each `step` bytes, at least 512 (BCH).
+    /// Pages as Linux lays them out with software error correction: no bits corrected, one bit in
+    /// each 256 bytes (Hamming), or `strength` bits in each `step` bytes, at least 512 (BCH).
     ///
     /// # Errors
-    /// When there is no such code or the out-of-band bytes have no room for it.
+    /// If there is no such code, or the out-of-band bytes have no room for it.
     pub fn in_software(
         page_size: u32,
         oob_size: usize,
@@ -100,11 +100,11 @@ impl PageFormat {
     }
 }
 
-/// Bytes of a storage as the pages of a chip.
+/// The bytes of a storage as the pages of a chip.
 #[derive(Clone, Debug)]
 pub struct DumpPages<S> {
     storage: S,
-    /// Bytes of a page with its out-of-band bytes.
+    /// Bytes of a page including its out-of-band bytes.
     stride: usize,
     pages_per_block: u32,
 }
@@ -117,7 +117,7 @@ impl<S: Storage> DumpPages<S> {
         Ok(page * self.stride as u64 + column as u64)
     }
 
-    /// What the pages lie on.
+    /// The storage that holds the pages.
     pub fn storage(&self) -> &S {
         &self.storage
     }
@@ -132,7 +132,7 @@ impl<S: Storage> Pages for DumpPages<S> {
         self.storage.read_at(self.at(page, column, buffer.len())?, buffer)
     }
 
-    /// One access: a system call costs more than the bytes between.
+    /// One access: a system call costs more than reading the bytes in between.
     fn read_page_parts(&self, page: u64, parts: [(usize, &mut [u8]); 2]) -> Result<(), Error> {
         let ends = parts.each_ref().map(|(column, part)| column.checked_add(part.len()));
         let [Some(one), Some(other)] = ends else { return Err(Error::OutOfRange) };
@@ -181,12 +181,12 @@ pub struct Nand<P> {
 }
 
 impl<S: Storage> Nand<DumpPages<S>> {
-    /// A dump with pages of `format` in erase blocks of `erase_size` bytes of data. Bytes behind
-    /// the last whole page are ignored. A bad-block table is looked for in the last four blocks.
+    /// A dump with pages of `format` in erase blocks of `erase_size` bytes of data. Bytes after the
+    /// last whole page are ignored. The last four blocks are searched for a bad-block table.
     ///
     /// # Errors
-    /// [`Error::Misaligned`] when a block does not consist of whole pages or a page not of whole
-    /// error-correction steps, [`Error::Unsupported`] when the codes do not fill their place.
+    /// [`Error::Misaligned`] if a block does not consist of whole pages or a page of whole
+    /// error-correction steps, [`Error::Unsupported`] if the codes do not fill their place.
     pub fn new(storage: S, format: PageFormat, erase_size: u32) -> Result<Self, Error> {
         let pages_per_block = erase_size.checked_div(format.page_size).unwrap_or(0);
         let pages = DumpPages { storage, stride: format.stride(), pages_per_block };
@@ -195,12 +195,12 @@ impl<S: Storage> Nand<DumpPages<S>> {
 }
 
 impl<P: Pages> Nand<P> {
-    /// A chip of `kind` with pages of `format` in erase blocks of `erase_size` bytes of data. A
-    /// bad-block table is looked for in the last four blocks; if there is none, the markers of all
+    /// A chip of `kind` with pages of `format` in erase blocks of `erase_size` bytes of data. The
+    /// last four blocks are searched for a bad-block table; if there is none, the markers of all
     /// blocks are read.
     ///
     /// # Errors
-    /// As [`new`](Self::new); when the chip cannot be read.
+    /// As [`new`](Self::new); if the chip cannot be read.
     pub fn over(pages: P, format: PageFormat, kind: Kind, erase_size: u32) -> Result<Self, Error> {
         let mut nand = Self::open(pages, format, kind, erase_size)?;
         if nand.table.is_none() {
@@ -240,7 +240,7 @@ impl<P: Pages> Nand<P> {
         Ok(nand)
     }
 
-    /// The bad-block table as the markers tell it; on no block of the flash.
+    /// Makes a bad-block table from the markers; it is not kept on the flash.
     fn table_from_markers(&self) -> Result<BadBlockTable, Error> {
         let mut table = BadBlockTable::good(self.geometry.blocks());
         for block in 0..self.geometry.blocks() {
@@ -251,7 +251,7 @@ impl<P: Pages> Nand<P> {
         Ok(table)
     }
 
-    /// How the pages are built.
+    /// The page format.
     pub fn format(&self) -> &PageFormat {
         &self.format
     }
@@ -261,12 +261,12 @@ impl<P: Pages> Nand<P> {
         &self.pages
     }
 
-    /// The chip or dump below, for what is beside reading and writing: its power, its clock.
+    /// The chip or dump below, for everything except reading and writing: its power, its clock.
     pub fn pages_mut(&mut self) -> &mut P {
         &mut self.pages
     }
 
-    /// Gives back the chip or dump below.
+    /// Returns the chip or dump below.
     pub fn into_pages(self) -> P {
         self.pages
     }
@@ -276,7 +276,7 @@ impl<P: Pages> Nand<P> {
         self.table.as_ref()
     }
 
-    /// Reads a part of page `page`: the steps of error correction that it lies in, and their codes.
+    /// Reads a part of page `page`: the error-correction steps that contain it, and their codes.
     fn read_part(&self, page: u64, inside: usize, part: &mut [u8]) -> Result<Corrected, Error> {
         let (step, code_len) = (self.format.ecc.step(), self.format.ecc.code_len());
         if step == 0 {
@@ -305,8 +305,8 @@ impl<P: Pages> Nand<P> {
         corrected
     }
 
-    /// Corrects `data`, the steps of a page that are named, by the out-of-band bytes `oob`, which
-    /// begin at byte `oob_at` of all.
+    /// Corrects `data`, the given steps of a page, using the out-of-band bytes `oob`, which begin
+    /// at byte `oob_at` of all out-of-band bytes.
     fn correct(
         &self,
         (page, steps): (u64, Range<usize>),
@@ -343,7 +343,7 @@ impl<P: Pages> Nand<P> {
     }
 
     /// Whether the factory or a driver marked the block in the first, second or last page: the
-    /// makers' three conventions.
+    /// three conventions of manufacturers.
     fn has_marker(&self, block: u32) -> Result<bool, Error> {
         let per_block = u64::from(self.geometry.pages_per_block());
         let present = u64::from(self.geometry.block_len(block) / self.geometry.write_size);
@@ -362,7 +362,7 @@ impl<P: Pages> Nand<P> {
         Ok(false)
     }
 
-    /// The page whose first `len` out-of-band bytes are meant.
+    /// The page at `offset`, after a check that its first `len` out-of-band bytes exist.
     fn page_of_oob(&self, offset: u64, mode: OobMode, len: usize) -> Result<u64, Error> {
         self.geometry.check(offset, 1)?;
         let page_size = u64::from(self.format.page_size);
@@ -374,10 +374,10 @@ impl<P: Pages> Nand<P> {
         if len > available { Err(Error::OutOfRange) } else { Ok(offset / page_size) }
     }
 
-    /// Fills in the codes of the data in `bytes`, a page with its out-of-band bytes.
+    /// Fills in the codes for the data in `bytes`, a page with its out-of-band bytes.
     ///
-    /// The codes of erased steps are erased cells in all schemes, so a step that is programmed
-    /// later finds the place of its code free.
+    /// In all schemes the code of an erased step consists of erased cells, so a step that is
+    /// programmed later finds the place of its code free.
     fn encode(&self, bytes: &mut [u8]) {
         let ecc = &self.format.ecc;
         let (data, oob) = bytes.split_at_mut(self.format.page_size as usize);
@@ -391,13 +391,13 @@ impl<P: Pages> Nand<P> {
     }
 }
 
-/// Whether all bits are set: looked at in pieces that a compiler makes one comparison of.
+/// Whether all bits are set: checked in chunks that a compiler turns into one comparison each.
 fn is_erased(bytes: &[u8]) -> bool {
     bytes.chunks(64).all(|piece| piece.iter().fold(0xFF, |all, byte| all & byte) == 0xFF)
 }
 
-/// Parts of a page that can be programmed one by one: Linux allows it on single-level cells with
-/// two or more steps of error correction.
+/// Number of parts of a page that can be programmed separately: Linux allows this for single-level
+/// cells with two or more steps of error correction.
 fn sub_pages(kind: Kind, steps: usize) -> u32 {
     match (kind, steps) {
         (Kind::Nand, 2) => 2,

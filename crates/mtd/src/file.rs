@@ -1,4 +1,4 @@
-//! Image files as storage of a flash.
+//! Image files as the storage of a flash.
 
 use std::format;
 use std::fs::File;
@@ -10,7 +10,7 @@ use flysch_api::flash::Error;
 
 use crate::storage::{Storage, StorageMut};
 
-/// An image file. It is read with plain reads, never mapped: a file that shrinks while it is read
+/// An image file. It is read with plain reads, never mapped: a file that shrinks during a read
 /// gives an error and not a crash.
 #[derive(Debug)]
 pub struct FileStorage {
@@ -22,7 +22,7 @@ impl FileStorage {
     /// Opens the image at `path` for reading.
     ///
     /// # Errors
-    /// When it cannot be opened, or is a directory.
+    /// If it cannot be opened, or is a directory.
     pub fn open(path: &Path) -> io::Result<Self> {
         Self::new(File::open(path)?)
     }
@@ -30,21 +30,21 @@ impl FileStorage {
     /// Opens the image at `path` for reading and writing.
     ///
     /// # Errors
-    /// When it cannot be opened so, or is a directory.
+    /// If it cannot be opened in this way, or is a directory.
     pub fn open_writable(path: &Path) -> io::Result<Self> {
         Self::new(File::options().read(true).write(true).open(path)?)
     }
 
-    /// The file, to be locked or asked about. What changes its length is not noticed here.
+    /// The file, for locking or to query it. Changes to its length are not noticed here.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Makes the file `size` bytes long with erased bytes (0xFF) at its end; it never gets shorter.
-    /// A dump that ends in the middle of its last erase block becomes whole so.
+    /// Extends the file to `size` bytes by appending erased bytes (0xFF); it never becomes shorter.
+    /// This completes a dump that ends in the middle of its last erase block.
     ///
     /// # Errors
-    /// [`io::ErrorKind::FileTooLarge`] if that is more than `most` bytes more, and of writing.
+    /// [`io::ErrorKind::FileTooLarge`] if that adds more than `most` bytes, and write errors.
     pub fn grow(&mut self, size: u64, most: u64) -> io::Result<()> {
         static ERASED: [u8; 64 << 10] = [0xFF; 64 << 10];
         let more = size.saturating_sub(self.size);
@@ -106,7 +106,7 @@ impl StorageMut for FileStorage {
     }
 }
 
-/// A file opened for reading answers writes with `EBADF`.
+/// The operating system answers writes to a file opened for reading with `EBADF`.
 fn system_error(error: &io::Error) -> Error {
     const EBADF: i32 = 9;
     match error.raw_os_error() {

@@ -1,4 +1,4 @@
-//! A flash whose bytes lie one behind the other, without out-of-band bytes: most image files.
+//! A flash whose bytes lie one after the other, without out-of-band bytes: most image files.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -7,10 +7,10 @@ use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry};
 
 use crate::{Storage, StorageMut};
 
-/// Most bytes that are read, changed and written at once.
+/// Maximum number of bytes read, changed and written at once.
 const CHUNK: usize = 1 << 16;
 
-/// Flash over a storage that holds nothing but its main bytes.
+/// Flash over a storage that holds only the main bytes.
 #[derive(Clone, Debug)]
 pub struct FlashImage<S> {
     storage: S,
@@ -19,26 +19,26 @@ pub struct FlashImage<S> {
 }
 
 impl<S: Storage> FlashImage<S> {
-    /// A flash of the shape `geometry`, whose size becomes that of `storage`.
+    /// A flash with this `geometry`, whose size becomes that of `storage`.
     pub fn new(storage: S, geometry: Geometry) -> Self {
         let geometry = Geometry { size: storage.size(), ..geometry };
         Self { storage, geometry, is_strict: false }
     }
 
-    /// Refuses to program what is not erased with [`Error::ProgramFailed`]. A chip would clear bits
-    /// without a word, which is what happens otherwise; to find mistakes of the layer above.
+    /// Programming bytes that are not erased will fail with [`Error::ProgramFailed`]. Otherwise it
+    /// silently clears bits, as a chip does. The check finds mistakes of the layer above.
     #[must_use]
     pub fn strict(mut self) -> Self {
         self.is_strict = true;
         self
     }
 
-    /// What it lies on.
+    /// The storage below.
     pub fn storage(&self) -> &S {
         &self.storage
     }
 
-    /// Gives back what it lies on.
+    /// Returns the storage below.
     pub fn into_storage(self) -> S {
         self.storage
     }

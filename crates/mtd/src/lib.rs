@@ -1,6 +1,6 @@
 //! Raw flash over bytes: image files, memory, dumps with out-of-band bytes.
 //!
-//! The lowest layer of the flash stack, what Linux calls MTD. Everything here is an
+//! This is the lowest layer of the flash stack, which Linux calls MTD. Everything here is an
 //! [`api::flash::Flash`](flysch_api::flash::Flash):
 //!
 //! | type | what it is |
@@ -13,7 +13,7 @@
 //! | [`Concat`] | several flashes, one behind the other |
 //! | `CachedFlash` | another flash, whose pages are read and corrected once (feature `std`) |
 //!
-//! What an image holds and how it is laid out is found by [`detect`].
+//! [`detect`] finds out what an image holds and how it is laid out.
 //!
 //! ```
 //! use flysch_api::flash::{Flash, FlashMut, Geometry};
@@ -29,7 +29,7 @@
 //! # Ok::<(), flysch_api::flash::Error>(())
 //! ```
 //!
-//! `examples/library` of the repository has whole programs, from a chip up to files.
+//! The repository's `examples/library` has whole programs, from a chip up to files.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

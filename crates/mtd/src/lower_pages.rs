@@ -1,24 +1,24 @@
-//! A multi-level chip used with one bit per cell: the lower page of each pair alone.
+//! A multi-level chip used with one bit per cell: only the lower page of each pair.
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind, OobMode};
 
-/// The lower pages of a chip with two bits per cell as a flash of its own (Linux: the partition
-/// flag `slc-mode`, `MTD_SLC_ON_MLC_EMULATION`).
+/// The lower pages of a chip with two bits per cell, as a flash (Linux: the partition flag
+/// `slc-mode`, `MTD_SLC_ON_MLC_EMULATION`).
 ///
-/// Programming the upper page of a pair that is cut off takes the lower one with it, whatever was
-/// in that and whenever it was written: neither UBI nor JFFS2 can stand it, and both refuse such
-/// chips. With the upper pages left alone nothing of that kind happens; half of the capacity is the
-/// price. What was written to all pages before is not found in this mode.
+/// If programming the upper page of a pair is interrupted, the lower page is lost too, whatever it
+/// held and whenever it was written. Neither UBI nor JFFS2 can cope with this, and both refuse such
+/// chips. If the upper pages are not used, it cannot happen; the price is half of the capacity.
+/// Data that was written to all pages before is not found in this mode.
 ///
-/// The pairs are those that Linux knows of all its paired chips (`mtd_pairing_dist3`): the lower
-/// pages are 0, 1, 3, 5 and so on, the upper ones 2, 4, 6 and so on, and the last.
+/// The pairs are those that Linux assumes for all its paired chips (`mtd_pairing_dist3`): the lower
+/// pages are 0, 1, 3, 5 and so on; the upper pages are 2, 4, 6 and so on, and the last.
 ///
-/// A page of such a chip is programmed once: no free out-of-band bytes are offered, so that JFFS2
-/// writes no clean markers there.
+/// A page of such a chip can be programmed only once: no free out-of-band bytes are offered, so
+/// that JFFS2 writes no clean markers there.
 #[derive(Clone, Debug)]
 pub struct LowerPages<F> {
     flash: F,
-    /// Pages in a block of this flash.
+    /// Pages per block of this flash.
     pages: u32,
     geometry: Geometry,
 }
@@ -27,7 +27,7 @@ impl<F: Flash> LowerPages<F> {
     /// The lower pages of `flash`.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when it is no multi-level NAND, or its blocks have no pairs.
+    /// [`Error::Unsupported`] if it is not a multi-level NAND, or its blocks have no pairs.
     pub fn new(flash: F) -> Result<Self, Error> {
         let whole = *flash.geometry();
         let all = whole.pages_per_block();
@@ -48,12 +48,12 @@ impl<F: Flash> LowerPages<F> {
         &self.flash
     }
 
-    /// Gives the flash below back.
+    /// Returns the flash below.
     pub fn into_flash(self) -> F {
         self.flash
     }
 
-    /// Where a byte lies on the flash below.
+    /// The position of a byte on the flash below.
     fn below(&self, offset: u64) -> u64 {
         let unit = u64::from(self.geometry.write_size);
         let (page, inside) = (offset / unit, offset % unit);
@@ -62,7 +62,7 @@ impl<F: Flash> LowerPages<F> {
         block * u64::from(self.flash.geometry().erase_size) + lower * unit + inside
     }
 
-    /// An error at `below` of the flash below, of a page that here begins at `at`.
+    /// Translates an error at `below` of the flash below, in a page that begins at `at` here.
     fn translate(error: Error, below: u64, at: u64) -> Error {
         let here = |offset: u64| at + offset.saturating_sub(below);
         match error {
@@ -72,7 +72,7 @@ impl<F: Flash> LowerPages<F> {
         }
     }
 
-    /// Bytes from `offset` to the end of its page, `len` at most.
+    /// Bytes from `offset` to the end of its page, at most `len`.
     fn in_page(&self, offset: u64, len: usize) -> usize {
         let unit = u64::from(self.geometry.write_size);
         ((unit - offset % unit) as usize).min(len)

@@ -1,4 +1,4 @@
-//! What stands where in the out-of-band bytes of a page (Linux `mtd_ooblayout_ops`).
+//! Layout of the out-of-band bytes of a page (Linux `mtd_ooblayout_ops`).
 #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges, some with one")]
 
 use alloc::vec;
@@ -8,19 +8,19 @@ use core::ops::Range;
 /// Positions in the out-of-band bytes of one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OobLayout {
-    /// Out-of-band bytes of a page.
+    /// Number of out-of-band bytes of a page.
     pub size: usize,
     /// The bad-block marker: 0xFF in a good block.
     pub bad_marker: usize,
-    /// Codes of all steps, in the order of the steps.
+    /// Codes of all steps, in step order.
     pub ecc: Vec<Range<usize>>,
-    /// What is left to the file systems, in order.
+    /// Bytes left to the file systems, in order.
     pub free: Vec<Range<usize>>,
 }
 
 impl OobLayout {
-    /// The layout of small pages (256 or 512 bytes) with 8 or 16 out-of-band bytes. `None` when the
-    /// code does not have the bytes these layouts have room for.
+    /// The layout of small pages (256 or 512 bytes) with 8 or 16 out-of-band bytes. `None` if the
+    /// code does not have the length that these layouts provide for.
     pub fn small_page(size: usize, ecc_len: usize) -> Option<Self> {
         let (ecc, free) = match (size, ecc_len) {
             (8, 3) => (vec![0..3], vec![3..5, 6..8]),
@@ -32,8 +32,8 @@ impl OobLayout {
         Some(Self { size, bad_marker: 5, ecc, free })
     }
 
-    /// The layout of large pages whose code starts at `ecc_at`. `None` when it does not fit behind
-    /// the bad-block marker.
+    /// The layout of large pages whose code starts at `ecc_at`. `None` if it does not fit after the
+    /// bad-block marker.
     pub fn large_page(size: usize, ecc_at: usize, ecc_len: usize) -> Option<Self> {
         let end = ecc_at.checked_add(ecc_len)?;
         if ecc_at < 2 || end > size {
@@ -47,7 +47,7 @@ impl OobLayout {
         Some(layout)
     }
 
-    /// The layout Linux takes for Hamming codes: from byte 40 of 64, from byte 80 of 128; small
+    /// The layout that Linux uses for Hamming codes: from byte 40 of 64, from byte 80 of 128; small
     /// pages have their own.
     pub fn hamming(size: usize, ecc_len: usize) -> Option<Self> {
         match size {
@@ -58,13 +58,14 @@ impl OobLayout {
         }
     }
 
-    /// The layout Linux takes for everything else: the code at the end.
+    /// The layout that Linux uses for all other codes: the code at the end.
     pub fn at_end(size: usize, ecc_len: usize) -> Option<Self> {
         Self::large_page(size, size.checked_sub(ecc_len)?, ecc_len)
     }
 
     /// The code at the end of the out-of-band bytes of small pages, whose bad-block marker is byte
-    /// 5. `None` when it would reach that. (Linux leaves such a layout to the controller's driver.)
+    /// 5. `None` if the code would overlap it. (Linux leaves such a layout to the controller's
+    /// driver.)
     pub fn small_at_end(size: usize, ecc_len: usize) -> Option<Self> {
         const MARKER: usize = 5;
         let start = size.checked_sub(ecc_len).filter(|&start| start > MARKER)?;
@@ -76,12 +77,12 @@ impl OobLayout {
         Some(layout)
     }
 
-    /// Bytes that are left to the file systems.
+    /// Number of bytes left to the file systems.
     pub fn free_len(&self) -> usize {
         self.free.iter().map(Range::len).sum()
     }
 
-    /// Whether `place` is there and holds neither codes nor the bad-block marker.
+    /// Whether `place` exists and holds neither codes nor the bad-block marker.
     pub(crate) fn is_free_of_codes(&self, place: Range<usize>) -> bool {
         let is_outside =
             |range: &Range<usize>| range.end <= place.start || place.end <= range.start;
@@ -90,7 +91,7 @@ impl OobLayout {
             && self.ecc.iter().all(is_outside)
     }
 
-    /// Where bytes `wanted` of those at `ranges` lie, counted as if they were contiguous.
+    /// The places of the bytes `wanted` of those at `ranges`, counted as if they were contiguous.
     pub(crate) fn places<'r>(
         ranges: &'r [Range<usize>],
         wanted: &Range<usize>,

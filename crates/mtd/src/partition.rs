@@ -1,4 +1,4 @@
-//! A part of a flash as a flash, and several flashes as one.
+//! Part of a flash as a flash, and several flashes as one.
 
 use alloc::vec::Vec;
 
@@ -16,7 +16,7 @@ impl<F: Flash> Partition<F> {
     /// The `blocks` erase blocks of `flash` from `first_block` on.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] when they are not all there.
+    /// [`Error::OutOfRange`] if some of them do not exist.
     pub fn new(flash: F, first_block: u32, blocks: u32) -> Result<Self, Error> {
         let whole = *flash.geometry();
         let end = first_block.checked_add(blocks).ok_or(Error::OutOfRange)?;
@@ -32,7 +32,7 @@ impl<F: Flash> Partition<F> {
         self.geometry.block_start(self.first_block)
     }
 
-    /// Names places of the whole flash as places of this part.
+    /// Translates positions of the whole flash into positions of this part.
     fn translate(&self, error: Error) -> Error {
         let start = self.start();
         match error {
@@ -100,20 +100,20 @@ impl<F: FlashMut> FlashMut for Partition<F> {
     }
 }
 
-/// Flashes of one shape, one behind the other (`mtdconcat`).
+/// Flashes of equal geometry, one after the other (`mtdconcat`).
 #[derive(Clone, Debug)]
 pub struct Concat<F> {
-    /// Each with its first byte in the whole, ascending.
+    /// Each with the position of its first byte in the whole, ascending.
     parts: Vec<(u64, F)>,
     geometry: Geometry,
 }
 
 impl<F: Flash> Concat<F> {
-    /// `flashes` as one. All but the last must consist of whole erase blocks.
+    /// Joins `flashes` into one. All but the last must consist of whole erase blocks.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] when there are none or their shapes differ, [`Error::Misaligned`]
-    /// when one that is not the last ends within an erase block.
+    /// [`Error::Unsupported`] if there are none or their geometries differ, [`Error::Misaligned`]
+    /// if one other than the last ends within an erase block.
     pub fn new(flashes: Vec<F>) -> Result<Self, Error> {
         let first = *flashes.first().ok_or(Error::Unsupported)?.geometry();
         let mut size = 0u64;
@@ -136,20 +136,20 @@ impl<F: Flash> Concat<F> {
         self.parts.partition_point(|(start, _)| *start <= offset) - 1
     }
 
-    /// The part that holds byte `offset`, and where in the part that byte is.
+    /// The part that contains byte `offset`, and the position of that byte in the part.
     fn part(&self, offset: u64) -> (&F, u64) {
         let (start, flash) = &self.parts[self.index(offset)];
         (flash, offset - start)
     }
 
-    /// As [`part`](Self::part), to be changed.
+    /// As [`part`](Self::part), mutable.
     fn part_mut(&mut self, offset: u64) -> (&mut F, u64) {
         let index = self.index(offset);
         let (start, flash) = &mut self.parts[index];
         (flash, offset - *start)
     }
 
-    /// Names places of the part that starts at `start` as places of the whole.
+    /// Translates positions of the part that starts at `start` into positions of the whole.
     fn translate(&self, start: u64, error: Error) -> Error {
         let first = self.geometry.block_of(start);
         match error {
@@ -161,7 +161,7 @@ impl<F: Flash> Concat<F> {
         }
     }
 
-    /// Does `work` on the part that holds `block`, with the number the block has there.
+    /// Does `work` on the part that contains `block`, with the number of the block in that part.
     fn on_block(
         &mut self,
         block: u32,

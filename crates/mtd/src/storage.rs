@@ -6,19 +6,19 @@ use alloc::vec::Vec;
 
 use flysch_api::flash::Error;
 
-/// Bytes at offsets: memory, an image file. What a host offers to put a flash on.
+/// Bytes at offsets: memory, or an image file. A host provides one to put a flash on.
 pub trait Storage {
-    /// Bytes in all.
+    /// Total size in bytes.
     fn size(&self) -> u64;
 
     /// Fills `buffer` with the bytes at `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] when they are not all there, [`Error::Os`] when the operating system
+    /// [`Error::OutOfRange`] if some of them do not exist, [`Error::Os`] if the operating system
     /// refuses.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), Error>;
 
-    /// The bytes at `offset` where they lie, if they are in memory.
+    /// The bytes at `offset` in place, if they are in memory.
     fn slice(&self, offset: u64, len: usize) -> Option<&[u8]> {
         let _ = (offset, len);
         None
@@ -30,11 +30,11 @@ pub trait StorageMut: Storage {
     /// Replaces the bytes at `offset` by `bytes`; the storage does not grow.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] with nothing done, [`Error::Os`] when the operating system refuses,
-    /// [`Error::WriteProtected`] when the storage was opened for reading.
+    /// [`Error::OutOfRange`] with nothing done, [`Error::Os`] if the operating system refuses,
+    /// [`Error::WriteProtected`] if the storage was opened read-only.
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error>;
 
-    /// Makes what was written survive the computer (`fsync`). Memory has nothing to do here.
+    /// Makes written bytes durable (`fsync`). Memory has nothing to do here.
     ///
     /// # Errors
     /// [`Error::Os`].

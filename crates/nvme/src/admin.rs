@@ -1,5 +1,5 @@
-//! The admin queue: one command of the control path at a time, and one request for events that
-//! waits until the controller has something to tell.
+//! The admin queue: one command of the control path at a time, and one event request that waits
+//! until the controller has something to report.
 
 use crate::layout::Layout;
 use crate::queue::{Completion, Done, Submission};
@@ -16,11 +16,11 @@ pub(crate) struct Admin {
     submission: Submission,
     completion: Completion,
     next_id: u16,
-    /// The answer to the last command, until it is fetched.
+    /// The answer to the last command, until it is taken.
     answer: Option<Done>,
-    /// An event request waits in the controller.
+    /// An event request is outstanding in the controller.
     pub(crate) awaits_event: bool,
-    /// What the controller told of by itself, until it is dealt with.
+    /// The event reported by the controller, until it is handled.
     pub(crate) event: Option<u32>,
 }
 
@@ -47,7 +47,7 @@ impl Admin {
         self.event = None;
     }
 
-    /// Issues a command; answers its id.
+    /// Issues a command; returns its id.
     pub(crate) fn issue(&mut self, entry: Sqe, registers: &impl Registers) -> u16 {
         let cid = self.next_id;
         self.next_id = (cid + 1) % EVENT;
@@ -56,7 +56,7 @@ impl Admin {
         cid
     }
 
-    /// Asks to be told of the next event.
+    /// Issues a request for the next event.
     pub(crate) fn await_event(&mut self, registers: &impl Registers) {
         let opcode = AdminOpcode::AsyncEvent.into_bits();
         self.post(Sqe { opcode, cid: EVENT, ..Sqe::default() }, registers);
@@ -68,12 +68,12 @@ impl Admin {
         self.submission.ring(registers);
     }
 
-    /// Whether something waits to be taken in.
+    /// Whether completions are waiting.
     pub(crate) fn is_waiting(&self, registers: &impl Registers) -> bool {
         self.completion.is_waiting(registers)
     }
 
-    /// Takes in what the controller answered.
+    /// Takes in completions.
     pub(crate) fn harvest(&mut self, registers: &impl Registers) {
         while let Some(done) = self.completion.take(registers) {
             if done.cid() != EVENT {
@@ -99,6 +99,6 @@ impl Admin {
 pub(crate) struct Exchange {
     pub(crate) entry: Sqe,
     pub(crate) timeout_ms: u32,
-    /// Its id and its deadline, once it was issued.
+    /// Its id and deadline, once it was issued.
     pub(crate) issued: Option<(u16, Instant)>,
 }

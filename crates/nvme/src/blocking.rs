@@ -1,4 +1,4 @@
-//! The same operations for callers that may wait: tools, tests, bare metal.
+//! The operations in blocking form, for callers that may wait: tools, tests, bare metal.
 
 use crate::host::{Host, Progress};
 use crate::operation::{AdminCommand, AdminData, AdminReply, Operation, Output};
@@ -10,10 +10,11 @@ use flysch_wire::nvme::feature::{Select, structure_bytes};
 use flysch_wire::nvme::{AdminOpcode, FeatureId, LogId, Status, log};
 
 impl<M: Machine> Host<M> {
-    /// Does one operation and waits for its end.
+    /// Runs one operation and waits for it to end.
     ///
     /// # Errors
-    /// Why it failed; [`Error::Gone`] if neither host nor clock knows what could end it.
+    /// Why it failed; [`Error::Gone`] if neither host nor clock knows of anything that could end
+    /// it.
     pub fn run(&mut self, clock: &impl Clock, operation: Operation) -> Result<Output, Error> {
         while self.poll(clock.now()) == Progress::Busy {
             clock.wait(self.poll_at());
@@ -35,23 +36,23 @@ impl<M: Machine> Host<M> {
     /// Brings the controller up.
     ///
     /// # Errors
-    /// Which step failed, and why.
+    /// The step that failed, and why.
     pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), Error> {
         self.run(clock, Operation::BringUp).map(|_| ())
     }
 
-    /// Makes everything safe and stops the controller.
+    /// Shuts the controller down safely and stops it.
     ///
     /// # Errors
-    /// [`Cause::InFlight`] if commands are in flight; everything goes on then.
+    /// [`Cause::InFlight`] if commands are in flight; then the controller keeps running.
     pub fn shut_down(&mut self, clock: &impl Clock) -> Result<(), Error> {
         self.run(clock, Operation::Shutdown).map(|_| ())
     }
 
-    /// An admin command that must end well.
+    /// Runs an admin command that must succeed.
     ///
     /// # Errors
-    /// [`Cause::Status`] with what the controller said; why it was not carried out.
+    /// [`Cause::Status`] with the controller's status, or why the command was not executed.
     pub fn admin(
         &mut self,
         clock: &impl Clock,
@@ -85,7 +86,7 @@ impl<M: Machine> Host<M> {
         self.admin(clock, command)
     }
 
-    /// Reads a feature: its dword, and its structure if it has one.
+    /// Reads a feature: its dword, and its data structure if it has one.
     ///
     /// # Errors
     /// As for [`admin`](Self::admin).
@@ -120,7 +121,7 @@ impl<M: Machine> Host<M> {
         self.feature_data(clock, id, select).map(|reply| reply.status.result)
     }
 
-    /// Sets a feature whose value is a structure: `value` is its dword, `data` the structure.
+    /// Sets a feature whose value is a data structure: `value` is its dword, `data` the structure.
     ///
     /// # Errors
     /// As for [`admin`](Self::admin).

@@ -1,10 +1,10 @@
-//! The control plane's state, and the primitives its procedures are made of.
+//! The state of the control plane, and the primitives from which its procedures are built.
 //!
 //! Theory. Bring-up, admin commands and recovery are long sequences full of waiting. They are
-//! ordinary functions played by a [`Script`] over a few *primitives* that wait:
+//! ordinary functions run by a [`Script`] over a few *primitives* that wait:
 //! [`until`](Core::until), [`sleep`](Core::sleep), [`command`](Core::command),
-//! [`lanes_obey`](Core::lanes_obey). Everything else with an effect goes through a primitive, too
-//! ([`write`](Core::write), [`once`](Core::once)), so that a replay does not do it twice.
+//! [`lanes_obey`](Core::lanes_obey). Everything else with an effect goes through a primitive too
+//! ([`write`](Core::write), [`once`](Core::once)), so that a replay does not repeat it.
 
 use crate::admin::{Admin, Exchange};
 use crate::facts::{Device, Facts};
@@ -24,7 +24,7 @@ use flysch_script::{Player, Script};
 use flysch_wire::nvme::registers::{Cap, Version};
 use flysch_wire::nvme::{AdminOpcode, Sqe, Status};
 
-/// Why a procedure came back without a result.
+/// Why a procedure returned without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     Pending,
@@ -49,16 +49,16 @@ impl From<Cause> for Stop {
     }
 }
 
-/// What a primitive gives.
+/// Result of a primitive.
 pub(crate) type Wait<T> = Result<T, Pending>;
 
-/// What a procedure gives.
+/// Result of a procedure.
 pub(crate) type Run<T> = Result<T, Stop>;
 
-/// What an action answered.
+/// Result of an action.
 pub(crate) type Answer = flysch_script::Answer<NvmeStatus, Cause>;
 
-/// What is being waited for.
+/// What a procedure is waiting for.
 #[derive(Debug)]
 pub(crate) enum Action {
     /// `register & mask == value`.
@@ -73,7 +73,7 @@ pub(crate) enum Action {
         until: Instant,
     },
     Admin(Exchange),
-    /// Every lane obeys the standing order.
+    /// Every lane has obeyed the standing order.
     Obey,
     /// No lane has a command in flight.
     Idle {
@@ -85,7 +85,7 @@ pub(crate) enum Action {
     },
 }
 
-/// The control owner's state, and the script it is playing.
+/// The control owner's state, and the script it is running.
 #[derive(Debug)]
 pub(crate) struct Core<M: Machine> {
     pub(crate) machine: M,
@@ -100,13 +100,13 @@ pub(crate) struct Core<M: Machine> {
     pub(crate) errors: ErrorLog,
     /// The controller is enabled.
     pub(crate) enabled: bool,
-    /// The present instant, and the next one to be polled at.
+    /// The present instant, and the instant at which to poll next.
     pub(crate) now: Instant,
     pub(crate) at: Instant,
     script: Script<Answer, Action>,
 }
 
-/// The first wait between two looks, nanoseconds.
+/// The first interval between two looks, nanoseconds.
 const PATIENCE: u32 = 2_000;
 
 impl<M: Machine> Player for Core<M> {
@@ -138,22 +138,22 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Before the procedure is run again.
+    /// Called before the procedure is run again.
     pub(crate) fn rewind(&mut self) {
         self.script.rewind();
     }
 
-    /// What follows is a new step.
+    /// Marks the start of a new step.
     pub(crate) fn turn_page(&mut self) {
         self.script.turn_page();
     }
 
-    /// Gives up the procedure under way.
+    /// Abandons the current procedure.
     pub(crate) fn drop_script(&mut self) {
         self.script.abandon();
     }
 
-    /// Brings the action under way nearer to its answer; `false` while there is none.
+    /// Advances the current action; returns `false` while it has no result.
     pub(crate) fn advance(&mut self, lane: &mut Lane<M>, now: Instant) -> bool {
         self.now = now;
         let Some(mut waiting) = self.script.take_wait() else { return true };
@@ -240,7 +240,7 @@ impl<M: Machine> Core<M> {
         None
     }
 
-    /// Whether nothing can be expected of the controller any more, and why.
+    /// Why nothing can be expected of the controller any more, if that is so.
     pub(crate) fn is_lost(&self) -> Option<Cause> {
         use flysch_wire::nvme::registers::{CSTS, Csts};
         match self.machine.read32(CSTS) {
@@ -256,18 +256,18 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Asks to be polled again soon, at `deadline` at the latest.
+    /// Requests another poll soon, at `deadline` at the latest.
     pub(crate) fn look_again(&mut self, deadline: Instant) {
         self.at = self.now.after_nanos(self.script.patience()).min(deadline);
     }
 
-    /// Writes a register, once.
+    /// Writes a register, only once.
     #[track_caller]
     pub(crate) fn write(&mut self, register: u32, value: u32) {
         self.effect(|core| core.machine.write32(register, value));
     }
 
-    /// Writes a register of 64 bits, once, as two of 32.
+    /// Writes a 64-bit register as two of 32 bits, only once.
     #[track_caller]
     pub(crate) fn write_wide(&mut self, register: u32, value: u64) {
         self.effect(|core| {
@@ -276,13 +276,13 @@ impl<M: Machine> Core<M> {
         });
     }
 
-    /// Reads a register, once.
+    /// Reads a register, only once.
     #[track_caller]
     pub(crate) fn read(&mut self, register: u32) -> u32 {
         self.once(|core| core.machine.read32(register).into()) as u32
     }
 
-    /// Waits until `register & mask == value`; gives the register.
+    /// Waits until `register & mask == value`; returns the register.
     #[track_caller]
     pub(crate) fn until(
         &mut self,
@@ -309,7 +309,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Waits until every lane obeys the standing order.
+    /// Waits until every lane has obeyed the standing order.
     #[track_caller]
     pub(crate) fn lanes_obey(&mut self) -> Wait<()> {
         self.ask(|_| Action::Obey)?;
@@ -335,7 +335,7 @@ impl<M: Machine> Core<M> {
 }
 
 impl<M: Machine> Core<M> {
-    /// An admin command to its end, whatever that is.
+    /// Runs an admin command to its end, whatever its status.
     #[track_caller]
     pub(crate) fn command(&mut self, entry: Sqe, timeout_ms: Option<u32>) -> Run<NvmeStatus> {
         let timeout_ms = timeout_ms.unwrap_or(self.options.timeouts.admin_ms);
@@ -343,7 +343,7 @@ impl<M: Machine> Core<M> {
         answer.reply().map_err(Into::into)
     }
 
-    /// An admin command that must end well; gives DW0.
+    /// Runs an admin command that must succeed; returns DW0.
     #[track_caller]
     pub(crate) fn must(&mut self, entry: Sqe) -> Run<u32> {
         let status = self.command(entry, None)?;
@@ -356,7 +356,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// A command that reads a page of data, which is the admin data page then.
+    /// Runs a command that reads a page of data into the admin data page.
     #[track_caller]
     pub(crate) fn fetch(&mut self, entry: Sqe) -> Run<u32> {
         let data = [self.layout.admin_data.address(), 0];

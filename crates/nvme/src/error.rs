@@ -2,30 +2,30 @@ use core::fmt;
 
 use flysch_wire::nvme::{AdminOpcode, Status};
 
-/// Why the driver could not do something. Commands of a [`Port`](crate::Port) never end with
-/// this; they have [`Ended`](flysch_api::command::Ended).
+/// Why the driver could not do something. Commands of a [`Port`](crate::Port) never end with this
+/// type; they have [`Ended`](flysch_api::command::Ended).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The options contradict themselves.
+    /// The options contradict each other.
     Options(&'static str),
-    /// The driver's memory is shorter than [`Host::memory_len`](crate::Host::memory_len) says.
+    /// The driver's memory is shorter than [`Host::memory_len`](crate::Host::memory_len).
     MemoryTooSmall {
         /// Bytes needed.
         needed: usize,
         /// Bytes given.
         given: usize,
     },
-    /// Reading the registers gives all ones: no controller answers.
+    /// Reads of registers return all ones: no controller answers.
     NoController,
-    /// The controller does not have as many queues.
+    /// The controller does not have that many queues.
     Queues {
-        /// What was asked for.
+        /// Number requested.
         wanted: u32,
-        /// What there is.
+        /// Number available.
         present: u32,
     },
-    /// A step of bring-up failed for good.
+    /// A step of bring-up failed permanently.
     Step {
         /// The step's name in [`STEPS`](crate::STEPS).
         step: &'static str,
@@ -36,7 +36,7 @@ pub enum Error {
     Failed(Cause),
     /// The host is not up: call `bring_up` first.
     NotUp,
-    /// The controller is out of order for good; only a new `bring_up` can help.
+    /// The controller has failed permanently; only a new `bring_up` can help.
     Gone,
     /// Another operation is under way.
     Busy,
@@ -46,20 +46,20 @@ pub enum Error {
     Unsupported(&'static str),
 }
 
-/// What went wrong underneath.
+/// The underlying cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A register did not get the value waited for.
+    /// A register did not reach the expected value.
     Register {
         /// Its name.
         name: &'static str,
-        /// What it was at last.
+        /// Its last value.
         value: u32,
     },
-    /// The controller says that it is beyond help (CSTS.CFS).
+    /// The controller reports a fatal status (CSTS.CFS).
     Fatal,
-    /// All registers read as ones: the controller left the bus.
+    /// All registers read as ones: the controller has left the bus.
     Removed,
     /// An admin command was not answered.
     Timeout(AdminOpcode),
@@ -69,9 +69,9 @@ pub enum Cause {
     Answer(&'static str),
     /// Fewer queues were granted than there are lanes.
     Queues(u32),
-    /// Aborted commands did not come back.
+    /// Aborted commands were not completed.
     NotAborted,
-    /// Commands are in flight, or their outcomes were not fetched.
+    /// Commands are in flight, or their outcomes were not taken.
     InFlight,
 }
 

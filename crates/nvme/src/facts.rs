@@ -1,4 +1,4 @@
-//! What is known of a controller: before it is touched, and after bring-up.
+//! What is known about a controller, before any write to it and after bring-up.
 
 use crate::options::Options;
 use crate::quirks::Quirks;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use flysch_wire::nvme::registers::{Cap, Version};
 use flysch_wire::nvme::{IdentifyController, IdentifyNamespace};
 
-/// What is known before anything was written.
+/// What is known before anything was written to the controller.
 #[derive(Debug)]
 pub(crate) struct Facts {
     pub(crate) options: Options,
@@ -16,18 +16,18 @@ pub(crate) struct Facts {
     pub(crate) depth: usize,
 }
 
-/// What bring-up learnt about the controller and what is behind it.
+/// What bring-up learnt about the controller and its namespaces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Device {
     /// Identify controller.
     pub controller: IdentifyController,
-    /// The active namespaces, by rising id; at most [`NAMESPACES_MAX`].
+    /// The active namespaces, by ascending id; at most [`NAMESPACES_MAX`].
     pub namespaces: Vec<Namespace>,
     /// Counts how often `namespaces` was read.
     pub generation: u32,
-    /// Bytes of host memory that were lent to the controller.
+    /// Bytes of host memory lent to the controller.
     pub host_memory: u32,
-    /// Whether the controller goes to power states without I/O by itself.
+    /// Whether the controller enters non-operational power states by itself.
     pub saves_power: bool,
 }
 
@@ -42,5 +42,5 @@ pub struct Namespace {
     pub data: IdentifyNamespace,
 }
 
-/// Most namespaces that are looked at: a controller cannot make the list grow for ever.
+/// Maximum number of namespaces examined: a controller cannot make the list grow without bound.
 pub const NAMESPACES_MAX: usize = 256;

@@ -1,4 +1,4 @@
-//! What went wrong so far: counters and a short history.
+//! A record of errors: counters and a short history.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use flysch_api::machine::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The controller said that it is beyond help; the value is CSTS.
+    /// The controller reported a fatal status; the value is CSTS.
     Fatal,
     /// The controller left the bus.
     Removed,
@@ -20,15 +20,15 @@ pub enum ErrorKind {
     ControllerReset,
     /// The NVM subsystem was reset.
     SubsystemReset,
-    /// The controller told of an error by itself; the value is DW0 of the event.
+    /// The controller reported an error event; the value is DW0 of the event.
     ErrorEvent,
-    /// The controller told of its health; the value is DW0 of the event.
+    /// The controller reported a health event; the value is DW0 of the event.
     HealthEvent,
-    /// The controller told of something else; the value is DW0 of the event.
+    /// The controller reported another event; the value is DW0 of the event.
     Notice,
     /// An admin command was not answered in time; the value is its opcode.
     AdminTimeout,
-    /// Recovery failed for good.
+    /// Recovery failed permanently.
     Gone,
 }
 

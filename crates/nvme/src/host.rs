@@ -23,18 +23,18 @@ use flysch_wire::nvme::feature::{AsyncEventResult, event};
 use flysch_wire::nvme::registers::{CAP, CC, Cap, Cc, VS, Version};
 use flysch_wire::nvme::{AdminOpcode, Sqe, log};
 
-/// Where an operation stands.
+/// State of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
     /// Nothing is under way.
     Idle,
     /// Poll again at [`Host::poll_at`].
     Busy,
-    /// The operation begun last has ended.
+    /// The last operation has ended.
     Done(Result<Output, Error>),
 }
 
-/// Whether the host can be used.
+/// State of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not brought up.
@@ -43,7 +43,7 @@ pub enum State {
     Up,
     /// Being brought up or recovered.
     Recovering,
-    /// Out of order for good.
+    /// Failed permanently.
     Gone,
 }
 
@@ -51,7 +51,7 @@ pub enum State {
 enum Job {
     BringUp(BringUp),
     Operation(Operation),
-    /// The controller told of something.
+    /// The controller reported an event.
     Event(u32),
     Recovery(Recovery),
 }
@@ -65,16 +65,15 @@ pub struct Host<M: Machine> {
     job: Option<Job>,
     state: State,
     result: Option<Result<Output, Error>>,
-    /// The recovery under way is the caller's wish.
+    /// The current recovery was requested by the caller.
     asked: bool,
-    /// When the host wants to be polled: for the job under way, or to look around.
+    /// When the host wants to be polled: for the current job, or to check on things.
     job_at: Instant,
 }
 
-/// How often the host looks whether a lane on another thread has called it, nanoseconds.
+/// How often the host checks whether a lane on another thread has called it, nanoseconds.
 const ATTENTION_NANOS: u64 = 100_000_000;
-/// How often the host looks at the controller and for events while nothing is in flight,
-/// nanoseconds.
+/// How often the host checks the controller and events while nothing is in flight, nanoseconds.
 const LOOK_NANOS: u64 = 1_000_000_000;
 
 impl<M: Machine> Host<M> {
@@ -90,7 +89,7 @@ impl<M: Machine> Host<M> {
     /// memory.
     ///
     /// # Errors
-    /// Options that contradict each other or the controller, memory too small, or no controller.
+    /// Options that contradict each other or the controller, too little memory, or no controller.
     pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
         let facts = read_facts(&machine, options)?;
         let layout = Layout::new(&memory, &facts.options, facts.depth)?;
@@ -112,12 +111,12 @@ impl<M: Machine> Host<M> {
         })
     }
 
-    /// The lanes but the first, which is the host's own: they go where their ports go.
+    /// The lanes except the first, which is the host's own; each goes into a port.
     pub(crate) fn take_others(&mut self) -> Vec<Box<Lane<M>>> {
         core::mem::take(&mut self.others)
     }
 
-    /// Whether the host can be used.
+    /// The state of the host.
     pub fn state(&self) -> State {
         match self.job {
             Some(Job::BringUp(_) | Job::Recovery(_)) => State::Recovering,
@@ -125,7 +124,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// The bring-up step under way.
+    /// The current bring-up step.
     pub fn step(&self) -> Option<&'static Step> {
         match &self.job {
             Some(Job::BringUp(bring_up)) => bring_up.step(),
@@ -138,12 +137,12 @@ impl<M: Machine> Host<M> {
         &self.core.device
     }
 
-    /// What went wrong so far.
+    /// The errors so far.
     pub fn errors(&self) -> &ErrorLog {
         &self.core.errors
     }
 
-    /// The deviations this controller is known for.
+    /// The known deviations of this controller.
     pub fn quirks(&self) -> Quirks {
         self.core.quirks
     }
@@ -163,10 +162,10 @@ impl<M: Machine> Host<M> {
         &self.core.machine
     }
 
-    /// Begins an operation; [`poll`](Self::poll) until it is done.
+    /// Starts an operation; call [`poll`](Self::poll) until it has ended.
     ///
     /// # Errors
-    /// [`Error::Busy`]; for all but bring-up [`Error::NotUp`] and [`Error::Gone`].
+    /// [`Error::Busy`]; except for bring-up, also [`Error::NotUp`] and [`Error::Gone`].
     pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
         let job = match (operation, self.state) {
             _ if self.job.is_some() => return Err(Error::Busy),
@@ -200,7 +199,7 @@ impl<M: Machine> Host<M> {
         self.job_at = Instant::START;
     }
 
-    /// Does what can be done now.
+    /// Does all work that can be done now.
     pub fn poll(&mut self, now: Instant) -> Progress {
         self.drive(now);
         match self.result.take() {
@@ -210,8 +209,8 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// When the host wants to be polled: for the operation under way, for its lane, or to look
-    /// after lanes on other threads.
+    /// When the host wants to be polled: for the current operation, for its lane, or to check on
+    /// lanes of other threads.
     pub fn poll_at(&self) -> Option<Instant> {
         if self.core.shared.orders.is_called() && self.listens() {
             return Some(Instant::START);
@@ -223,8 +222,8 @@ impl<M: Machine> Host<M> {
         (at != Instant::NEVER).then_some(at)
     }
 
-    /// One doorbell for the host's own lane. Also where polls always find something the host gets
-    /// its turn here.
+    /// One doorbell for the host's own lane. The host also gets its turn here if polls always find
+    /// completions.
     #[inline]
     pub(crate) fn ring_lane(&mut self, now: Instant) {
         self.lane.ring(now);
@@ -249,7 +248,7 @@ impl<M: Machine> Host<M> {
         now >= self.job_at || !self.lane.shared.orders.is_quiet(self.lane.obeyed)
     }
 
-    /// Nothing of the lane has completed: the time to look after everything else.
+    /// No command of the lane has completed: time to take care of everything else.
     #[inline(never)]
     fn found_nothing(&mut self, now: Instant) -> Option<Outcome> {
         if self.is_due(now) {
@@ -261,8 +260,8 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// The lane had nothing; perhaps it found something overdue or wrong just now, or the
-    /// controller has something to tell.
+    /// The lane had no completion; it may just have found an overdue command or an error, or the
+    /// controller may have something to report.
     #[inline(never)]
     fn look_after_lane(&mut self, now: Instant) -> Option<Outcome> {
         let told = self.state == State::Up && self.core.admin.is_waiting(&self.core.machine);
@@ -310,7 +309,7 @@ impl<M: Machine> Host<M> {
         self.job_at = self.idle_until(now);
     }
 
-    /// Looks at the controller and takes in what it told by itself.
+    /// Checks the controller and takes in the events it reported.
     fn look_around(&mut self, now: Instant) {
         if now >= self.job_at {
             self.lane.look_for_errors();
@@ -321,7 +320,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// When to look again although nothing is under way.
+    /// When to check again although no operation is running.
     fn idle_until(&self, now: Instant) -> Instant {
         match (self.state, self.core.options.lanes) {
             (State::Up, 1) => now.after_nanos(LOOK_NANOS),
@@ -330,13 +329,13 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Whether calls of lanes are answered now: not while everything is being reset.
+    /// Whether calls of lanes can be answered now: not while everything is being reset.
     fn listens(&self) -> bool {
         let resets = matches!(self.job, Some(Job::Recovery(_) | Job::BringUp(_)));
         self.state == State::Up && !resets
     }
 
-    /// Answers a lane's call.
+    /// Answers a call from a lane.
     fn look_for_trouble(&mut self) {
         if !self.listens() {
             return;
@@ -352,7 +351,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// A controller that did not stop, though the lanes have, cannot be left like that.
+    /// A controller that did not stop although the lanes have cannot be left in that state.
     fn after_shutdown(&mut self) {
         if !self.core.enabled {
             self.state = State::Down;
@@ -399,8 +398,8 @@ impl<M: Machine> Host<M> {
 }
 
 impl<M: Machine> Drop for Host<M> {
-    /// Stops the controller's DMA before the memory goes. Nothing is flushed: that is
-    /// [`Operation::Shutdown`]. Every port is gone.
+    /// Stops the controller's DMA before its memory is freed. Nothing is flushed: use
+    /// [`Operation::Shutdown`] for that. Every port has been dropped.
     fn drop(&mut self) {
         if self.core.enabled {
             let cc = Cc::from_bits(self.core.machine.read32(CC));
@@ -422,9 +421,9 @@ impl Job {
 }
 
 impl<M: Machine> Core<M> {
-    /// The controller told of something: notes it, reads the log page that says more - which lets
-    /// it tell the next one of its kind -, looks at the namespaces again if they changed, and asks
-    /// for the next.
+    /// Handles an event that the controller reported: records it, reads the log page with the
+    /// details (which allows the controller to report the next event of that kind), reads the
+    /// namespaces again if they changed, and requests the next event.
     fn handle_event(&mut self, told: u32) -> Run<()> {
         let result = AsyncEventResult::from_bits(told);
         let kind = match result.kind() {
@@ -450,7 +449,7 @@ impl<M: Machine> Core<M> {
     }
 }
 
-/// Reads who the controller is and settles how its queues will be used.
+/// Identifies the controller and decides how its queues will be used.
 fn read_facts<M: Machine>(machine: &M, mut options: Options) -> Result<Facts, Error> {
     if options.lanes == 0 || !(1..=Options::DEPTH_MAX).contains(&options.depth) {
         return Err(Error::Options("lanes must be at least 1 and depth 1 to 1023"));

@@ -1,4 +1,4 @@
-//! Bring-up as a list of steps (3.5.1), in the order Linux has them.
+//! Bring-up as a list of steps (3.5.1), in the same order as in Linux.
 
 use crate::control::{Core, Run, Stop};
 use crate::facts::{NAMESPACES_MAX, Namespace};
@@ -16,11 +16,11 @@ use flysch_wire::nvme::registers::{ACQ, AQA, ASQ, Aqa, CC, CRTO, CSTS, Cc, Crto,
 use flysch_wire::nvme::registers::{CQ_ENTRY_SHIFT, SQ_ENTRY_SHIFT, TIMEOUT_UNIT_MS, css};
 use flysch_wire::nvme::{AdminOpcode, Cns, FeatureId, Sqe};
 
-/// How long some controllers want CSTS to be left alone, nanoseconds.
+/// How long some controllers require CSTS to be left alone, nanoseconds.
 const DELAY_BEFORE_READY: u64 = 2300 * MS;
 /// Bytes of the host behaviour feature.
 const HOST_BEHAVIOR: usize = 512;
-/// What HMPRE, HMMIN and sizes of host memory count in, bytes.
+/// The unit of HMPRE, HMMIN and sizes of host memory, bytes.
 const HOST_MEMORY_UNIT: usize = 4096;
 /// Bytes of an entry of the list of host memory: address, pages.
 const HOST_MEMORY_ENTRY: usize = 16;
@@ -32,11 +32,11 @@ const COMMAND_SET: u8 = 4;
 pub struct Step {
     /// Its name.
     pub name: &'static str,
-    /// What it does.
+    /// Its work.
     pub what: &'static str,
 }
 
-/// The steps in their order.
+/// The steps in order.
 pub static STEPS: [Step; 8] = [
     Step { name: "disable", what: "CC.EN off, wait until CSTS.RDY follows" },
     Step { name: "enable", what: "admin queues, CC, wait until CSTS.RDY follows" },
@@ -48,7 +48,7 @@ pub static STEPS: [Step; 8] = [
     Step { name: "events", what: "write cache, asynchronous events" },
 ];
 
-/// A bring-up under way.
+/// A bring-up in progress.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BringUp {
     step: usize,
@@ -139,7 +139,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// What an identify command or a log page brought.
+    /// The data that an identify command or a log page returned.
     pub(crate) fn admin_page(&self) -> [u8; 4096] {
         let mut data = [0; 4096];
         self.machine.sync_for_cpu(self.layout.admin_data.span(0, data.len()));
@@ -163,7 +163,8 @@ impl<M: Machine> Core<M> {
         self.share_doorbells()
     }
 
-    /// The queue pair of a lane; completion queue first, because the other names it.
+    /// Creates the queue pair of a lane, completion queue first because the submission queue refers
+    /// to it.
     fn create_pair(&mut self, lane: u16, memory: Option<u64>) -> Run<()> {
         let entries = Layout::entries(self.layout.depth()) as u16;
         let queue = lane + 1;
@@ -197,7 +198,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Reads which namespaces are active and what they are like.
+    /// Reads which namespaces are active, and their properties.
     pub(crate) fn find_namespaces(&mut self) -> Run<()> {
         self.effect(|core| {
             core.device.namespaces.clear();
@@ -235,7 +236,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Keeps the ids of a list, which rise; answers how many there were and the last.
+    /// Adds the ids of a list, which must ascend; returns how many there were and the last.
     #[track_caller]
     fn note_ids(&mut self, above: u32) -> (usize, u32) {
         let answer = self.once(|core| {
@@ -256,7 +257,7 @@ impl<M: Machine> Core<M> {
         ((answer >> 32) as usize, answer as u32)
     }
 
-    /// A namespace of a controller that has no lists: it is there if it has a size.
+    /// Looks for a namespace of a controller without lists: it exists if it has a size.
     fn find_namespace(&mut self, id: u32) -> Run<()> {
         let entry = identify(Cns::Namespace, id);
         let data = [self.layout.admin_data.address(), 0];
@@ -270,7 +271,8 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Which command set a namespace speaks. A controller that does not say speaks the first.
+    /// The command set of a namespace. A controller that does not report it uses the NVM command
+    /// set.
     fn find_command_set(&mut self, n: usize, id: u32) -> Run<()> {
         let entry = identify(Cns::Descriptors, id);
         let data = [self.layout.admin_data.address(), 0];
@@ -285,8 +287,9 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Lends the controller as much memory as it asks for and there is, in one piece (8.9 of 2.0).
-    /// One that refuses goes on without, and so does one whose least is more than there is.
+    /// Lends the controller as much memory as it requests and as is available, in one piece (8.9 of
+    /// 2.0). If the controller refuses, or requires more than is available, bring-up continues
+    /// without.
     fn lend_memory(&mut self) -> Run<()> {
         let IdentifyController { hmpre, hmmin, hmminds, .. } = self.device.controller;
         let unit = HOST_MEMORY_UNIT as u64;
@@ -315,7 +318,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Takes the memory back. Whatever the controller says, it loses it with the reset.
+    /// Takes the memory back. Whatever the controller answers, it loses the memory at the reset.
     pub(crate) fn take_memory_back(&mut self) -> Run<()> {
         if self.device.host_memory > 0 {
             self.command(set_host_memory([0; 5]), None)?;
@@ -339,7 +342,8 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Lets a controller that knows how long a try should wait say so (host behaviour, ACRE).
+    /// Lets a controller that can report how long to wait before a retry do so (host behaviour,
+    /// ACRE).
     fn accept_retry_delays(&mut self) -> Run<()> {
         let IdentifyController { crdt1, crdt2, crdt3, .. } = self.device.controller;
         if crdt1 | crdt2 | crdt3 == 0 {
@@ -356,7 +360,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// What waits before CSTS may be read again.
+    /// The wait before CSTS may be read again.
     pub(crate) fn settle_after_disable(&mut self) -> Run<()> {
         if self.quirks.has(Quirk::DelayBeforeReady) {
             self.sleep(DELAY_BEFORE_READY)?;
@@ -377,14 +381,15 @@ fn set_feature(id: FeatureId, value: u32) -> Sqe {
     Sqe { opcode, cdw10: [id.into_bits().into(), value, 0, 0, 0, 0], ..Sqe::default() }
 }
 
-/// Sets the host memory buffer: on or off, its pages, where its list is and how long.
+/// Sets the host memory buffer: on or off, its number of pages, and position and length of its
+/// list.
 fn set_host_memory([enable, pages, low, high, entries]: [u32; 5]) -> Sqe {
     let opcode = AdminOpcode::SetFeatures.into_bits();
     let id = FeatureId::HostMemory.into_bits().into();
     Sqe { opcode, cdw10: [id, enable, pages, low, high, entries], ..Sqe::default() }
 }
 
-/// CC.EN off, and CSTS.RDY after it.
+/// Clears CC.EN, and waits for CSTS.RDY to follow.
 pub(crate) fn disable<M: Machine>(core: &mut Core<M>) -> Run<Result<(), Cause>> {
     let status = core.read(CSTS);
     if status == u32::MAX {

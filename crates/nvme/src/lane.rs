@@ -1,8 +1,8 @@
-//! A lane: what one thread owns of a controller, and the hot path.
+//! A lane: the part of a controller that one thread owns, and the hot path.
 //!
-//! Per command this writes one submission queue entry of 64 bytes; per batch one doorbell each way.
-//! Coming back it reads one completion queue entry. Nothing is allocated, locked or searched: a
-//! completion names its slot.
+//! Per command the lane writes one submission queue entry of 64 bytes; per batch it writes one
+//! doorbell in each direction. Per completion it reads one completion queue entry. Nothing is
+//! allocated, locked or searched: a completion names its slot.
 
 mod watch;
 
@@ -21,7 +21,7 @@ use flysch_wire::nvme::command::{self, SqeFlags};
 use flysch_wire::nvme::sgl::{self, Descriptor};
 use flysch_wire::nvme::{Sqe, prp};
 
-/// PSDT of data that is named by pages, and by a scatter gather list without metadata.
+/// PSDT of data described by pages, and by a scatter gather list without metadata.
 const PRPS: u8 = 0;
 const SGL: u8 = 1;
 
@@ -37,22 +37,22 @@ pub(crate) struct Lane<M: Machine> {
     pub(crate) submission: Submission,
     pub(crate) completion: Completion,
     pub(crate) slots: Box<[Slot]>,
-    /// The free slot that is taken next: the one that was freed last, which is the warmest in the
-    /// cache. It leads to the others.
+    /// The free slot to be taken next: the one freed last, whose memory is the most likely to be in
+    /// the cache. It links to the other free slots.
     pub(crate) free: u16,
-    /// Commands may start: the lane may run, and no outcome waits to be fetched, so that there are
-    /// never more of them than slots.
+    /// Commands may start: the lane may run, and no outcome is waiting in `ended`, so that there
+    /// are never more outcomes than slots.
     pub(crate) open: bool,
-    /// The earliest deadline of what was started since the last doorbell.
+    /// The earliest deadline of the commands started since the last doorbell.
     pub(crate) soonest: Instant,
-    /// Outcomes this lane owes: of slots in flight, and those in `ended`.
+    /// Outcomes that this lane owes: of slots in flight, and those in `ended`.
     pub(crate) in_flight: usize,
-    /// What is noted in slots: commands their owner wants to end, and those the host was asked to
-    /// abort.
+    /// Number of marked slots: commands that their owner wants to end, and commands that the host
+    /// was asked to abort.
     pub(crate) marks: usize,
-    /// Outcomes that wait to be fetched.
+    /// Outcomes that have not been polled yet.
     pub(crate) ended: VecDeque<(Outcome, Trouble)>,
-    /// More about the outcome given last, if it was not plainly good.
+    /// Details of the last outcome returned, if it was not plain success.
     pub(crate) trouble: Trouble,
     /// The next time to look for errors and overdue commands.
     pub(crate) watch_at: Instant,
@@ -60,29 +60,29 @@ pub(crate) struct Lane<M: Machine> {
     /// The last order obeyed; [`Order::NONE`] while parked.
     pub(crate) obeyed: Order,
     pub(crate) stopped: bool,
-    /// The page lists of the slots, of so many bytes each.
+    /// The page lists of the slots, each of this many bytes.
     pub(crate) lists: DmaRegion,
     pub(crate) list: usize,
-    /// Lists of ranges go to the controller as scatter gather lists.
+    /// Lists of ranges are passed to the controller as scatter gather lists.
     pub(crate) sgls: bool,
     pub(crate) data: DmaRegion,
     pub(crate) own: DmaRegion,
     pub(crate) limits: Limits,
     /// Checks data.
     pub(crate) walk: Walk,
-    /// Completions that made no sense.
+    /// Number of completions that made no sense.
     pub(crate) strange: u32,
-    /// The pages of doorbells in memory, and how far apart doorbells are.
+    /// The doorbell pages in memory, and the distance between doorbells.
     pub(crate) doorbells: DmaRegion,
     pub(crate) stride: u8,
 }
 
-/// What is told of a command that did not plainly end well.
+/// Details of a command that did not plainly succeed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trouble {
     pub(crate) status: NvmeStatus,
     pub(crate) residual: u32,
-    /// How long the controller wants to be left alone before another try, milliseconds.
+    /// How long the controller wants the host to wait before a retry, milliseconds.
     pub(crate) delay_ms: u32,
 }
 
@@ -97,9 +97,9 @@ impl<M: Machine> Lane<M> {
         &self.shared.lanes[self.index]
     }
 
-    /// Takes a command. One that moves a range of up to two pages is written here, every other
-    /// [out of line](Self::start_other). What the host orders stands against it as far as the lane
-    /// obeyed, by its being [open](Self::open); a newer order is seen by [`ring`](Self::ring).
+    /// Accepts a command. A command that moves one range of up to two pages is handled here, every
+    /// other one [out of line](Self::start_other). The host's orders take effect here as far as the
+    /// lane has obeyed them, through [open](Self::open); [`ring`](Self::ring) sees newer orders.
     #[inline(always)]
     pub(crate) fn start(&mut self, command: Command<Nvme>, now: Instant) -> Result<(), Declined> {
         if self.open
@@ -142,7 +142,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// A slot for a command, its namespace, and where its data lies.
+    /// Takes a slot for a command; returns it with the namespace and the location of its data.
     fn prepare(
         &mut self,
         command: &Command<Nvme>,
@@ -163,7 +163,7 @@ impl<M: Machine> Lane<M> {
         Ok((slot, nsid, place))
     }
 
-    /// Posts the entry of a command whose slot was filled.
+    /// Posts the entry of a command whose slot is filled in.
     #[inline(always)]
     fn post(&mut self, entry: [u64; command::WORDS], deadline: Instant) {
         self.submission.post(entry, &self.machine);
@@ -173,7 +173,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// DPTR of the data, and PSDT: what kind of thing it is.
+    /// DPTR of the data, and PSDT, its kind.
     fn place(&self, slot: usize, command: &Command<Nvme>) -> Result<DataPointer, BadData> {
         match self.walk.one(&command.data) {
             Some(range) if command.direction != Direction::None => {
@@ -202,10 +202,11 @@ impl<M: Machine> Lane<M> {
         [first, self.lists.address() + at as u64]
     }
 
-    /// Any other data: none, a list of ranges, or what is wrong.
+    /// Any other data: none, or a list of ranges; otherwise what is wrong with the data.
     ///
-    /// Inside a list every range begins and ends at a page - that is what the limits say and the
-    /// walk checks -, so there are never more pages than one range of the same length has.
+    /// Inside a list every range begins and ends at a page boundary. The limits require this and
+    /// the walk checks it, so there are never more pages than a single range of the same length
+    /// has.
     #[inline(never)]
     fn list(&self, slot: usize, data: &Data, direction: Direction) -> Result<DataPointer, BadData> {
         if data.is_empty() {

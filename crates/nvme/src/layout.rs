@@ -1,40 +1,40 @@
-//! Where everything the controller reads and writes lies in the driver's DMA memory.
+//! Layout of everything the controller reads and writes in the driver's DMA memory.
 
 use crate::Options;
 use crate::error::Error;
 use flysch_api::machine::DmaRegion;
 use flysch_wire::nvme::{command, completion, prp};
 
-/// The memory page the controller is told to work with (CC.MPS 0).
+/// The memory page size set in the controller (CC.MPS 0).
 pub(crate) const PAGE: usize = 4096;
-/// Entries of either admin queue.
+/// Entries of each admin queue.
 pub(crate) const ADMIN_ENTRIES: usize = 32;
 
-/// Pages before those of the lanes. One more is counted for memory that begins within a page.
+/// Pages before those of the lanes. One more is counted in case the memory begins within a page.
 const FIXED_PAGES: usize = 6;
 
-/// The parts of the driver's memory, each at a page.
+/// The parts of the driver's memory, each starting at a page boundary.
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) admin_submission: DmaRegion,
     pub(crate) admin_completion: DmaRegion,
-    /// Data of admin commands, a page.
+    /// Data of admin commands: one page.
     pub(crate) admin_data: DmaRegion,
-    /// What the controller may use as its own, whole pages.
+    /// Memory lent to the controller, whole pages.
     pub(crate) host_memory: DmaRegion,
-    /// The list that names it, a page.
+    /// The list that describes it: one page.
     pub(crate) host_memory_list: DmaRegion,
-    /// Doorbells, and behind them what the controller wants to be told next, a page each.
+    /// Doorbells, followed by the controller's event indexes, one page each.
     pub(crate) doorbells: DmaRegion,
     lanes: DmaRegion,
     depth: usize,
     list: usize,
-    /// All of it: nobody else's data.
+    /// All of it; data of others must not be here.
     whole: DmaRegion,
 }
 
 impl Layout {
-    /// Bytes the driver's memory must have for these options, wherever it starts.
+    /// Size of the driver's memory for these options, bytes, wherever it starts.
     pub(crate) fn len(options: &Options) -> usize {
         let lane = Self::lane_len(options.depth.into(), list_len(options));
         (FIXED_PAGES + 1) * PAGE
@@ -42,12 +42,12 @@ impl Layout {
             + host_memory_len(options)
     }
 
-    /// Entries of a lane's queues: one stays empty, or full would look like empty.
+    /// Entries of a lane's queues: one stays empty, to distinguish full from empty.
     pub(crate) fn entries(depth: usize) -> usize {
         depth + 1
     }
 
-    /// Bytes of a submission queue of so many entries, whole pages.
+    /// Bytes of a submission queue with this many entries, in whole pages.
     pub(crate) fn queue_bytes(entries: usize) -> usize {
         (entries * command::LENGTH).next_multiple_of(PAGE)
     }
@@ -62,7 +62,7 @@ impl Layout {
         submission + completion + (depth * list).next_multiple_of(PAGE)
     }
 
-    /// Cuts `memory` into its parts.
+    /// Divides `memory` into its parts.
     pub(crate) fn new(memory: &DmaRegion, options: &Options, depth: usize) -> Result<Self, Error> {
         let needed = Self::len(options);
         if memory.len() < needed {
@@ -102,7 +102,7 @@ impl Layout {
         self.lane(lane).carve(at, Self::entries(self.depth) * completion::LENGTH)
     }
 
-    /// A lane's page lists, [`list`](Self::list) bytes for each slot.
+    /// The page lists of a lane, [`list`](Self::list) bytes for each slot.
     pub(crate) fn lists(&self, lane: usize) -> DmaRegion {
         let (submission, completion) = Self::rings(self.depth);
         self.lane(lane).carve(submission + completion, self.depth * self.list)
@@ -124,13 +124,13 @@ impl Layout {
     }
 }
 
-/// Bytes that are lent to the controller.
+/// Number of bytes lent to the controller.
 fn host_memory_len(options: &Options) -> usize {
     options.host_memory as usize / PAGE * PAGE
 }
 
-/// Bytes of a list that names all pages of the longest transfer but the first; a power of two, so
-/// that no list crosses a page.
+/// Bytes of a list that names all pages of the longest transfer except the first; a power of two,
+/// so that no list crosses a page boundary.
 fn list_len(options: &Options) -> usize {
     let pages = options.transfer_max as usize / PAGE + 1;
     (pages * prp::ENTRY).next_power_of_two().clamp(64, PAGE)

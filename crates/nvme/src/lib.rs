@@ -4,9 +4,10 @@
 //! # Theory
 //!
 //! Two kinds of object share a controller. **Lanes** carry commands: each [`Port`] owns a queue
-//! pair with everything its slots need, so lanes on different threads never meet. The **[`Host`]**
-//! owns everything there is one of: registers, the admin queue, namespaces, events, recovery. It
-//! rides on the first port, so a caller with one thread polls one thing.
+//! pair with everything its slots need, so lanes on different threads never interact. The
+//! **[`Host`]** owns everything that exists only once: registers, the admin queue, namespaces,
+//! events, recovery. It is attached to the first port, so a caller with one thread polls only one
+//! object.
 //!
 //! - *Hot path* (`lane`): [`start`](flysch_api::command::Port::start) writes one submission queue
 //!   entry, [`ring`](flysch_api::command::Port::ring) rings once per batch,

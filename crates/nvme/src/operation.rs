@@ -1,4 +1,4 @@
-//! What can be asked of a [`Host`](crate::Host), and what comes of it.
+//! Operations of a [`Host`](crate::Host), and their results.
 
 use crate::control::{Core, Run, Stop};
 use crate::init::disable;
@@ -12,18 +12,18 @@ use flysch_script::Player;
 use flysch_wire::nvme::registers::{CC, CSTS, Cc, Csts, shutdown};
 use flysch_wire::nvme::{AdminOpcode, Cns, Sqe, identify};
 
-/// Something the host does.
+/// An operation of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Brings the controller up; once it is up, a controller reset.
+    /// Brings the controller up; if it is up already, resets it.
     BringUp,
     /// Resets the controller. Commands in flight end with a reset.
     Reset,
     /// Resets the whole NVM subsystem.
     SubsystemReset,
-    /// Tells the controller to make everything safe and stops it.
+    /// Shuts the controller down safely and stops it.
     Shutdown,
-    /// Reads anew which namespaces there are.
+    /// Reads the list of namespaces again.
     Rescan,
     /// An admin command.
     Admin(Box<AdminCommand>),
@@ -40,7 +40,7 @@ pub struct AdminCommand {
     pub cdw10: [u32; 6],
     /// Its data.
     pub data: AdminData,
-    /// How long it may take, ms; `None` is what the options say.
+    /// Time limit, ms; `None` for the one in the options.
     pub timeout_ms: Option<u32>,
 }
 
@@ -49,27 +49,27 @@ pub struct AdminCommand {
 pub enum AdminData {
     /// None.
     None,
-    /// So many bytes from the controller.
+    /// This many bytes from the controller.
     In(u32),
     /// These bytes to the controller.
     Out(Vec<u8>),
 }
 
-/// How an admin command ended.
+/// Result of an admin command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdminReply {
     /// Status field and DW0.
     pub status: NvmeStatus,
-    /// What came from the controller.
+    /// Data from the controller.
     pub data: Vec<u8>,
 }
 
-/// What an operation gives.
+/// Result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Nothing.
     None,
-    /// How an admin command ended: well or with an error, but it did end.
+    /// The result of an admin command, whether it ended with success or with an error.
     Admin(AdminReply),
 }
 
@@ -87,7 +87,7 @@ impl AdminCommand {
         Self { nsid, cdw10, data, ..Self::new(AdminOpcode::Identify) }
     }
 
-    /// The entry, without id and data.
+    /// The queue entry, without id and data.
     fn entry(&self) -> Sqe {
         let Self { opcode, nsid, cdw10, .. } = *self;
         Sqe { opcode, nsid, cdw10, ..Sqe::default() }

@@ -1,16 +1,16 @@
 use crate::quirks::Quirks;
 
-/// How long the driver waits for things. What the controller itself says about its time to get
-/// ready (CAP.TO, CRTO) and to shut down (RTD3E) comes on top.
+/// Time limits of the driver. The times the controller itself specifies for getting ready (CAP.TO,
+/// CRTO) and for shutdown (RTD3E) are added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timeouts {
-    /// An admin command that names no time of its own, ms (Linux: 60 s).
+    /// For an admin command without its own time limit, ms (Linux: 60 s).
     pub admin_ms: u32,
-    /// An aborted command to come back, ms; then the controller is reset.
+    /// For an aborted command to complete, ms; then the controller is reset.
     pub abort_ms: u32,
-    /// Shutdown, ms, at least (Linux: 5 s).
+    /// For shutdown, ms, at least (Linux: 5 s).
     pub shutdown_ms: u32,
-    /// How often a lane with commands in flight looks for errors and overdue commands, ms.
+    /// Interval at which a lane with commands in flight looks for errors and overdue commands, ms.
     pub watchdog_ms: u32,
 }
 
@@ -20,48 +20,49 @@ impl Default for Timeouts {
     }
 }
 
-/// What the caller wants of the driver. `Options::default()` suits one thread and any controller.
+/// Options of the driver. `Options::default()` suits one thread and any controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Lanes, each a [`Port`](crate::Port) and a queue pair of its own; at least 1.
+    /// Number of lanes, each a [`Port`](crate::Port) with its own queue pair; at least 1.
     pub lanes: u16,
     /// Commands in flight per lane, 1 to [`DEPTH_MAX`](Self::DEPTH_MAX); less if the controller's
     /// queues are shorter.
     pub depth: u16,
-    /// Whether completions interrupt. Without, the caller polls.
+    /// Whether completions raise interrupts. If not, the caller polls.
     pub interrupts: bool,
-    /// Longest data transfer of one command, bytes; at most
-    /// [`TRANSFER_MAX`](Self::TRANSFER_MAX), less if the controller says so (MDTS).
+    /// Longest data transfer of one command, bytes; at most [`TRANSFER_MAX`](Self::TRANSFER_MAX),
+    /// less if the controller requires it (MDTS).
     pub transfer_max: u32,
-    /// Whether lists of ranges go to the controller as scatter gather lists, where it takes them;
-    /// else ranges inside a list must be whole pages.
+    /// Whether lists of ranges are passed to the controller as scatter gather lists, if it supports
+    /// them; otherwise ranges inside a list must be whole pages.
     pub sgls: bool,
-    /// Whether to switch the volatile write cache on or off at bring-up. `None` leaves it.
+    /// Whether to switch the volatile write cache on or off at bring-up. `None` leaves it
+    /// unchanged.
     pub write_cache: Option<bool>,
-    /// Bytes of the driver's memory to lend to a controller that asks for some (HMPRE): a drive
-    /// without memory of its own keeps its tables there and is slower without. 0 lends none;
-    /// rounded down to pages. It counts in [`Host::memory_len`](crate::Host::memory_len).
+    /// Bytes of the driver's memory to lend to a controller that requests some (HMPRE): a drive
+    /// without its own memory keeps its tables there and is slower without it. 0 lends none;
+    /// rounded down to pages. It is included in [`Host::memory_len`](crate::Host::memory_len).
     pub host_memory: u32,
-    /// Whether doorbells are kept in memory where the controller looks at them there (doorbell
-    /// buffer config): a register is written only when it asks for that. Controllers that are
-    /// programs have it, because each write of a register interrupts them.
+    /// Whether doorbells are kept in memory if the controller supports it (doorbell buffer config):
+    /// a register is then written only when the controller asks for it. Emulated controllers
+    /// support this, because each register write interrupts them.
     pub shadow_doorbells: bool,
-    /// Whether submission queues lie in the controller's memory, where it has some for them and
-    /// the machine reaches it: it then need not fetch entries over the link.
+    /// Whether submission queues are placed in the controller's memory, if it offers some for them
+    /// and the machine can reach it: the controller then need not fetch entries over the link.
     pub controller_memory: bool,
-    /// Whether the controller may go to power states without I/O by itself (APST), where it can:
+    /// Whether the controller may enter non-operational power states by itself (APST), if it can:
     /// the shallow ones after 100 ms without work, the deep ones after 2 s.
     pub power_saving: bool,
-    /// What is known better than the table of controllers: deviations it has besides.
+    /// Deviations of the controller in addition to those in the table of controllers.
     pub quirks: Quirks,
-    /// How long to wait for things.
+    /// Time limits.
     pub timeouts: Timeouts,
 }
 
 impl Options {
-    /// Most one command can transfer, bytes: a list of pages that is itself one page.
+    /// Maximum transfer of one command, bytes: a list of pages that itself fits one page.
     pub const TRANSFER_MAX: u32 = 2 << 20;
-    /// Most commands of one lane: ten bits of the command id.
+    /// Maximum number of commands of one lane: ten bits of the command id.
     pub const DEPTH_MAX: u16 = 1023;
 }
 

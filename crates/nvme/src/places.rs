@@ -1,5 +1,5 @@
-//! Where queues and doorbells lie: in the controller's own memory (controller memory buffer, 8.5)
-//! and in the host's (doorbell buffer config, 5.8), where the controller has that.
+//! Placement of queues and doorbells: in the controller's own memory (controller memory buffer,
+//! 8.5) and in the host's (doorbell buffer config, 5.8), if the controller supports it.
 
 use crate::control::{Core, Run};
 use crate::layout::{Layout, PAGE};
@@ -10,16 +10,16 @@ use flysch_wire::nvme::registers::{CMB_ADDRESS_INVALID, CMBLOC, CMBMSC, CMBSTS, 
 use flysch_wire::nvme::registers::{CmbControl, CmbLoc, CmbSize, DOORBELLS, cq_head};
 use flysch_wire::nvme::{AdminOpcode, Sqe};
 
-/// The controller is told of its memory at an address from here on: above everything that is
-/// mapped below 4 GiB, interrupt messages too.
+/// The controller's memory is given an address from here on: above everything that is mapped below
+/// 4 GiB, including interrupt messages.
 const ADDRESS_MIN: u64 = 1 << 32;
 
 impl<M: Machine> Core<M> {
-    /// Makes room for the submission queues of all lanes in the controller's memory, if it has
-    /// some for them and that can be reached; answers the device address of the first.
+    /// Makes room for the submission queues of all lanes in the controller's memory, if it has some
+    /// for them that can be reached; returns the device address of the first.
     ///
-    /// Only controllers that let the host say where their memory is (CAP.CMBS, 1.4) are asked: the
-    /// address is no other memory's then.
+    /// Only controllers that let the host choose the address of their memory (CAP.CMBS, 1.4) are
+    /// used: the address then cannot belong to other memory.
     pub(crate) fn find_controller_memory(&mut self) -> Option<u64> {
         let found = self.once(|core| core.place_controller_memory().unwrap_or(0));
         (found != 0).then_some(found)
@@ -62,8 +62,8 @@ impl<M: Machine> Core<M> {
         Some(base)
     }
 
-    /// Lets the controller look at doorbells in memory, if it does. One that refuses goes on with
-    /// registers.
+    /// Makes the controller read doorbells from memory, if it supports that. If it refuses,
+    /// registers are used.
     pub(crate) fn share_doorbells(&mut self) -> Run<()> {
         self.effect(|core| core.shared.set_shadows(false));
         let last = cq_head(self.options.lanes, self.cap.dstrd()) - DOORBELLS;

@@ -41,8 +41,8 @@ impl<M: Machine> Port<M> {
         }
     }
 
-    /// Ends a command of this port before its deadline; its outcome will be
-    /// [`Ended::Aborted`](command::Ended::Aborted) unless it is done before. `false` if no such
+    /// Aborts a command of this port before its deadline; its outcome will be
+    /// [`Ended::Aborted`](command::Ended::Aborted) unless it completes first. `false` if no such
     /// command is in flight.
     pub fn abort(&mut self, token: u32) -> bool {
         self.lane_mut().abort(token)

@@ -1,5 +1,5 @@
-//! Autonomous power state transitions (8.15.2): the controller is told which of its power states it
-//! may go to by itself, and when.
+//! Autonomous power state transitions (8.15.2): the host tells the controller which of its power
+//! states it may enter by itself, and when.
 
 use crate::control::{Core, Run};
 use flysch_api::machine::Machine;
@@ -7,13 +7,13 @@ use flysch_script::Player;
 use flysch_wire::nvme::feature::{APST_BYTES, ApstEntry};
 use flysch_wire::nvme::{AdminOpcode, FeatureId, IdentifyController, Sqe};
 
-/// A state whose way in and out takes at most so many microseconds is gone to after so many
-/// milliseconds without work; the values are those of Linux (`primary_timeout_ms` and so on of
-/// `nvme_core`). A state that takes longer is left alone.
+/// Pairs of a latency limit and a delay. A state whose entry and exit together take at most this
+/// many microseconds is entered after this many milliseconds without work; the values are those of
+/// Linux (`primary_timeout_ms` and so on of `nvme_core`). A state that takes longer is not used.
 const STAGES: [(u32, u32); 2] = [(15_000, 100), (100_000, 2_000)];
 
-/// The table for the states of `controller`: from each state to the deepest there is below it.
-/// All zero if it has none to go to.
+/// The table for the states of `controller`: from each state to the deepest state below it. All
+/// zero if there is no state to enter.
 pub(crate) fn table(controller: &IdentifyController) -> [u8; APST_BYTES] {
     let mut table = [0; APST_BYTES];
     let mut target = ApstEntry::new();
@@ -31,7 +31,7 @@ pub(crate) fn table(controller: &IdentifyController) -> [u8; APST_BYTES] {
 }
 
 impl<M: Machine> Core<M> {
-    /// Lets a controller with such states go to them by itself. One that refuses stays awake.
+    /// Lets a controller with such states enter them by itself. If it refuses, it stays awake.
     pub(crate) fn save_power(&mut self) -> Run<()> {
         self.effect(|core| core.device.saves_power = false);
         let controller = &self.device.controller;
@@ -59,7 +59,8 @@ mod tests {
     use super::*;
     use flysch_wire::nvme::identify::PowerState;
 
-    /// Two states with I/O, two without: one quick, one slow, and one that takes too long.
+    /// Two operational states and two non-operational ones: a quick and a slow one, and one that
+    /// takes too long.
     #[test]
     fn every_state_goes_to_the_next_one_without_work() {
         let mut controller = IdentifyController { npss: 4, ..Default::default() };

@@ -7,25 +7,25 @@ use flysch_api::data::Data;
 use flysch_api::machine::{DmaArray, DmaRegion, Instant, Registers};
 use flysch_wire::nvme::{command, completion};
 
-/// Bits of a command id that number the slot; the others count its lives, so that a completion of
-/// an earlier one is not taken for one of this.
+/// Bits of a command id that hold the slot number; the others count its generations, so that a late
+/// completion of an earlier command is not taken for one of the current command.
 pub(crate) const SLOT_BITS: u16 = (1 << 10) - 1;
-/// One life more.
+/// One generation.
 pub(crate) const LIFE: u16 = SLOT_BITS + 1;
 
-/// No slot: what ends the list of the free ones.
+/// No slot: the end of the list of free ones.
 pub(crate) const NO_SLOT: u16 = u16::MAX;
 
-/// A doorbell: a register, and where the controller has that the same in memory (5.8).
+/// A doorbell: a register and, if the controller supports it, a copy in memory (5.8).
 #[derive(Debug)]
 struct Doorbell {
     register: u32,
-    /// What the controller was last told.
+    /// The value last written.
     rung: usize,
     shadow: Option<Shadow>,
 }
 
-/// A doorbell in memory, and what the controller says there about when to write the register.
+/// A doorbell in memory, and the controller's event index, which says when to write the register.
 #[derive(Debug)]
 pub(crate) struct Shadow {
     value: DmaRegion,
@@ -33,14 +33,14 @@ pub(crate) struct Shadow {
 }
 
 impl Shadow {
-    /// That of a doorbell `offset` bytes behind the first, in `doorbells` of two pages.
+    /// The doorbell `offset` bytes after the first, in `doorbells` of two pages.
     pub(crate) fn new(doorbells: &DmaRegion, offset: u32) -> Self {
         let at = |page: usize| doorbells.carve(page + offset as usize, size_of::<u32>());
         Self { value: at(0), event: at(PAGE) }
     }
 
-    /// Stores a value; whether the controller wants the register to be written: it does if its
-    /// event index lies between the value before and this one.
+    /// Stores a value; returns whether the register must be written, which is so if the
+    /// controller's event index lies between the previous value and this one.
     fn tell(&self, old: usize, new: usize, registers: &impl Registers) -> bool {
         self.value.store32(0, (new as u32).to_le());
         registers.sync_for_device(self.value.span(0, size_of::<u32>()));
@@ -73,7 +73,7 @@ impl Doorbell {
 pub(crate) struct Submission {
     ring: DmaArray<{ command::LENGTH }>,
     doorbell: Doorbell,
-    /// The number of the next entry; at the end of the ring it is that of the first.
+    /// The index of the next entry; at the end of the ring, wraps on the next write.
     tail: usize,
     /// Where the queue lies in the register window, if it lies in the controller's memory.
     window: Option<u32>,
@@ -88,13 +88,13 @@ impl Submission {
         (self.tail, self.doorbell.rung) = (0, 0);
     }
 
-    /// From now on its doorbell is also in memory, and its entries go to the controller's.
+    /// From now on its doorbell is also in memory, and its entries go to the controller's memory.
     pub(crate) fn place(&mut self, shadow: Option<Shadow>, window: Option<u32>) {
         (self.doorbell.shadow, self.window) = (shadow, window);
     }
 
-    /// Writes an entry. Whether there is a place of this number is asked once: without one it goes
-    /// to the begin of the ring.
+    /// Writes an entry. A single check covers the index: if it is past the end, the entry goes to
+    /// the beginning of the ring.
     #[inline(always)]
     pub(crate) fn post(&mut self, entry: [u64; command::WORDS], registers: &impl Registers) {
         let tail = self.tail;
@@ -108,7 +108,7 @@ impl Submission {
         }
     }
 
-    /// Out of line, so that every other entry pays for a comparison alone.
+    /// Out of line, so that every other entry pays only for a comparison.
     #[cold]
     fn post_first(&mut self, entry: [u64; command::WORDS], registers: &impl Registers) {
         self.ring.get(0).put::<0, { command::WORDS }>(entry);
@@ -122,21 +122,21 @@ impl Submission {
         registers.sync_for_device(self.ring.region().span(at, command::LENGTH));
     }
 
-    /// Whether entries were posted and not rung for.
+    /// Whether entries have been posted without a doorbell.
     #[inline]
     pub(crate) fn has_unrung(&self) -> bool {
         self.tail != self.doorbell.rung
     }
 
-    /// How many.
+    /// The number of such entries.
     #[inline]
     pub(crate) fn unrung(&self) -> usize {
         let (tail, rung) = (self.tail, self.doorbell.rung);
         if tail >= rung { tail - rung } else { tail + self.ring.len() - rung }
     }
 
-    /// The id of the first of them. It lies where the device may write, too: it can make it that of
-    /// another.
+    /// The id of the first of them. The device may write to this memory too, and could replace the
+    /// id by another.
     #[inline]
     pub(crate) fn first_unrung_id(&self) -> u16 {
         self.id_at(self.doorbell.rung)
@@ -162,7 +162,7 @@ impl Submission {
         }
     }
 
-    /// The same where something was posted.
+    /// As above, if there is something to ring for.
     #[inline]
     pub(crate) fn ring_unrung(&mut self, registers: &impl Registers) {
         if let Some(window) = self.window {
@@ -174,7 +174,7 @@ impl Submission {
         self.doorbell.tell(self.tail, registers);
     }
 
-    /// Copies what was posted into the controller's memory, which is reached as registers are.
+    /// Copies the posted entries into the controller's memory, which is accessed like registers.
     #[cold]
     fn copy_to(&self, window: u32, registers: &impl Registers) {
         let (rung, len) = (self.doorbell.rung, self.ring.len());
@@ -192,23 +192,23 @@ impl Submission {
 
 /// A completion queue.
 ///
-/// A new entry shows by its phase: the bit changes with every turn of the ring. The word with the
-/// phase is read first, and the rest behind it.
+/// A new entry is recognised by its phase, a bit that changes with every turn of the ring. The word
+/// with the phase is read first, and the rest after it.
 #[derive(Debug)]
 pub(crate) struct Completion {
     ring: DmaArray<{ completion::LENGTH }>,
     doorbell: Doorbell,
-    /// The number of the next entry; at the end of the ring it is that of the first of the next
+    /// The index of the next entry; at the end of the ring, wraps to the first entry of the next
     /// turn.
     head: usize,
-    /// What the phase of a new entry is, where it lies in its word.
+    /// The phase of a new entry, at its position in the word.
     phase: u64,
 }
 
-/// Where the phase lies in the second word of an entry.
+/// Position of the phase in the second word of an entry.
 const PHASE: u64 = 1 << 48;
 
-/// What a completion entry says, as it lies there.
+/// A completion entry as it is in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     /// Command id, phase and status.
@@ -229,7 +229,7 @@ impl Done {
         (self.word >> 49) as u16
     }
 
-    /// Whether it ended well and said nothing.
+    /// Whether it reports success and no details.
     #[inline]
     pub(crate) fn is_plainly_good(self) -> bool {
         self.word >> 49 | u64::from(self.result) == 0
@@ -274,20 +274,20 @@ impl Completion {
         Some(Done { word, result: u64::from_le(low) as u32 })
     }
 
-    /// Out of line, so that every other entry pays for a comparison alone.
+    /// Out of line, so that every other entry pays only for a comparison.
     #[cold]
     fn wrap(&mut self) {
         self.head = 0;
         self.phase ^= PHASE;
     }
 
-    /// The controller is switched off: how far the ring was read is not told any more. By the time
-    /// it would be, the doorbell may be that of a new queue.
+    /// The controller is switched off: the head is not reported to it any more. Later, the doorbell
+    /// might belong to a new queue.
     pub(crate) fn tell_no_more(&mut self) {
         self.doorbell.rung = self.head;
     }
 
-    /// Whether an entry waits; at the end of the ring it is worth a look.
+    /// Whether an entry may be waiting; at the end of the ring the answer is yes.
     #[inline]
     pub(crate) fn is_waiting(&self, registers: &impl Registers) -> bool {
         let at = self.head * completion::LENGTH;
@@ -297,7 +297,7 @@ impl Completion {
         word & PHASE == self.phase
     }
 
-    /// Tells the controller how far the ring was read, once per batch.
+    /// Reports to the controller how far the ring was read, once per batch.
     #[inline]
     pub(crate) fn ring(&mut self, registers: &impl Registers) {
         if self.head != self.doorbell.rung {
@@ -309,32 +309,32 @@ impl Completion {
     }
 }
 
-/// The same outcome, made of its parts: one that comes from a call need not make the others be in
-/// memory.
+/// An outcome, rebuilt from its parts, so that an outcome that comes from a call does not force the
+/// others into memory.
 #[inline(always)]
 pub(crate) fn renewed(outcome: Outcome) -> Outcome {
     let Outcome { issued, device_done, token, ended } = outcome;
     Outcome { issued, device_done, token, ended }
 }
 
-/// One place in a lane's queue, with the token that owes an outcome. The token is moved out when
-/// the outcome is made, so there cannot be two.
+/// One slot of a lane's queue, with the token for which an outcome is owed. The token is moved out
+/// when the outcome is made, so there cannot be two outcomes.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct Slot {
     pub(crate) owed: Option<Token>,
     /// The id of its last command.
     pub(crate) cid: u16,
-    /// The next free slot, while this one is free.
+    /// The next free slot, if this one is free.
     pub(crate) next: u16,
-    /// The owner asked for the end.
+    /// The owner asked to abort it.
     pub(crate) abort: bool,
     /// The host was asked to abort it.
     pub(crate) overdue: bool,
     pub(crate) expected: u32,
     pub(crate) deadline: Instant,
     pub(crate) issued: Instant,
-    /// What the device writes, where it has to be synchronised back.
+    /// Memory that the device writes, if it has to be synchronised back.
     pub(crate) incoming: Data,
 }
 

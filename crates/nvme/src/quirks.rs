@@ -1,14 +1,14 @@
-//! What particular controllers do differently, as one table: match -> flags, a reason each.
+//! Deviations of particular controllers, as one table: match -> flags, with a reason for each.
 
 use flysch_api::machine::Identity;
 
-/// One deviation a controller is known for.
+/// One known deviation of a controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Quirk {
-    /// After CC.EN was cleared CSTS must be left alone for 2.3 s.
+    /// After CC.EN is cleared, CSTS must be left alone for 2.3 s.
     DelayBeforeReady,
-    /// Identify with CNS above 1 does not work: namespaces are found by asking for each.
+    /// Identify with CNS above 1 does not work: namespaces are found by querying each.
     NoNamespaceList,
 }
 
@@ -17,10 +17,10 @@ pub enum Quirk {
 pub struct Quirks(u32);
 
 impl Quirks {
-    /// No deviation known.
+    /// No known deviation.
     pub const NONE: Self = Self(0);
 
-    /// The set of these.
+    /// The set of these deviations.
     pub const fn of(quirks: &[Quirk]) -> Self {
         let (mut bits, mut i) = (0, 0);
         while i < quirks.len() {
@@ -30,12 +30,12 @@ impl Quirks {
         Self(bits)
     }
 
-    /// Whether the set holds this one.
+    /// Whether the set contains this one.
     pub const fn has(self, quirk: Quirk) -> bool {
         self.0 >> quirk as u32 & 1 != 0
     }
 
-    /// What is in the set, as people read it.
+    /// The members of the set, in words.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         let all = [
             (Quirk::DelayBeforeReady, "rests after a disable"),
@@ -44,7 +44,7 @@ impl Quirks {
         all.into_iter().filter(move |(quirk, _)| self.has(*quirk)).map(|(_, name)| name)
     }
 
-    /// Both sets.
+    /// The union of both sets.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -67,7 +67,7 @@ const fn row(vendor: u16, device: u16, quirk: Quirk) -> Row {
 }
 
 /// Reads of CSTS too soon after a reset hang these (Linux: `DELAY_BEFORE_CHK_RDY`); the first
-/// releases of QEMU's device, which had Intel's id, knew no lists (Linux: `IDENTIFY_CNS`).
+/// releases of QEMU's device, which had Intel's id, did not support lists (Linux: `IDENTIFY_CNS`).
 static TABLE: &[Row] = &[
     row(0x1BB1, 0x0100, Quirk::DelayBeforeReady),
     row(0x1C58, 0x0003, Quirk::DelayBeforeReady),

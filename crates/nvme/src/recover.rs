@@ -1,18 +1,18 @@
-//! Recovery: find out what is wrong, do the least that helps, and end every command once.
+//! Recovery: find out what is wrong, do the least that helps, and end every command exactly once.
 //!
-//! Theory. A lane that finds a command overdue names it to the host as a *victim*. The ladder then
-//! climbs as far as it must:
+//! Theory. A lane that finds an overdue command names it to the host as a *victim*. The ladder then
+//! climbs as far as necessary:
 //!
-//! 1. **abort**: an Abort command for each victim. What it answers is not believed - some
-//!    controllers deny what they did -: a victim has ended when its completion came, whatever it
-//!    says. One that completed well after all counts as completed;
-//! 2. **controller reset**: CC.EN off - which is what certainly ends everything -, all lanes give
-//!    back what they had, and bring-up runs again, up to [`RESETS`] times;
-//! 3. **subsystem reset**, where the controller does not follow CC.EN and has one;
+//! 1. **abort**: an Abort command for each victim. Its answer is not trusted, because some
+//!    controllers deny what they have done: a victim has ended when its completion arrives,
+//!    whatever the answer says. If the completion reports success, the command counts as completed;
+//! 2. **controller reset**: CC.EN is cleared, which certainly ends everything; all lanes return
+//!    their commands, and bring-up runs again, up to [`RESETS`] times;
+//! 3. **subsystem reset**, if the controller does not follow CC.EN and supports one;
 //! 4. **gone**.
 //!
-//! A controller that says it is beyond help (CSTS.CFS), that is not ready any more, or that does
-//! not answer on its admin queue enters at 2; one whose registers read as ones has left the bus and
+//! A controller that reports a fatal status (CSTS.CFS), that is no longer ready, or that does not
+//! answer on its admin queue enters at 2; one whose registers read as ones has left the bus and
 //! enters at 4.
 
 use crate::control::{Core, Run, Stop};
@@ -27,11 +27,11 @@ use flysch_script::Player;
 use flysch_wire::nvme::registers::{CSTS, Csts, NSSR, SUBSYSTEM_RESET};
 use flysch_wire::nvme::{AdminOpcode, Sqe};
 
-/// How often the controller is brought up again before it counts as gone.
+/// How often bring-up is tried before the controller counts as gone.
 const RESETS: u8 = 5;
-/// Rest before the second try of bring-up, nanoseconds; it doubles with every one after.
+/// Delay before the second bring-up, nanoseconds; it doubles with each further one.
 const REST: u64 = 100 * MS;
-/// What [`Core::once`] gives for no victim.
+/// The result of [`Core::once`] if there is no victim.
 const NOBODY: u64 = u64::MAX;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,13 +40,13 @@ enum Stage {
     Abort,
     Stop,
     Subsystem,
-    /// Before the next try of bring-up.
+    /// Delay before the next bring-up.
     Rest,
     BringUp,
     Gone,
 }
 
-/// A recovery under way.
+/// A recovery in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovery {
     stage: Stage,
@@ -55,7 +55,7 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Starts by finding out.
+    /// Starts by finding out what is wrong.
     pub(crate) fn new() -> Self {
         Self { stage: Stage::Diagnose, resets: 0, bring_up: BringUp::default() }
     }
@@ -142,7 +142,7 @@ impl<M: Machine> Core<M> {
         self.shared.has_victims().then_some(Stage::Abort)
     }
 
-    /// Sends an abort for every victim and waits until all have ended.
+    /// Sends an abort for every victim and waits until all of them have ended.
     fn abort_victims(&mut self) -> Run<Option<Stage>> {
         loop {
             let victim = self.once(|core| match core.shared.ask_victim() {
@@ -175,7 +175,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Stops the controller and lets the lanes give back everything.
+    /// Stops the controller and lets the lanes return everything.
     fn stop(&mut self) -> Run<Option<Stage>> {
         self.effect(|core| core.shared.orders.publish(Order::PAUSE));
         self.lanes_obey()?;

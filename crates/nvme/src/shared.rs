@@ -1,18 +1,17 @@
-//! What the host and its lanes share: [`Orders`], commands that are overdue, and what bring-up
-//! learnt.
+//! State shared by the host and its lanes: [`Orders`], overdue commands, and what bring-up learnt.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU32, Ordering};
 use flysch_orders::Orders;
 
-/// What one lane tells the host.
+/// What one lane reports to the host.
 #[derive(Debug)]
 pub(crate) struct LaneWord {
-    /// For each slot the command that is overdue and not ended yet: [`VICTIM`] and its id.
+    /// For each slot the overdue command that has not ended yet: [`VICTIM`] and its id.
     victims: Box<[AtomicU32]>,
 }
 
-/// A command is overdue.
+/// The command is overdue.
 const VICTIM: u32 = 1 << 31;
 /// Its abort was sent.
 const ASKED: u32 = 1 << 30;
@@ -22,17 +21,17 @@ impl LaneWord {
         Self { victims: (0..slots).map(|_| AtomicU32::new(0)).collect() }
     }
 
-    /// Lane: this command shall be aborted.
+    /// Lane: this command must be aborted.
     pub(crate) fn add_victim(&self, slot: usize, cid: u16) {
         self.victims[slot].store(VICTIM | u32::from(cid), Ordering::Release);
     }
 
-    /// Lane: it has ended.
+    /// Lane: the command has ended.
     pub(crate) fn remove_victim(&self, slot: usize) {
         self.victims[slot].store(0, Ordering::Release);
     }
 
-    /// Host: a command to be aborted whose abort was not sent yet; now it counts as sent.
+    /// Host: takes a command whose abort has not been sent yet; from now on it counts as sent.
     fn ask_victim(&self) -> Option<u16> {
         self.victims.iter().find_map(|victim| {
             let word = victim.load(Ordering::Acquire);
@@ -50,9 +49,9 @@ impl LaneWord {
     }
 }
 
-/// Why the host should look: bits of [`Orders::causes`].
+/// Why the host should check: bits of [`Orders::causes`].
 pub(crate) mod cause {
-    /// CSTS.CFS, or the controller is not ready any more.
+    /// CSTS.CFS, or the controller is no longer ready.
     pub(crate) const FATAL: u32 = 1;
     /// Registers read as ones.
     pub(crate) const REMOVED: u32 = 2;
@@ -64,14 +63,14 @@ pub(crate) mod cause {
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) orders: Orders,
-    /// Longest transfer, bytes: what bring-up learnt, in force with the next order.
+    /// Longest transfer, bytes, from bring-up; in force with the next order.
     transfer_max: AtomicU32,
-    /// 1 where data may be a scatter gather list.
+    /// 1 if data may be a scatter gather list.
     sgls: AtomicU32,
-    /// 1 where doorbells lie in memory, too.
+    /// 1 if doorbells are also in memory.
     shadows: AtomicU32,
-    /// Where the lanes' submission queues lie in the register window, one behind the other; 0 if
-    /// they lie in the driver's memory.
+    /// Position of the lanes' submission queues in the register window, one after the other; 0 if
+    /// they are in the driver's memory.
     controller_memory: AtomicU32,
     /// CRDT1 to CRDT3, milliseconds.
     retry_delays: [AtomicU32; 3],
@@ -91,7 +90,7 @@ impl Shared {
         }
     }
 
-    /// Host: an overdue command whose abort was not sent yet: its lane and its id.
+    /// Host: an overdue command whose abort has not been sent yet: its lane and its id.
     pub(crate) fn ask_victim(&self) -> Option<(usize, u16)> {
         let ask = |(lane, word): (usize, &LaneWord)| word.ask_victim().map(|cid| (lane, cid));
         self.lanes.iter().enumerate().find_map(ask)
@@ -102,7 +101,7 @@ impl Shared {
         self.lanes.iter().any(LaneWord::has_victims)
     }
 
-    /// Host: what data of a command may be, in force with the next order.
+    /// Host: sets the limits of command data, in force with the next order.
     pub(crate) fn set_data(&self, bytes: u32, sgls: bool) {
         self.transfer_max.store(bytes, Ordering::Relaxed);
         self.sgls.store(sgls.into(), Ordering::Relaxed);
@@ -112,7 +111,7 @@ impl Shared {
         self.sgls.load(Ordering::Relaxed) != 0
     }
 
-    /// Host: whether doorbells lie in memory, in force with the next order.
+    /// Host: sets whether doorbells are in memory, in force with the next order.
     pub(crate) fn set_shadows(&self, on: bool) {
         self.shadows.store(on.into(), Ordering::Relaxed);
     }
@@ -121,7 +120,7 @@ impl Shared {
         self.shadows.load(Ordering::Relaxed) != 0
     }
 
-    /// Host: where in the register window the submission queues begin, in force with the next
+    /// Host: sets where in the register window the submission queues begin, in force with the next
     /// order.
     pub(crate) fn set_controller_memory(&self, at: Option<u32>) {
         self.controller_memory.store(at.unwrap_or(0), Ordering::Relaxed);
@@ -131,7 +130,7 @@ impl Shared {
         Some(self.controller_memory.load(Ordering::Relaxed)).filter(|at| *at != 0)
     }
 
-    /// Host: how long to wait before a command is tried again, by CRD.
+    /// Host: sets how long to wait before a command is retried, by CRD.
     pub(crate) fn set_retry_delays(&self, units_of_100_ms: [u16; 3]) {
         for (delay, units) in self.retry_delays.iter().zip(units_of_100_ms) {
             delay.store(u32::from(units) * 100, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! A socket on which messages come, each with its descriptors: one at a time, never blocking.
+//! A socket for messages with descriptors: one message at a time, never blocking.
 //!
-//! A message may come in any pieces, and a client may stop in the middle: what is there is kept,
-//! and the loop goes on. No further message is taken while an answer still waits for room in the
-//! socket, so what is kept is bounded by one message each way.
+//! A message may arrive in any pieces, and a client may stop in the middle: the pieces are kept,
+//! and the loop continues. No further message is accepted while an answer still waits for room in
+//! the socket, so the buffers are bounded by one message in each direction.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -15,15 +15,15 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
 };
 
-/// Most descriptors that any protocol's messages may have.
+/// Maximum number of descriptors with a message of any protocol.
 const DESCRIPTORS_MAX: usize = 16;
 
-/// What is wrong with the bytes of a client: after this its stream means nothing any more.
+/// The error in a client's bytes: after this its stream has no meaning any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Malformed(pub &'static str);
 
-/// Why a client is no more.
+/// Why a client is gone.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
     /// It closed the connection.
@@ -32,7 +32,7 @@ pub enum Ended {
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Broken(std::io::Error),
-    /// What it sent is nothing that its protocol knows.
+    /// It violated its protocol.
     #[error("it sent {0}")]
     Malformed(#[from] Malformed),
 }
@@ -43,38 +43,38 @@ impl From<Errno> for Ended {
     }
 }
 
-/// What every message of a protocol begins with: `BYTES` bytes.
+/// The start of every message of a protocol: `BYTES` bytes.
 pub trait Header<const BYTES: usize>: Sized {
-    /// Most descriptors with one message, at most 16.
+    /// Maximum number of descriptors with one message, at most 16.
     const DESCRIPTORS_MAX: usize;
 
-    /// Reads one of a client.
+    /// Parses a client's header.
     ///
     /// # Errors
-    /// It is none that could be followed by more messages.
+    /// It is invalid, so that no further message can be found.
     fn parse(bytes: &[u8; BYTES]) -> Result<Self, Malformed>;
 
-    /// Bytes that follow it: their number is bounded by what `parse` takes.
+    /// Number of bytes that follow it, which `parse` limits.
     fn body_bytes(&self) -> usize;
 }
 
-/// A connection whose messages begin with `H`.
+/// A connection whose messages start with `H`.
 #[derive(Debug)]
 pub struct Channel<H, const BYTES: usize> {
     socket: UnixStream,
     head: [u8; BYTES],
     header: Option<H>,
-    /// Bytes of the header, then of the body, that are here.
+    /// Received bytes of the header, then of the body.
     got: usize,
     body: Vec<u8>,
     descriptors: Vec<OwnedFd>,
-    /// What could not be sent yet, and how much of it was.
+    /// Unsent bytes, and how many of them have been sent.
     waiting: Vec<u8>,
     sent: usize,
 }
 
 impl<H: Header<BYTES>, const BYTES: usize> Channel<H, BYTES> {
-    /// Takes a socket, which does not block from now on.
+    /// Takes a socket, which is non-blocking from now on.
     ///
     /// # Errors
     /// The operating system refuses.
@@ -93,7 +93,7 @@ impl<H: Header<BYTES>, const BYTES: usize> Channel<H, BYTES> {
         })
     }
 
-    /// What wakes who waits for its messages, or for room.
+    /// What wakes a loop that waits for its messages, or for room.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -103,10 +103,10 @@ impl<H: Header<BYTES>, const BYTES: usize> Channel<H, BYTES> {
         !self.waiting.is_empty()
     }
 
-    /// Takes in what has arrived; a whole message is in [`body_mut`](Self::body_mut) then.
+    /// Receives available bytes; a complete message is then in [`body_mut`](Self::body_mut).
     ///
     /// # Errors
-    /// The client is no more.
+    /// The client is gone.
     pub fn receive(&mut self) -> Result<Option<H>, Ended> {
         if self.header.is_none() {
             let mut head = self.head;
@@ -131,7 +131,7 @@ impl<H: Header<BYTES>, const BYTES: usize> Channel<H, BYTES> {
         Ok(self.header.take())
     }
 
-    /// What stood behind the header received last. Its memory is used again.
+    /// The body of the message received last. Its memory will be reused.
     pub fn body_mut(&mut self) -> &mut Vec<u8> {
         &mut self.body
     }
@@ -141,7 +141,7 @@ impl<H: Header<BYTES>, const BYTES: usize> Channel<H, BYTES> {
         std::mem::take(&mut self.descriptors)
     }
 
-    /// Fills `to` from `got` on; whether it is full.
+    /// Fills `to` from `got` on; returns whether it is full.
     fn fill(&mut self, to: &mut [u8]) -> Result<bool, Ended> {
         while self.got < to.len() {
             let mut space =
@@ -172,21 +172,21 @@ impl<H: Header<BYTES>, const BYTES: usize> Channel<H, BYTES> {
         Ok(true)
     }
 
-    /// Sends a header and what follows; keeps what does not fit.
+    /// Sends a header and its body; keeps what does not fit.
     ///
     /// # Errors
-    /// The client is no more.
+    /// The client is gone.
     pub fn send(&mut self, header: &[u8; BYTES], body: &[u8]) -> Result<(), Ended> {
         self.waiting.extend_from_slice(header);
         self.waiting.extend_from_slice(body);
         self.flush()
     }
 
-    /// As [`send`](Self::send), with a descriptor: that goes at once or not at all, as its client
-    /// waits for it and the socket is empty.
+    /// Like [`send`](Self::send), with a descriptor: it is sent at once or not at all, because its
+    /// client waits for it and the socket is empty.
     ///
     /// # Errors
-    /// The client is no more, or there is no room after all.
+    /// The client is gone, or there is no room after all.
     pub fn send_descriptor(
         &mut self,
         header: &[u8; BYTES],
@@ -205,10 +205,10 @@ impl<H: Header<BYTES>, const BYTES: usize> Channel<H, BYTES> {
         self.flush()
     }
 
-    /// Sends what is kept, as far as there is room.
+    /// Sends kept bytes, as far as there is room.
     ///
     /// # Errors
-    /// The client is no more.
+    /// The client is gone.
     pub fn flush(&mut self) -> Result<(), Ended> {
         while self.sent < self.waiting.len() {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;

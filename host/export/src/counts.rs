@@ -1,17 +1,17 @@
-//! What a client did, and what is told of it.
+//! What a client did, and how it is reported.
 
 use crate::Kind;
 
-/// What happened, for whoever keeps a log. Clients are numbered from 1; `E` says why one is gone.
+/// Events, for a log. Clients are numbered from 1; `E` says why one is gone.
 #[derive(Debug)]
 pub enum Event<E> {
-    /// A client has connected: who it is.
+    /// A client has connected: its description.
     Connected(u64, String),
-    /// One was sent away because there are too many.
+    /// One was turned away because there are too many.
     Busy(String),
-    /// Something of a client went wrong, and it is served further: what.
+    /// An error of a client that is still served: its description.
     Trouble(u64, String),
-    /// A client has gone, why, and what it did.
+    /// A client has disconnected, why, and what it did.
     Gone(u64, E, Counts),
 }
 
@@ -20,13 +20,13 @@ pub enum Event<E> {
 pub struct Counts {
     /// Reads.
     pub reads: u64,
-    /// Writes, zeroes among them.
+    /// Writes, including zeroes.
     pub writes: u64,
     /// Flushes.
     pub flushes: u64,
     /// Trims.
     pub trims: u64,
-    /// Requests that were answered with an error.
+    /// Requests answered with an error.
     pub failed: u64,
     /// Bytes read.
     pub bytes_read: u64,
@@ -35,7 +35,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// Counts a request that went well.
+    /// Counts a successful request.
     pub fn done(&mut self, kind: Kind, bytes: u64) {
         match kind {
             Kind::Read => {
@@ -51,7 +51,7 @@ impl Counts {
         }
     }
 
-    /// Adds what another one did.
+    /// Adds the counts of another client.
     pub fn add(&mut self, other: &Self) {
         self.reads += other.reads;
         self.writes += other.writes;

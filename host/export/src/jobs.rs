@@ -1,8 +1,8 @@
 //! Requests as reads and writes of the device.
 //!
-//! A request becomes a [`Job`]: a range of whole blocks around the bytes it is about, cut into
-//! pieces that are in flight together. Each piece has a place in the device's memory. A write that
-//! begins or ends inside a block reads that block first, and has its blocks for itself meanwhile.
+//! A request becomes a [`Job`]: a range of whole blocks around its bytes, split into pieces that
+//! are in flight together. Each piece has a slot in the device's memory. A write that starts or
+//! ends inside a block reads that block first, and has exclusive access to its blocks meanwhile.
 
 use std::collections::VecDeque;
 
@@ -14,10 +14,10 @@ use flysch_api::machine::{Clock, DmaRegion, DmaSlice};
 const PIECE: u64 = 256 << 10;
 /// Longest piece of a trim, bytes.
 const TRIM: u64 = 1 << 30;
-/// Most pieces in flight.
+/// Maximum number of pieces in flight.
 const PIECES: usize = 64;
 
-/// What a job does.
+/// The kinds of job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Data from the device to the client.
@@ -26,35 +26,36 @@ pub enum Kind {
     Write,
     /// Zeroes to the device.
     Zeroes,
-    /// These bytes are needed no more; parts of blocks stay as they are.
+    /// These bytes are no longer needed; partial blocks stay unchanged.
     Trim,
-    /// What was answered before is safe when this is.
+    /// Everything answered before is durable when this is answered.
     Flush,
 }
 
-/// Which bytes of the device a job is about, and how.
+/// The bytes of the device that a job concerns, and what is done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     /// First byte.
     pub offset: u64,
     /// Bytes; the end is on the device. Both are 0 for a flush.
     pub length: u64,
-    /// Safe before it is answered.
+    /// Durable before it is answered.
     pub force_unit_access: bool,
 }
 
-/// A protocol's own side of a request: whose it is, and where its data lies.
+/// The protocol's side of a request: its owner, and the location of its data.
 pub trait Transfer {
-    /// Copies `length` bytes, of a write's data those from `from` on, to `memory` at `to`.
+    /// Copies `length` bytes of a write's data, from `from` on, to `memory` at `to`.
     ///
     /// # Errors
-    /// The data cannot be reached any more; the job ends with this.
+    /// The data is no longer accessible; the job ends with this.
     fn gather(&self, from: u64, memory: &DmaRegion, to: usize, length: usize) -> Result<(), Error>;
 
-    /// Copies `length` bytes of `memory` at `from` to where a read's data from `to` on goes.
+    /// Copies `length` bytes of `memory` at `from` to the destination of a read's data, from `to`
+    /// on.
     ///
     /// # Errors
-    /// As `gather`.
+    /// As for `gather`.
     fn scatter(
         &mut self,
         to: u64,
@@ -63,24 +64,24 @@ pub trait Transfer {
         length: usize,
     ) -> Result<(), Error>;
 
-    /// Where the data lies in the device's memory, if it lies there, in the part that is the
-    /// door's own ([`Terms::reserved`](crate::Terms::reserved)): whole blocks go between there and
-    /// the device without a copy. It stays there until the job is over.
+    /// The location of the data in the device's memory, if it is in the door's own part
+    /// ([`Terms::reserved`](crate::Terms::reserved)): whole blocks are transferred between there
+    /// and the device without a copy. It stays there until the job is done.
     fn place(&self) -> Option<usize> {
         None
     }
 }
 
-/// A request and how far it is.
+/// A request and its progress.
 #[derive(Debug)]
 pub struct Job<T> {
-    /// What its protocol knows of it.
+    /// The protocol's information about it.
     pub transfer: T,
-    /// What went wrong first, if anything did.
+    /// The first error, if any.
     pub failed: Option<Error>,
     kind: Kind,
     range: Range,
-    /// Whole blocks: first byte, and first byte behind.
+    /// Whole blocks: first byte, and end.
     start: u64,
     end: u64,
     /// First byte not submitted yet.
@@ -88,14 +89,14 @@ pub struct Job<T> {
     in_flight: u32,
     is_queued: bool,
     edges: Vec<Edge>,
-    /// Where the data lies in the device's memory, if it needs no copy.
+    /// The location of the data in the device's memory, if it needs no copy.
     place: Option<usize>,
-    /// Every write of it is safe, or a flush is behind what has none.
+    /// Every write of it is durable, or followed by a flush.
     force_unit_access: bool,
     flush_behind: bool,
 }
 
-/// A block of which a write changes a part.
+/// A block that a write changes in part.
 #[derive(Debug)]
 struct Edge {
     at: u64,
@@ -103,12 +104,12 @@ struct Edge {
     content: Option<Vec<u8>>,
 }
 
-/// What a piece is for.
+/// The purpose of a piece.
 #[derive(Clone, Copy, Debug)]
 enum Purpose {
-    /// From this byte of the device on.
+    /// Data from this byte of the device on.
     Data(u64),
-    /// The edge with this number.
+    /// The partial block with this number.
     Edge(usize),
     /// A trim or flush.
     Nothing,
@@ -160,12 +161,12 @@ impl<T: Transfer> Job<T> {
         }
     }
 
-    /// What it does.
+    /// The kind of job.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// The bytes it is about.
+    /// The bytes concerned.
     pub fn range(&self) -> Range {
         self.range
     }
@@ -184,15 +185,15 @@ impl<T: Transfer> Job<T> {
         one_patches && self.writes() && active.writes() && self.overlaps(active)
     }
 
-    /// The bytes of the request that are in `[at, at + length)`: where they are in that piece,
-    /// where in the data, and how many.
+    /// The bytes of the request within `[at, at + length)`: their offset in that piece, their
+    /// offset in the data, and their number.
     fn part(&self, at: u64, length: u64) -> (usize, u64, usize) {
         let from = at.max(self.range.offset);
         let to = (at + length).min(self.range.offset + self.range.length);
         ((from - at) as usize, from - self.range.offset, to.saturating_sub(from) as usize)
     }
 
-    /// Whether the next data may be submitted: not before the edges are known.
+    /// Whether the next data may be submitted: not before the partial blocks are known.
     fn is_patched(&self) -> bool {
         self.edges.iter().all(|edge| edge.content.is_some())
     }
@@ -203,28 +204,28 @@ impl<T: Transfer> Job<T> {
     }
 }
 
-/// The device with what is under way on it.
+/// The device and the jobs on it.
 #[derive(Debug)]
 pub struct Jobs<'a, D, C, T> {
     device: &'a mut D,
     clock: &'a C,
     block: u64,
     piece: u64,
-    /// Jobs, and places among them that are free.
+    /// Jobs, and free slots among them.
     jobs: Vec<Option<Job<T>>>,
     vacant: Vec<usize>,
-    /// Jobs that are not wholly submitted, the oldest first.
+    /// Jobs that are not completely submitted, oldest first.
     queue: VecDeque<usize>,
-    /// Jobs that change a part of a block.
+    /// Jobs that change a block in part.
     patching: usize,
-    /// What is in flight, by its place in memory, and places that are free.
+    /// Requests in flight, by their slot in memory, and free slots.
     pieces: Vec<Option<Piece>>,
     free: Vec<usize>,
 }
 
 impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
-    /// Uses `device` alone, and its memory but for the `reserved` bytes at the end; what is left
-    /// must hold one of its blocks.
+    /// Uses `device` exclusively, and its memory except for the `reserved` bytes at the end; the
+    /// rest must hold at least one of its blocks.
     pub fn new(device: &'a mut D, clock: &'a C, reserved: usize) -> Self {
         let geometry = device.geometry();
         let block = u64::from(geometry.block_size);
@@ -252,27 +253,27 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
         self.block
     }
 
-    /// Whether nothing is under way.
+    /// Whether there are no jobs.
     pub fn is_idle(&self) -> bool {
         self.jobs.len() == self.vacant.len()
     }
 
-    /// Whether something is in flight on the device.
+    /// Whether anything is in flight on the device.
     pub fn is_waiting(&self) -> bool {
         self.free.len() < self.pieces.len()
     }
 
-    /// The clock the device runs by.
+    /// The device's clock.
     pub fn clock(&self) -> &'a C {
         self.clock
     }
 
-    /// When the device wants to be asked again, whatever happens.
+    /// When the device has to be polled again in any case.
     pub fn poll_at(&self) -> Option<flysch_api::machine::Instant> {
         self.device.poll_at()
     }
 
-    /// Takes a job.
+    /// Accepts a job.
     pub fn add(&mut self, job: Job<T>) {
         let place = self.vacant.pop().unwrap_or_else(|| {
             self.jobs.push(None);
@@ -283,8 +284,8 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
         self.queue.push_back(place);
     }
 
-    /// Lets things happen: submits what there is room for, and gives every job that is over to
-    /// `done`. Whether anything came of it.
+    /// Makes progress: submits what there is room for, and passes every finished job to `done`.
+    /// Returns whether anything happened.
     pub fn advance(&mut self, mut done: impl FnMut(Job<T>)) -> bool {
         let mut moved = self.submit(&mut done);
         if moved {
@@ -298,7 +299,7 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
         moved
     }
 
-    /// Ends everything, for a device that answers no more.
+    /// Ends all jobs, for a device that no longer answers.
     pub fn give_up(&mut self, mut done: impl FnMut(Job<T>)) {
         self.queue.clear();
         self.patching = 0;
@@ -313,7 +314,7 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
         }
     }
 
-    /// Submits pieces of the oldest jobs first. Whether there were any.
+    /// Submits pieces, those of the oldest jobs first. Returns whether there were any.
     fn submit(&mut self, done: &mut impl FnMut(Job<T>)) -> bool {
         let mut moved = false;
         while let Some(&number) = self.queue.front() {
@@ -333,8 +334,8 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
         moved
     }
 
-    /// Whether the oldest job that waits has to wait for one that is in flight, as one of them
-    /// changes a part of a block that both write.
+    /// Whether the oldest waiting job has to wait for one in flight, because one of them changes
+    /// part of a block that both write.
     fn must_wait(&self, number: usize) -> bool {
         let Some(job) = &self.jobs[number] else { return false };
         let mut active = self.jobs.iter().flatten().filter(|other| !other.is_queued);
@@ -387,7 +388,7 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
         }
     }
 
-    /// The request for a piece, with its data in its place.
+    /// The request for a piece, with its data in its slot.
     fn request(&self, number: usize, purpose: Purpose, place: usize) -> Result<Request, Error> {
         let job = self.jobs[number].as_ref().expect("a job that is queued is there");
         let start = place * self.piece as usize;
@@ -431,7 +432,7 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
         })
     }
 
-    /// Puts what is to be written at `[at, at + length)` into memory.
+    /// Puts the data to be written at `[at, at + length)` into memory.
     fn fill(&self, job: &Job<T>, start: usize, at: u64, length: u64) -> Result<(), Error> {
         let memory = self.device.memory();
         for edge in job.edges.iter().filter(|edge| (at..at + length).contains(&edge.at)) {
@@ -473,7 +474,7 @@ impl<'a, D: Device, C: Clock, T: Transfer> Jobs<'a, D, C, T> {
         }
     }
 
-    /// Gives a job away if it is over: whether it was.
+    /// Passes a job on if it is finished; returns whether it was.
     fn finish(&mut self, number: usize, done: &mut impl FnMut(Job<T>)) -> bool {
         if !self.jobs[number].as_ref().is_some_and(Job::is_done) {
             return false;

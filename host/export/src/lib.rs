@@ -1,19 +1,19 @@
-//! What every export of a block device has in common, whatever its clients speak.
+//! The common parts of all exports of a block device, whatever their protocol.
 //!
 //! | module | what |
 //! |---|---|
-//! | `jobs` | requests as reads and writes of the device, cut into pieces that are in flight together |
+//! | `jobs` | requests as reads and writes of the device, split into pieces that are in flight together |
 //! | `channel` | a socket with messages and descriptors, for protocols that have both |
 //! | `testing` | a disk and a clock for the tests of protocols |
-//! | `server` | a protocol and the device in one loop, its sleep and its end |
-//! | `counts` | what a client did, and what is told of it |
+//! | `server` | a protocol and the device in one loop, with its sleep and its end |
+//! | `counts` | what a client did, and how it is reported |
 //!
-//! A protocol implements [`Door`]: it takes its clients' requests off sockets or rings, and answers
-//! them. Where the data of a request comes from and goes to is its [`Transfer`]: the one copy there
-//! is, between there and the device's memory, is made through it.
+//! A protocol implements [`Door`]: it receives its clients' requests from sockets or rings, and
+//! answers them. The source or destination of a request's data is its [`Transfer`], which makes the
+//! only copy: between there and the device's memory.
 //!
-//! One thread serves all, as it owns the device's lane: no lock. What does not begin or end at a
-//! block is read, changed and written back, while nothing else writes there.
+//! One thread serves everything, because it owns the device's lane: there is no lock. Partial
+//! blocks are read, modified and written back, while nothing else writes there.
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 

@@ -12,51 +12,51 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::jobs::{Job, Jobs, Transfer};
 
-/// Longest time the device is waited for between two looks at the clients.
+/// Maximum time to wait for the device between two checks of the clients.
 const GLANCE: Duration = Duration::from_micros(20);
-/// How long clients may take over their last answers when the server ends.
+/// How long clients may take to read their last answers when the server ends.
 const FAREWELL: Duration = Duration::from_secs(5);
 
 /// A protocol: clients on one side, jobs for the device on the other.
 pub trait Door {
-    /// A request's own side: whose it is, and where its data lies.
+    /// The protocol's side of a request: its owner, and the location of its data.
     type Transfer: Transfer;
 
-    /// Takes what clients want and gives it to `add`; `block` is the bytes of a block of the
-    /// device. Whether anything came.
+    /// Receives clients' requests and passes them to `add`; `block` is the device's block size in
+    /// bytes. Returns whether there were any.
     fn receive(&mut self, block: u64, add: impl FnMut(Job<Self::Transfer>)) -> bool;
 
-    /// A job is over.
+    /// A job is done.
     fn finish(&mut self, job: Job<Self::Transfer>);
 
-    /// Sends what clients are owed, and lets those go that are through. Whether anything moved.
+    /// Sends pending answers, and releases clients that are finished. Returns whether anything
+    /// happened.
     fn send(&mut self) -> bool;
 
-    /// The server ends: no more is taken, what is under way is still answered. Called at every
-    /// turn from then on.
+    /// The server ends: no more requests are accepted, requests in progress are still answered.
+    /// Called in every iteration from then on.
     fn stop(&mut self);
 
-    /// Whether nobody is left; asked only after [`stop`](Self::stop).
+    /// Whether no client is left; called only after [`stop`](Self::stop).
     fn is_over(&self) -> bool;
 
-    /// About to sleep until something of [`watch`](Self::watch) stirs: whether there is nothing
-    /// to do after all.
+    /// About to sleep until [`watch`](Self::watch) reports something: returns whether there is
+    /// really nothing to do.
     fn rest(&mut self) -> bool {
         true
     }
 
-    /// What wakes a sleeping server, and when it has to look at its clients again, whatever
-    /// happens.
+    /// What wakes a sleeping server, and when it has to check its clients again in any case.
     fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) -> Option<Wall>;
 }
 
-/// What a door wants of its server.
+/// A door's requirements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// Bytes at the end of the device's memory that are the door's own: see [`Transfer::place`].
+    /// Bytes at the end of the device's memory reserved for the door: see [`Transfer::place`].
     pub reserved: usize,
-    /// How long clients may take over their last answers when the server ends; `None` as long as
-    /// it takes.
+    /// How long clients may take to read their last answers when the server ends; `None` is
+    /// unlimited.
     pub farewell: Option<Duration>,
 }
 
@@ -75,8 +75,8 @@ pub struct Handle {
 }
 
 impl Handle {
-    /// Has the server finish what is under way and end; from anywhere, signal handlers' threads
-    /// included.
+    /// Makes the server finish requests in progress and end; may be called from anywhere, including
+    /// threads of signal handlers.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::SeqCst);
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
@@ -90,7 +90,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that can be ended.
+    /// A server that can be ended.
     ///
     /// # Errors
     /// The operating system refuses.
@@ -100,13 +100,13 @@ impl Server {
         Ok(Self { handle: Handle { wake, stop: Arc::default() } })
     }
 
-    /// A handle to end it by.
+    /// A handle for ending it.
     pub fn handle(&self) -> Handle {
         self.handle.clone()
     }
 
-    /// Serves `device` through `door` until it is ended. What was answered is not safer afterwards
-    /// than clients asked for: flush the device if it shall be.
+    /// Serves `device` through `door` until it is ended. Answered writes are only as durable as
+    /// clients requested: flush the device if they have to be.
     ///
     /// # Errors
     /// The operating system no longer lets it wait.
@@ -119,7 +119,7 @@ impl Server {
         self.run_on(&Terms::default(), door, device, clock)
     }
 
-    /// As [`run`](Self::run), on the door's own terms.
+    /// Like [`run`](Self::run), with the door's requirements.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -162,7 +162,7 @@ impl Server {
         }
     }
 
-    /// Sleeps until something comes from a client, or a time is up.
+    /// Sleeps until a client sends something, or for a limited time.
     fn sleep<P: Door>(&self, door: &P, ends: Option<Wall>) -> io::Result<()> {
         let mut polls = vec![PollFd::new(&*self.handle.wake, PollFlags::IN)];
         let deadline = door.watch(&mut polls);
@@ -181,7 +181,7 @@ impl Server {
     }
 }
 
-/// Waits for the device for a moment; ends what is under way if nothing can come of it.
+/// Waits for the device for a moment; ends requests in progress if it can never answer.
 fn wait_for_device<D: Device, C: Clock, P: Door>(
     jobs: &mut Jobs<'_, D, C, P::Transfer>,
     door: &mut P,

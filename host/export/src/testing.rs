@@ -1,4 +1,4 @@
-//! A disk and a clock for the tests of protocols: nothing of it is for anybody's data.
+//! A disk and a clock for the tests of protocols; not for real data.
 
 use flysch_random::SplitMix64;
 use std::cell::Cell;
@@ -8,10 +8,10 @@ use flysch_api::data::Data;
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
 use flysch_api::trace::Passage;
 
-/// What a trim leaves.
+/// The content after a trim.
 pub const TRIMMED: u8 = 0xDE;
 
-/// Time that passes by being asked.
+/// Time that advances with each query.
 #[derive(Debug, Default)]
 pub struct Ticks(Cell<u64>);
 
@@ -29,10 +29,10 @@ impl Clock for Ticks {
     }
 }
 
-/// A disk in memory that carries a request out some time after it took it, in no order.
+/// A disk in memory that executes requests some time after accepting them, in random order.
 #[derive(Debug)]
 pub struct Disk {
-    /// What is on it.
+    /// Its content.
     pub content: Vec<u8>,
     /// A read of this byte fails.
     pub bad: Option<u64>,
@@ -43,7 +43,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A disk of this shape, each byte of it `fill`, with `memory` bytes for data.
+    /// A disk with these properties, filled with `fill`, with `memory` bytes for data.
     pub fn new(geometry: Geometry, memory: usize, fill: u8) -> Self {
         let memory = DmaRegion::zeroed(memory, 0x1000);
         let content = vec![fill; geometry.bytes() as usize];
@@ -57,7 +57,7 @@ impl Disk {
         }
     }
 
-    /// Where data is in its memory: jobs have one range each.
+    /// The location of data in its memory: jobs have one range each.
     fn place(&self, data: &Data, length: usize) -> usize {
         let Data::One(slice) = data else { panic!("a list of ranges") };
         self.memory.offset_of(slice.address, length).expect("in its memory")

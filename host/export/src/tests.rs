@@ -11,7 +11,7 @@ use crate::{Job, Jobs, Kind, Range, Transfer};
 
 const BLOCK: u64 = 512;
 const BLOCKS: u64 = 64;
-/// Bytes of the device's memory, and how many of them are the door's own.
+/// Bytes of the device's memory, and how many of them belong to the door.
 const MEMORY: usize = 16 << 10;
 const RESERVED: usize = 8 << 10;
 const OWN: usize = MEMORY - RESERVED;
@@ -30,7 +30,7 @@ fn disk() -> Disk {
     Disk::new(geometry, MEMORY, 0x11)
 }
 
-/// Data that lies in the device's memory, and how often it was copied all the same.
+/// Data in the device's memory, and how often it was copied nevertheless.
 struct Here {
     place: usize,
     copies: Rc<std::cell::Cell<u32>>,
@@ -60,8 +60,8 @@ impl Transfer for Here {
     }
 }
 
-/// Carries these out together: how often data was copied. Each is what, from where, how many bytes,
-/// and where in the door's own memory its data lies.
+/// Executes these together; returns how often data was copied. Each is the kind, the offset, the
+/// number of bytes, and the location of its data in the door's memory.
 fn carry_out(disk: &mut Disk, asked: &[(Kind, u64, u64, usize)]) -> u32 {
     let (clock, copies) = (Ticks::default(), Rc::default());
     let mut jobs = Jobs::new(disk, &clock, RESERVED);
@@ -76,7 +76,7 @@ fn carry_out(disk: &mut Disk, asked: &[(Kind, u64, u64, usize)]) -> u32 {
     copies.get()
 }
 
-/// Bytes that tell where they are.
+/// Bytes that encode their position.
 fn pattern(length: u64) -> Vec<u8> {
     (0..length).map(|at| (at % 251) as u8).collect()
 }

@@ -1,6 +1,6 @@
-//! POSIX access control lists, as Linux hands them over in `system.posix_acl_access`.
+//! POSIX access control lists, in the format of Linux's `system.posix_acl_access`.
 
-/// The attribute that also is a file's permissions.
+/// The attribute that also determines a file's permissions.
 pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
 
 /// `POSIX_ACL_XATTR_VERSION` (`posix_acl_xattr.h`).
@@ -14,16 +14,16 @@ const GROUP_OBJ: u16 = 0x04;
 const MASK: u16 = 0x10;
 const OTHER: u16 = 0x20;
 
-/// What an access list says about the permission bits of its file.
+/// The meaning of an access list for the permission bits of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Permissions {
     /// Nine bits: read, write, execute for owner, group, others.
     pub(crate) bits: u16,
-    /// The bits are all it says: the list itself need not be kept.
+    /// The bits are its only content: the list itself need not be kept.
     pub(crate) is_all: bool,
 }
 
-/// Reads an access list; `None` if it is none.
+/// Reads an access list; `None` if it is invalid.
 pub(crate) fn permissions(list: &[u8]) -> Option<Permissions> {
     let (version, entries) = list.split_first_chunk::<HEADER_SIZE>()?;
     if u32::from_le_bytes(*version) != VERSION || entries.len() % ENTRY_SIZE != 0 {

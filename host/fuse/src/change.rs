@@ -1,5 +1,4 @@
-//! What a mount's users change, as calls of a
-//! [`FileSystemMut`](flysch_api::vfs::FileSystemMut).
+//! Changes by a mount's users, as calls of a [`FileSystemMut`](flysch_api::vfs::FileSystemMut).
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,10 +13,10 @@ use crate::acl;
 use crate::door::Door;
 use crate::wanted::{Wanted, now};
 
-/// Set-group-id: who makes something in such a directory makes it for the directory's group.
+/// Set-group-id: files created in such a directory belong to the directory's group.
 const SET_GROUP_ID: u16 = 0o2000;
 
-/// Whether names of a directory are written at once.
+/// Whether names of a directory are written synchronously.
 fn is_dirsync(directory: &Attributes) -> bool {
     directory.flags.intersects(FileFlags::DIRSYNC.with(FileFlags::SYNC))
 }
@@ -75,7 +74,7 @@ impl Door {
         })
     }
 
-    /// Makes a file for the one who asks.
+    /// Creates a file for the requesting user.
     pub(crate) fn make(
         &self,
         request: &Request,
@@ -157,8 +156,8 @@ impl Door {
         }
     }
 
-    /// Sets an extended attribute. An access list is the file's permissions, too, and is not kept
-    /// where it says no more than they do.
+    /// Sets an extended attribute. An access list also sets the file's permissions, and is not kept
+    /// if that is its only content.
     pub(crate) fn set_xattr(
         &self,
         inode: Inode,

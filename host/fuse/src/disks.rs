@@ -1,10 +1,10 @@
 //! Disks as files of a mount.
 //!
 //! Unlike the files of a [`FileSystem`](flysch_api::vfs::FileSystem), disks come and go, are opened
-//! and closed with consequences, and overlap: what is written to one is read from another. So the
-//! kernel keeps nothing of them, neither names nor pages, and every call is passed on.
+//! and closed with consequences, and overlap: data written to one can be read from another. The
+//! kernel therefore caches nothing of them, neither names nor pages, and every call is passed on.
 //!
-//! All calls are made by one thread, the disks' owner: the door only hands over what is to be done.
+//! All calls are made by one thread, the disks' owner: the mount only passes on requests.
 
 use std::ffi::OsStr;
 use std::io;
@@ -22,7 +22,7 @@ use rustix::io::Errno as Failed;
 
 use crate::{Mounted, Options, start_session};
 
-/// How long the kernel may believe names and attributes: not at all.
+/// How long the kernel may cache names and attributes: not at all.
 const NOT_AT_ALL: Duration = Duration::ZERO;
 /// Longest request the kernel sends, bytes.
 const WRITE_MAX: u32 = 1 << 20;
@@ -30,49 +30,49 @@ const WRITE_MAX: u32 = 1 << 20;
 /// A name in a mount of disks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Its number; 1 is the root. Never used again for something else.
+    /// Its number; 1 is the root. Never reused for something else.
     pub number: u64,
-    /// What it is.
+    /// Its kind.
     pub kind: EntryKind,
 }
 
-/// What a name is of.
+/// The kinds of name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// Names.
+    /// A folder.
     Folder,
     /// A disk.
     Disk {
         /// Bytes.
         size: u64,
-        /// Bytes of the best unit of I/O.
+        /// Preferred unit of I/O, bytes.
         block_size: u32,
     },
     /// A path to somewhere else.
     Link(String),
 }
 
-/// What becomes of a disk's file when it is opened.
+/// How a disk's file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// It is written.
+    /// For writing.
     pub writes: bool,
     /// Each write is on the medium when its call returns.
     pub is_sync: bool,
 }
 
-/// How a name is meant.
+/// How a name is identified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which<'a> {
     /// By its number.
     Number(u64),
-    /// In a folder, by what it is called there.
+    /// In a folder, by its name there.
     Name(u64, &'a [u8]),
 }
 
-/// Disks by name. Errors are the system's.
+/// Disks by name. Errors are the system's error numbers.
 pub trait Disks {
-    /// What there is.
+    /// Looks up a name.
     ///
     /// # Errors
     /// `ENOENT`.
@@ -85,38 +85,37 @@ pub trait Disks {
     /// Opens a disk; its handle.
     ///
     /// # Errors
-    /// Who may not, and what is gone.
+    /// The open is refused, or the disk is gone.
     fn open(&mut self, number: u64, wanted: Wanted) -> Result<u64, Failed>;
     /// Reads up to `length` bytes at any offset; fewer only at the end.
     ///
     /// # Errors
-    /// What became of it.
+    /// The disk's error.
     fn read(&mut self, handle: u64, offset: u64, length: u32) -> Result<Vec<u8>, Failed>;
     /// Writes bytes at any offset; fewer only at the end.
     ///
     /// # Errors
-    /// What became of it; `ENOSPC` behind the end.
+    /// The disk's error; `ENOSPC` beyond the end.
     fn write(&mut self, handle: u64, offset: u64, bytes: &[u8]) -> Result<u32, Failed>;
     /// Puts everything written onto the medium.
     ///
     /// # Errors
-    /// What became of it.
+    /// The disk's error.
     fn flush(&mut self, handle: u64) -> Result<(), Failed>;
     /// Closes a disk.
     fn close(&mut self, handle: u64);
 }
 
-/// Something that is to be done with the disks.
+/// A job for the owner of the disks.
 pub type Job = Box<dyn FnOnce(&mut dyn Disks) + Send>;
 /// Takes jobs to the owner of the disks.
 pub type Sender = std::sync::Arc<dyn Fn(Job) + Send + Sync>;
 
-/// Mounts disks on the directory `at`: with the rights of root for everybody, else through
-/// fusermount3 for the user alone. Whoever is behind `send` must go on working until the mount has
-/// ended.
+/// Mounts disks on the directory `at`: for everybody if run by root, otherwise through fusermount3
+/// for the user alone. The receiver of `send` must keep working until the mount has ended.
 ///
 /// # Errors
-/// When the kernel or fusermount3 refuses.
+/// The kernel or fusermount3 refuses.
 pub fn mount_disks(send: Sender, at: &Path, options: &Options) -> io::Result<Mounted> {
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // One thread reads what the kernel asks: who closes a disk and then looks for what changed by
@@ -136,10 +135,10 @@ impl Ender {
     }
 }
 
-/// Disks as the kernel sees them.
+/// Disks as seen by the kernel.
 pub(crate) struct DiskDoor {
     send: Sender,
-    /// Whose the files are.
+    /// The owner of the files.
     owner: (u32, u32),
 }
 
@@ -210,8 +209,8 @@ impl Filesystem for DiskDoor {
         });
     }
 
-    /// A disk is as long as it is: what would truncate it in the course of opening it does nothing,
-    /// as with block devices; what asks for another length fails. Times and modes are not kept.
+    /// A disk has a fixed length: truncation as part of opening has no effect, as with block
+    /// devices; setting another length fails. Times and modes are not stored.
     fn setattr(
         &self,
         _: &Request,
@@ -329,7 +328,7 @@ impl Filesystem for DiskDoor {
         });
     }
 
-    /// A file is closed somewhere; others may still have it.
+    /// A file is closed somewhere; others may still have it open.
     fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
         reply.ok();
     }

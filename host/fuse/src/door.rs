@@ -23,36 +23,36 @@ use crate::PANIC;
 use crate::store::Store;
 use crate::wanted::{self, Wanted};
 
-/// How long the kernel may believe names and attributes: nothing changes but through it.
+/// How long the kernel may cache names and attributes: nothing changes except through it.
 const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
-/// The same for what could not be told: ask again.
+/// The same for what could not be determined: ask again.
 const NOT_AT_ALL: Duration = Duration::ZERO;
 /// Longest symlink target, bytes.
 const TARGET_MAX: usize = 4096;
 /// Longest value of an extended attribute, bytes.
 const VALUE_MAX: usize = 64 << 10;
-/// Reading and setting what `chattr` sets; the values are words of 32 bits, whatever the call says.
+/// The `chattr` ioctls; the values are 32-bit words, whatever the number of the call says.
 const GET_FLAGS: u32 = libc::FS_IOC_GETFLAGS as u32;
 const SET_FLAGS: u32 = libc::FS_IOC_SETFLAGS as u32;
-/// The same of XFS, with fields that are not for others (`FS_IOC_FSGETXATTR`, `struct fsxattr`).
+/// XFS's variant, with fields that do not apply here (`FS_IOC_FSGETXATTR`, `struct fsxattr`).
 const GET_EXTENDED: u32 = 0x801C_581F;
 const EXTENDED_SIZE: usize = 28;
 /// Offsets of directory entries start behind "." and "..".
 const DOTS: u64 = 2;
 
 thread_local! {
-    /// Where a thread puts what it reads, kept from one request to the next.
+    /// A thread's read buffer, kept from one request to the next.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A file system as the kernel sees it.
+/// A file system as seen by the kernel.
 pub(crate) struct Door {
     pub(crate) store: Store,
     root: Inode,
     on_panic: io::PipeWriter,
 }
 
-/// Tells the one who waits for the mount's end when a request handler panics.
+/// Notifies the thread that waits for the mount's end when a request handler panics.
 struct PanicGuard<'d>(&'d Door);
 
 impl Drop for PanicGuard<'_> {
@@ -109,7 +109,7 @@ fn file_type(kind: FileKind) -> FileType {
     }
 }
 
-/// Flags as XFS has them (`FS_XFLAG_*`), in the first word.
+/// XFS's flags (`FS_XFLAG_*`), in the first word.
 fn extended(flags: FileFlags) -> [u8; EXTENDED_SIZE] {
     let known =
         [(FileFlags::IMMUTABLE, 0x8_u32), (FileFlags::APPEND, 0x10), (FileFlags::SYNC, 0x20)];
@@ -130,7 +130,7 @@ impl Door {
         Self { store, root, on_panic }
     }
 
-    /// The kernel calls the root 1. A file that is called 1 gets the root's number instead.
+    /// The kernel calls the root 1. A file with the number 1 gets the root's number instead.
     fn swap(&self, number: u64) -> u64 {
         match number {
             number if number == self.root.0 => INodeNo::ROOT.0,
@@ -167,7 +167,7 @@ impl Door {
         }
     }
 
-    /// Attributes of a file whose own cannot be read: its kind is all that is known.
+    /// Attributes of a file whose own are unreadable: only its type is known.
     fn unknown_attr(&self, inode: Inode, kind: FileKind) -> FileAttr {
         self.file_attr(&Attributes {
             inode,
@@ -186,8 +186,8 @@ impl Door {
         })
     }
 
-    /// Tells `add` the entries of a directory from `offset` on, "." and ".." first; it answers
-    /// whether there is no room for more.
+    /// Passes the entries of a directory from `offset` on to `add`, "." and ".." first; `add`
+    /// returns whether there is no more room.
     fn entries(
         fs: &dyn FileSystem,
         directory: Inode,

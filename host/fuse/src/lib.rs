@@ -1,16 +1,15 @@
 //! Any file system as a FUSE mount.
 //!
-//! The kernel asks, `Door` translates: inode numbers, attributes, error numbers. Nothing ever
-//! changes behind the mount's back, so the kernel may keep names, attributes and pages for good;
-//! what it has read once it does not ask for again. Requests are answered by several threads.
+//! `Door` translates the kernel's requests: inode numbers, attributes, error numbers. Nothing ever
+//! changes behind the mount's back, so the kernel may cache names, attributes and pages
+//! indefinitely, and does not ask again. Several threads answer requests.
 //!
-//! A mount that can be changed passes every change on at once. It is on the medium after `fsync`,
-//! a moment after the last change, after five seconds, or when the mount ends; at once where a
-//! flag of the file or the mount says so.
+//! A writable mount passes every change on at once. It is on the medium after `fsync`, a moment
+//! after the last change, after five seconds, or when the mount ends; at once if a flag of the file
+//! or the mount requires it.
 //!
-//! [`Mounted`] ends in one of three ways: somebody unmounts it, a signal asks for it, or a request
-//! handler panics. In each of them it is gone from the directory tree when [`Mounted::wait`]
-//! returns.
+//! [`Mounted`] ends in one of three ways: somebody unmounts it, a signal requests it, or a request
+//! handler panics. In each case it is gone from the directory tree when [`Mounted::wait`] returns.
 #![deny(missing_docs)]
 
 mod acl;
@@ -39,12 +38,12 @@ pub use crate::store::Shared;
 /// How to mount.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// What `mount` and `df` show as the source.
+    /// The source shown by `mount` and `df`.
     pub source: String,
-    /// Threads that answer the kernel; 0 takes as many as there are processors, two at least.
+    /// Threads that answer the kernel; 0 means one per processor, but at least two.
     pub threads: usize,
-    /// Let device nodes and set-user-id bits in the image count. They are ignored otherwise: who
-    /// made an image should not get rights by it.
+    /// Honour device nodes and set-user-id bits in the image. They are ignored otherwise, because
+    /// the author of an image should not gain rights by it.
     pub trusted: bool,
     /// Every change is on the medium when its call returns (`mount -o sync`).
     pub write_through: bool,
@@ -56,11 +55,11 @@ pub struct Mounted {
     path: PathBuf,
     unmounter: SessionUnmounter,
     session: Option<JoinHandle<io::Result<()>>>,
-    /// What is synced at the end.
+    /// What to sync at the end.
     store: Option<Store>,
-    /// Writes back from time to time until the sender is gone.
+    /// Writes back from time to time until the sender is dropped.
     write_back: Option<WriteBack>,
-    /// Something is read from here when the mount should end or has ended.
+    /// Readable when the mount should end or has ended.
     wake: io::PipeReader,
     waker: io::PipeWriter,
 }
@@ -70,27 +69,27 @@ pub struct Mounted {
 pub enum Ended {
     /// Somebody unmounted it.
     Unmounted,
-    /// A signal asked for it: Ctrl-C, or its end was wanted otherwise.
+    /// A signal or another request ended it, such as Ctrl-C.
     Signal,
     /// A request handler panicked.
     Panic,
 }
 
-/// How long an unmount waits for those who are still in it.
+/// How long an unmount waits for users of the mount.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it looks.
+/// Interval between checks.
 const TICK: Duration = Duration::from_millis(2);
 
-/// What is written into the pipe.
+/// The messages in the pipe.
 const SIGNAL: u8 = b's';
 const SESSION_ENDED: u8 = b'e';
 const PANIC: u8 = b'p';
 
-/// Mounts `fs` on the directory `at`, read-only: with the rights of root for everybody, else
-/// through fusermount3 for the user alone.
+/// Mounts `fs` read-only on the directory `at`: for everybody if run by root, otherwise through
+/// fusermount3 for the user alone.
 ///
 /// # Errors
-/// When the kernel or fusermount3 refuses.
+/// The kernel or fusermount3 refuses.
 pub fn mount(
     fs: Arc<dyn FileSystem + Send + Sync>,
     at: &Path,
@@ -99,9 +98,10 @@ pub fn mount(
     start(Store::Fixed(fs), at, options)
 }
 
-/// Mounts `fs` as [`mount`] does, so that it can be changed.
+/// Mounts `fs` like [`mount`], for reading and writing.
 ///
-/// When the mount has ended, everything is synced; what there is to close is still the caller's.
+/// When the mount has ended, everything is synced; closing the file system remains the caller's
+/// task.
 ///
 /// # Errors
 /// As [`mount`].
@@ -112,7 +112,7 @@ pub fn mount_read_write(fs: Shared, at: &Path, options: &Options) -> io::Result<
 /// The full path of `at`, if a file system can be mounted there.
 ///
 /// # Errors
-/// When it is not there, or no directory: Linux would let a file system hide a file.
+/// It does not exist, or is not a directory: Linux would let a file system hide a file.
 pub fn mount_point(at: &Path) -> io::Result<PathBuf> {
     let path = at.canonicalize()?;
     match path.is_dir() {
@@ -130,7 +130,7 @@ fn start(store: Store, at: &Path, options: &Options) -> io::Result<Mounted> {
     start_session(at, options, Some(&store), statistics.format, door)
 }
 
-/// Mounts what `door` makes; `store` is what is behind it, if it is a file system.
+/// Mounts the file system made by `door`; `store` is what is behind it, if it is a file system.
 fn start_session<D: fuser::Filesystem + Send + Sync + 'static>(
     at: &Path,
     options: &Options,
@@ -168,7 +168,7 @@ fn start_write_back(store: &Store) -> io::Result<WriteBack> {
     Ok((sender, thread.spawn(move || store.write_back(&stop))?))
 }
 
-/// What to do about a mount that was refused.
+/// What to do about a refused mount.
 fn remedy(error: &io::Error, is_root: bool) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied if !is_root => {
@@ -214,19 +214,19 @@ impl Mounted {
         &self.path
     }
 
-    /// Makes SIGINT, SIGTERM and SIGHUP of this process end the mount instead of the process. At
-    /// most one mount of a process can have them.
+    /// Makes SIGINT, SIGTERM and SIGHUP of this process end the mount instead of the process. Only
+    /// one mount of a process can use them.
     ///
     /// # Errors
-    /// When another mount has them, or the system refuses.
+    /// Another mount uses them, or the system refuses.
     pub fn end_on_signals(&self) -> io::Result<()> {
         signal::write_on_signals(self.waker.try_clone()?)
     }
 
-    /// Something that ends the mount from another thread.
+    /// A handle that ends the mount from another thread.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// The system refuses.
     pub fn ender(&self) -> io::Result<disks::Ender> {
         self.waker.try_clone().map(disks::Ender)
     }
@@ -234,7 +234,7 @@ impl Mounted {
     /// Waits until the mount ends, and ends it properly.
     ///
     /// # Errors
-    /// When it could not be unmounted, or the connection to the kernel failed.
+    /// It could not be unmounted, or the connection to the kernel failed.
     pub fn wait(mut self) -> io::Result<Ended> {
         let mut reason = [0];
         loop {
@@ -256,7 +256,7 @@ impl Mounted {
     /// Unmounts.
     ///
     /// # Errors
-    /// When it cannot be unmounted.
+    /// It cannot be unmounted.
     pub fn unmount(mut self) -> io::Result<()> {
         self.finish()
     }

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use crate::SIGNAL;
 
-/// The pipe that the handler writes into; -1 as long as there is none.
+/// The pipe that the handler writes into; -1 if there is none.
 static PIPE: AtomicI32 = AtomicI32::new(-1);
 
-/// Runs in a signal handler: may only do what is safe there, and must leave `errno` alone.
+/// Runs in a signal handler: may only do what is async-signal-safe, and must preserve `errno`.
 extern "C" fn handler(_signal: libc::c_int) {
     let byte = [SIGNAL];
     // SAFETY: `__errno_location` gives a valid pointer to this thread's `errno`; `write` is

@@ -1,4 +1,4 @@
-//! The file system behind a mount, fixed or changing.
+//! The file system behind a mount, read-only or writable.
 
 use std::fmt;
 use std::io;
@@ -9,37 +9,37 @@ use std::time::Duration;
 
 use flysch_api::vfs::{Error, FileSystem, FileSystemMut};
 
-/// A file system that many read and one at a time changes.
+/// A file system with many readers and one writer at a time.
 pub type Shared = Arc<RwLock<dyn FileSystemMut + Send + Sync>>;
 
-/// What was changed is on the medium after so long at the latest, as Linux's write-back has it
+/// Changes are on the medium after this time at the latest, as with Linux's write-back
 /// (`dirty_writeback_centisecs`).
 const WRITE_BACK: Duration = Duration::from_secs(5);
-/// And after so long when nothing more is changed: `sync` and `syncfs` do not reach a FUSE mount,
-/// so whoever calls them has what he wants soon after.
+/// And after this time without further changes: `sync` and `syncfs` do not reach a FUSE mount, so
+/// their callers get the effect soon afterwards.
 const QUIET: Duration = Duration::from_millis(200);
 
-/// What a door opens.
+/// The file system that a door serves.
 #[derive(Clone)]
 pub(crate) enum Store {
-    /// Nothing ever changes.
+    /// Read-only.
     Fixed(Arc<dyn FileSystem + Send + Sync>),
-    /// Everything may.
+    /// Writable.
     Changing {
         fs: Shared,
-        /// What happened since the last sync of everything.
+        /// Changes since the last full sync.
         since: Arc<Since>,
         /// Every change is on the medium when its call returns.
         is_through: bool,
     },
 }
 
-/// What happened since the last sync of everything.
+/// Changes since the last full sync.
 #[derive(Debug, Default)]
 pub(crate) struct Since {
     /// Something was changed.
     is_dirty: AtomicBool,
-    /// Changes of all times, to see whether there are more.
+    /// Total number of changes, to detect further ones.
     changes: AtomicU64,
 }
 
@@ -63,8 +63,8 @@ impl Store {
         matches!(self, Self::Fixed(_))
     }
 
-    /// Looks at the file system. Must not be called inside itself: a waiting change would come
-    /// between the two.
+    /// Reads the file system. Must not be called recursively: a waiting change would come between
+    /// the two.
     pub(crate) fn read<R>(&self, look: impl FnOnce(&dyn FileSystem) -> R) -> R {
         match self {
             Self::Fixed(fs) => look(&**fs),
@@ -75,7 +75,7 @@ impl Store {
         }
     }
 
-    /// Changes the file system, unless it is fixed or a change went wrong before.
+    /// Changes the file system, unless it is read-only or an earlier change failed.
     pub(crate) fn change<R>(
         &self,
         change: impl FnOnce(&mut dyn FileSystemMut) -> Result<R, Error>,
@@ -109,7 +109,7 @@ impl Store {
     }
 
     /// Writes back from time to time until the other end of `stop` is dropped: when there was a
-    /// change and none after it for a while, or when there were some for long.
+    /// change and none for a while after it, or when changes have been pending for long.
     pub(crate) fn write_back(&self, stop: &Receiver<()>) -> io::Result<()> {
         let Self::Changing { since, .. } = self else { return Ok(()) };
         let mut seen = since.changes.load(Ordering::Relaxed);

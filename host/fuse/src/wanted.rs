@@ -1,11 +1,11 @@
-//! What the kernel asks for, in the words of file systems.
+//! The kernel's requests in the terms of file systems.
 
 use std::time::{Duration, SystemTime};
 
 use flysch_api::vfs::{Changes, DeviceNumber, FileKind, Timestamp};
 use fuser::TimeOrNow;
 
-/// A file somebody wants to have.
+/// A file to be created.
 pub(crate) struct Wanted<'a> {
     pub(crate) kind: FileKind,
     pub(crate) permissions: u32,
@@ -13,7 +13,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) target: &'a [u8],
 }
 
-/// The current time as file systems take it.
+/// The current time in the form used by file systems.
 pub(crate) fn now() -> Timestamp {
     timestamp(SystemTime::now())
 }

@@ -15,11 +15,11 @@ use crate::ioctl::{self, Counters, Erase, IsBad, Layout, MarkBad};
 const PLACE: u8 = 0;
 const AUTO: u8 = 1;
 
-/// How often a read that could not be corrected is tried again: cells near a threshold read
-/// differently each time, and Linux's UBI tries as often.
+/// How often an uncorrectable read is retried: cells near a threshold read differently each time,
+/// and Linux's UBI retries as often.
 const RETRIES: u32 = 3;
 
-/// What will be done with a device.
+/// What a device is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
     /// Only reading.
@@ -31,16 +31,16 @@ pub enum Access {
 /// Why a device could not be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It is no MTD character device.
+    /// It is not an MTD character device.
     #[error("is no MTD character device (such as /dev/mtd0)")]
     NotMtd,
     /// The operating system refused.
     #[error("cannot be opened: {0}")]
     Os(#[from] io::Error),
-    /// Its erase blocks are of several sizes.
+    /// It has erase blocks of several sizes.
     #[error("has {0} regions with erase blocks of different sizes, which is not supported")]
     EraseRegions(u32),
-    /// It was to be written and cannot be.
+    /// It is to be written but cannot be.
     #[error("is write protected")]
     WriteProtected,
 }
@@ -51,7 +51,7 @@ pub struct MtdDevice {
     file: File,
     facts: Facts,
     access: Access,
-    /// Whether the kernel has `MEMREAD` for this device; found out by trying.
+    /// Whether the kernel supports `MEMREAD` for this device; determined by trying.
     has_read_call: AtomicBool,
 }
 
@@ -59,8 +59,8 @@ impl MtdDevice {
     /// Opens the device file at `path`.
     ///
     /// # Errors
-    /// When it is no such device, cannot be opened as wanted, or is of a shape that
-    /// [`Geometry`] cannot tell.
+    /// It is not such a device, cannot be opened as requested, or has a geometry that [`Geometry`]
+    /// cannot represent.
     pub fn open(path: &Path, access: Access) -> Result<Self, OpenError> {
         // Looked at first: opening other devices can have effects.
         std::fs::metadata(path)?;
@@ -80,15 +80,15 @@ impl MtdDevice {
         Ok(Self { file, facts, access, has_read_call })
     }
 
-    /// What the kernel tells of the device.
+    /// The kernel's information about the device.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// What the kernel's error correction counted so far.
+    /// The counts of the kernel's error correction so far.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn counters(&self) -> io::Result<EccCounters> {
         let (_, counters) = ioctl::ask(&self.file, Counters::default())?;
         let Counters { corrected, failed, bad_blocks, table_blocks } = counters;
@@ -99,7 +99,7 @@ impl MtdDevice {
         self.read_by_call(offset, buffer).unwrap_or_else(|| self.read_plainly(offset, buffer))
     }
 
-    /// Reads by `MEMREAD`; `None` if the kernel does not have it.
+    /// Reads with `MEMREAD`; `None` if the kernel does not support it.
     fn read_by_call(&self, offset: u64, buffer: &mut [u8]) -> Option<Result<Corrected, Error>> {
         if !self.has_read_call.load(Ordering::Relaxed) {
             return None;
@@ -117,7 +117,7 @@ impl MtdDevice {
         }
     }
 
-    /// The first page of a stretch that cannot be corrected, read page by page.
+    /// The first uncorrectable page of a range, found by reading page by page.
     fn first_bad_page(&self, offset: u64, len: usize) -> u64 {
         let page = u64::from(self.facts.geometry.write_size);
         let mut buffer = vec![0; page as usize];
@@ -132,8 +132,8 @@ impl MtdDevice {
         offset
     }
 
-    /// Reads plainly. The kernel hands out what it could not correct; its counters betray it, those
-    /// of others who read at the same time included.
+    /// Reads plainly. The kernel returns uncorrectable data; its counters reveal that, but include
+    /// those of others who read at the same time.
     fn read_plainly(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, Error> {
         let before = self.counters().unwrap_or_default();
         self.file.read_exact_at(buffer, offset).map_err(|error| os(&error))?;
@@ -168,7 +168,7 @@ impl MtdDevice {
         if len > available as usize { Err(Error::OutOfRange) } else { Ok(mode) }
     }
 
-    /// Out-of-band bytes with the calls that old kernels have.
+    /// Out-of-band bytes, with the calls of old kernels.
     fn read_oob_plainly(&self, offset: u64, mode: u8, buffer: &mut [u8]) -> Result<(), Error> {
         if mode == PLACE {
             return ioctl::read_oob(&self.file, offset, buffer).map_err(|error| os(&error));
@@ -196,12 +196,12 @@ fn os(error: &io::Error) -> Error {
     Error::Os(error.raw_os_error().unwrap_or(0))
 }
 
-/// Whether the kernel, or this device's driver, does not have a call.
+/// Whether the kernel, or this device's driver, does not support a call.
 fn is_unknown(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOTTY | libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
-/// What a failed change means: `failed` when it is the chip that says so.
+/// The meaning of a failed change: `failed` if the chip reported it.
 fn change_failed(error: &io::Error, failed: Error) -> Error {
     match error.raw_os_error() {
         Some(libc::EIO) => failed,

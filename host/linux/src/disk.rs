@@ -1,15 +1,15 @@
 //! Linux's own block layer as a device: a block device of this machine, or a file, through one of
-//! the ways the kernel has for programs - io_uring, the asynchronous I/O of `io_submit`, or plain
-//! `preadv2` and `pwritev2`.
+//! the kernel's I/O interfaces - io_uring, the asynchronous I/O of `io_submit`, or plain `preadv2`
+//! and `pwritev2`.
 //!
-//! [`open`] looks at the object first: what its blocks are, and who else uses it. A block device
-//! that is mounted, held or swapped on is never opened for writing. A [`Disk`] is one lane: a ring
-//! or a context of its own on the common file. [`Waiting`] is the clock that drives lanes: where it
-//! waits, it waits for the kernel.
+//! [`open`] first examines the object: its blocks, and who else uses it. A block device that is
+//! mounted, held or used for swap is never opened for writing. A [`Disk`] is one lane: a separate
+//! ring or context on the common file. [`Waiting`] is the clock that drives lanes: it waits for the
+//! kernel.
 //!
-//! Deadlines are the kernel's: its drivers end every request, with an error at last, and a request
-//! that the kernel has cannot be taken back without its memory. So lanes have none of their own,
-//! and a lane that is dropped waits for what is under way.
+//! Deadlines are the kernel's: its drivers end every request, if necessary with an error, and a
+//! request in the kernel cannot be cancelled without its memory. Lanes therefore have none of their
+//! own, and dropping a lane waits for its requests in flight.
 
 mod aio;
 mod clock;

@@ -1,4 +1,5 @@
-//! What a device is: from its folder in `/sys/class/mtd`, else from the device itself.
+//! The properties of a device: from its folder in `/sys/class/mtd`, otherwise from the device
+//! itself.
 
 use std::fs::{self, File};
 use std::io;
@@ -25,16 +26,16 @@ pub fn is_mtd(path: &Path) -> bool {
     })
 }
 
-/// What the kernel counted since the device was registered; all users of it together.
+/// The kernel's counts since the device was registered, of all its users together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EccCounters {
-    /// Bits that were corrected.
+    /// Corrected bits.
     pub corrected: u32,
-    /// Steps that could not be corrected.
+    /// Uncorrectable steps.
     pub failed: u32,
     /// Blocks marked bad.
     pub bad_blocks: u32,
-    /// Blocks kept for bad-block tables.
+    /// Blocks reserved for bad-block tables.
     pub table_blocks: u32,
 }
 
@@ -43,20 +44,20 @@ pub struct EccCounters {
 pub struct Facts {
     /// Number of the device: N of `/dev/mtdN`.
     pub number: u32,
-    /// Name of the chip or partition; empty when sysfs is not there to tell.
+    /// Name of the chip or partition; empty without sysfs.
     pub name: String,
-    /// Its shape.
+    /// Its geometry.
     pub geometry: Geometry,
     /// Whether it can be written at all.
     pub writeable: bool,
     /// Whether blocks must be erased before they are written.
     pub needs_erase: bool,
-    /// Regions with erase blocks of another size, as old NOR chips have them; 0 if all are alike.
+    /// Regions with erase blocks of another size, as in old NOR chips; 0 if all are equal.
     pub erase_regions: u32,
 }
 
 impl Facts {
-    /// Reads what `/sys/class/mtd/mtdN` says, and asks the device for what it does not.
+    /// Reads `/sys/class/mtd/mtdN`, and asks the device for the rest.
     pub(crate) fn read(file: &File) -> io::Result<Self> {
         let number = rustix::fs::minor(file.metadata()?.rdev()) / 2;
         let (_, info) = ioctl::ask(file, Info::default())?;
@@ -109,7 +110,7 @@ impl Facts {
     }
 }
 
-/// `MTD_*` types of `mtd-abi.h`; what has no name of its own is programmed like NOR.
+/// `MTD_*` types of `mtd-abi.h`; unnamed types are programmed like NOR.
 fn kind(number: u8) -> Kind {
     match number {
         1 => Kind::Ram,

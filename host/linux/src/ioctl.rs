@@ -1,11 +1,11 @@
-//! The kernel's MTD calls (`include/uapi/mtd/mtd-abi.h`): numbers, structures, and the one function
-//! that makes them.
+//! The kernel's MTD calls (`include/uapi/mtd/mtd-abi.h`): numbers, structures, and the only
+//! function that makes them.
 
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 
-/// Calls of MTD have this letter.
+/// The letter of MTD's calls.
 const LETTER: u32 = b'M' as u32;
 const WRITE: u32 = 1;
 const READ: u32 = 2;
@@ -15,14 +15,14 @@ const fn number<T>(direction: u32, number: u32) -> u32 {
     direction << 30 | (size_of::<T>() as u32) << 16 | LETTER << 8 | number
 }
 
-/// A structure that one call of MTD takes or fills. Implemented only for the ones below, all of
-/// which consist of integers: any bytes are valid.
+/// A structure that one MTD call reads or fills. Implemented only for the ones below, all of which
+/// consist of integers: any bytes are valid.
 pub(crate) trait Call: Default {
     /// The number of the call.
     const NUMBER: u32;
 }
 
-/// `struct mtd_info_user`: what a device is.
+/// `struct mtd_info_user`: properties of a device.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Info {
@@ -35,7 +35,7 @@ pub(crate) struct Info {
     pub(crate) padding: u64,
 }
 
-/// `struct erase_info_user64`: erase so many bytes.
+/// `struct erase_info_user64`: a range to erase.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Erase {
@@ -53,7 +53,7 @@ pub(crate) struct ReadOob {
     pub(crate) buffer: u64,
 }
 
-/// `struct mtd_read_req`: read data and out-of-band bytes, and tell what was corrected.
+/// `struct mtd_read_req`: read data and out-of-band bytes, with the number of corrected bits.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C)]
 pub(crate) struct Read {
@@ -92,8 +92,8 @@ pub(crate) struct Counters {
     pub(crate) table_blocks: u32,
 }
 
-/// `struct nand_ecclayout_user`: where the free out-of-band bytes are, for kernels that cannot be
-/// asked for them in order.
+/// `struct nand_ecclayout_user`: where the free out-of-band bytes are, for kernels that cannot
+/// return them in order.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub(crate) struct Layout {
@@ -148,10 +148,10 @@ impl Call for Read {
     const NUMBER: u32 = number::<Self>(READ | WRITE, 26);
 }
 
-/// Makes the call that `argument` is for; what the kernel answers beside the structure.
+/// Makes the call for `argument`; returns the kernel's result besides the structure.
 ///
 /// # Safety
-/// Addresses in `argument` must be zero or those of buffers of the lengths that stand beside them,
+/// Addresses in `argument` must be zero or those of buffers with the lengths given beside them,
 /// which nobody else uses until this returns.
 unsafe fn call<T: Call>(file: &File, argument: &mut T) -> io::Result<i32> {
     let argument: *mut T = argument;
@@ -169,14 +169,14 @@ unsafe fn call<T: Call>(file: &File, argument: &mut T) -> io::Result<i32> {
     }
 }
 
-/// Asks the device for a structure that names no buffers.
+/// Queries a structure that contains no addresses.
 pub(crate) fn ask<T: Call + Plain>(file: &File, mut argument: T) -> io::Result<(i32, T)> {
     // SAFETY: `Plain` structures hold no addresses.
     let answer = unsafe { call(file, &mut argument) }?;
     Ok((answer, argument))
 }
 
-/// Structures without addresses in them.
+/// Structures without addresses.
 pub(crate) trait Plain {}
 impl Plain for Info {}
 impl Plain for IsBad {}
@@ -190,7 +190,7 @@ fn address(buffer: &mut [u8]) -> u64 {
 }
 
 /// Reads data and out-of-band bytes of the pages from `start` on, `MTD_OPS_*` in `mode`. Bit errors
-/// are no failure: the counters in the answer tell them.
+/// are not failures: the counters in the result contain them.
 pub(crate) fn read(
     file: &File,
     start: u64,
@@ -219,7 +219,7 @@ pub(crate) fn read(
     Ok(request)
 }
 
-/// Reads out-of-band bytes of one page as they lie.
+/// Reads raw out-of-band bytes of one page.
 pub(crate) fn read_oob(file: &File, start: u64, oob: &mut [u8]) -> io::Result<()> {
     let len = u32::try_from(oob.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let mut request = ReadOob { start, padding: 0, len, buffer: address(oob) };
@@ -245,7 +245,7 @@ pub(crate) fn write_oob(file: &File, start: u64, mode: u8, oob: &[u8]) -> io::Re
 mod tests {
     use super::*;
 
-    /// The numbers as `mtd-abi.h` gives them on a 64-bit machine.
+    /// The numbers in `mtd-abi.h` on a 64-bit machine.
     #[test]
     fn numbers_are_those_of_the_kernel() {
         assert_eq!(Info::NUMBER, 0x8020_4D01);

@@ -1,8 +1,9 @@
-//! A client: somebody else's export, one connection.
+//! A client: one connection to an export of another server.
 //!
-//! Fixed newstyle, `GO`, structured replies where the server has them. Everything the server says
-//! is checked against what was asked, and bounded; what cannot be ends the connection, for nobody
-//! knows any more where in the stream one is. Nothing here waits longer than it is told to.
+//! Fixed newstyle, `GO`, structured replies if the server supports them. Everything that the server
+//! sends is checked against the requests, and bounded; anything invalid ends the connection,
+//! because the position in the stream is then unknown. Nothing here waits longer than it is told
+//! to.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -25,25 +26,25 @@ pub use replies::{Reply, Violation};
 
 mod replies;
 
-/// Longest read or write that is asked for, bytes, whatever the server would take.
+/// Longest read or write requested, bytes, whatever the server would accept.
 pub const LONGEST: u32 = 1 << 20;
 /// Longest trim, bytes: lengths have 32 bits.
 pub const TRIM_LONGEST: u32 = 1 << 30;
-/// Bytes that are taken from the socket at once.
+/// Bytes read from the socket at once.
 const GULP: usize = 256 << 10;
-/// Most answers to one option, and the longest, bytes.
+/// Maximum number of answers to one option, and their maximum length, bytes.
 const ANSWERS_MAX: u32 = 64;
 const ANSWER_MAX: u32 = 64 << 10;
-/// Largest block that a server may ask for, bytes (`doc/proto.md`, "Block size constraints").
+/// Largest block size that a server may require, bytes (`doc/proto.md`, "Block size constraints").
 const BLOCK_MAX: u32 = 64 << 10;
 
-/// Why there is no connection, or not any more.
+/// Why there is no connection, or no longer one.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody is there.
+    /// Nobody listens.
     #[error("{0}: nobody serves there; is the server running?")]
     Connect(io::Error),
-    /// What is there is no socket.
+    /// It is not a socket.
     #[error("there is {0}, no socket; name the socket that the server listens on")]
     NoSocket(&'static str),
     /// The socket failed.
@@ -55,45 +56,45 @@ pub enum ClientError {
     /// It did not finish the handshake.
     #[error("it did not finish the handshake in {} s", .0.as_secs())]
     Slow(Duration),
-    /// Who is there speaks something else.
+    /// The server speaks another protocol.
     #[error("it is no NBD server: it begins with {0:#018x}")]
     NotNbd(u64),
-    /// It has no options.
+    /// It does not support options.
     #[error("it speaks the old NBD handshake, without options; a newer server is needed")]
     OldStyle,
-    /// It does not know the option `GO`.
+    /// It does not support the option `GO`.
     #[error("it does not know the option GO; a newer server is needed")]
     NoGo,
-    /// It serves those only who encrypt.
+    /// It requires encryption.
     #[error("it wants TLS, which is not spoken here; let it serve without, or through a tunnel")]
     Tls,
     /// It has no such export.
     #[error("it has no export `{0}`; name one of its exports with -e")]
     NoExport(String),
-    /// It refused for another reason: its number, and its words.
+    /// It refused for another reason: its error number, and its message.
     #[error("it refused (error {0:#x}): {1}")]
     Refused(u32, String),
-    /// What it says in the handshake makes no sense.
+    /// Its handshake is invalid.
     #[error("its handshake makes no sense: {0}")]
     Nonsense(&'static str),
-    /// What it says of its blocks cannot be: least, best, longest.
+    /// Its block sizes are invalid: minimum, preferred, maximum.
     #[error("its block sizes cannot be: least {0}, best {1}, longest {2}")]
     Blocks(u32, u32, u32),
-    /// A reply that cannot be.
+    /// An invalid reply.
     #[error("it broke the protocol: {0}")]
     Violation(#[from] Violation),
 }
 
-/// What a server says of its export.
+/// A server's description of its export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// Bytes.
     pub size: u64,
     /// [`transmission`] flags.
     pub flags: u16,
-    /// Least bytes of a request, and what offset and length are multiples of; 1 if it does not say.
+    /// Minimum length of a request, and alignment of offset and length; 1 if it does not say.
     pub block_least: u32,
-    /// Longest read and write, bytes; at most [`LONGEST`].
+    /// Maximum length of reads and writes; at most [`LONGEST`].
     pub longest: u32,
 }
 
@@ -124,14 +125,14 @@ pub struct Client {
     socket: Socket,
     remote: Remote,
     replies: Replies,
-    /// What goes to the server, and how much of it went.
+    /// Bytes for the server, and how many have been sent.
     out: Vec<u8>,
     gone: usize,
 }
 
 impl Client {
-    /// Connects to a socket of this machine and agrees on `export`; an empty name is the server's
-    /// own choice. `patience` is how long the server may take.
+    /// Connects to a socket of this machine and negotiates `export`; an empty name is the server's
+    /// default. `patience` is how long the server may take.
     ///
     /// # Errors
     /// Why there is no connection.
@@ -176,20 +177,19 @@ impl Client {
         Ok(Self { socket: talk.socket, remote, replies, out: Vec::new(), gone: 0 })
     }
 
-    /// What the server says of its export.
+    /// The server's description of its export.
     #[must_use]
     pub const fn remote(&self) -> &Remote {
         &self.remote
     }
 
-    /// Whether something waits to be sent: no further request should be given.
+    /// Whether something waits to be sent: no further request should be submitted.
     #[must_use]
     pub const fn is_sending(&self) -> bool {
         self.gone < self.out.len()
     }
 
-    /// Asks for something; `payload` is what is written. The request's cookie is one that is not
-    /// under way.
+    /// Sends a request; `payload` is the data to write. The request's cookie must not be in use.
     ///
     /// # Errors
     /// The socket failed.
@@ -204,7 +204,7 @@ impl Client {
         self.put()
     }
 
-    /// Sends what there is room for.
+    /// Sends as much as there is room for.
     fn put(&mut self) -> Result<(), ClientError> {
         while self.is_sending() {
             match self.socket.write(&self.out[self.gone..]) {
@@ -218,7 +218,7 @@ impl Client {
         Ok(())
     }
 
-    /// The next reply, if one comes until then.
+    /// The next reply, if one arrives by then.
     ///
     /// # Errors
     /// The connection is lost.
@@ -256,7 +256,7 @@ impl Drop for Client {
     }
 }
 
-/// A server that dies is gone, however the system calls it.
+/// A server that dies is gone, whatever the system calls it.
 fn lost(error: io::Error) -> ClientError {
     match error.kind() {
         ErrorKind::ConnectionReset | ErrorKind::BrokenPipe => ClientError::Closed,
@@ -264,7 +264,7 @@ fn lost(error: io::Error) -> ClientError {
     }
 }
 
-/// Waits until the socket can be read or written; false if that is not so at `until`.
+/// Waits until the socket can be read or written; false if that is not possible by `until`.
 fn wait(socket: &Socket, (reads, writes): (bool, bool), until: Instant) -> io::Result<bool> {
     let left = until.saturating_duration_since(Instant::now());
     if left.is_zero() {
@@ -285,7 +285,7 @@ fn wait(socket: &Socket, (reads, writes): (bool, bool), until: Instant) -> io::R
     }
 }
 
-/// The handshake, until when it has to be through.
+/// The handshake, and its deadline.
 struct Talk {
     socket: Socket,
     until: Instant,
@@ -436,7 +436,7 @@ impl Talk {
     }
 }
 
-/// What a server says, for a terminal: one line of it.
+/// A server's message, as one line for a terminal.
 fn visible(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let text: String = text.chars().filter(|c| !c.is_control()).take(200).collect();

@@ -1,4 +1,4 @@
-//! One client: what it sent, what it is owed, and its limits.
+//! One client: its input, its pending output, and its limits.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,29 +15,29 @@ use crate::handshake::{ALLOCATION_ID, Handshake, Progress, Refusal};
 use crate::tls::Stream;
 use crate::wire::{EXTENDED_REQUEST_BYTES, Errno, Form, REQUEST_BYTES, Request, command as cmd};
 
-/// Most requests of a client that are under way.
+/// Maximum number of requests of a client in progress.
 const REQUESTS_MAX: u32 = 128;
-/// Most bytes of their data; one request of the longest kind always goes.
+/// Maximum bytes of their data; one request of maximum length is always accepted.
 const BYTES_MAX: u64 = 64 << 20;
 /// Bytes read from a socket at once; more than the longest option.
 const READ: usize = 256 << 10;
 
-/// Why a client is no more.
+/// Why a client is gone.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
     /// It said goodbye, or gave up the handshake.
     #[error("it said goodbye")]
     Goodbye,
-    /// It closed the connection without a word.
+    /// It closed the connection without saying goodbye.
     #[error("it closed the connection")]
     Closed,
     /// The connection broke.
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
-    /// What it sent is no request.
+    /// It sent an invalid request.
     #[error("it sent what is no request")]
     NoRequest,
-    /// A write that is too long to be taken and thrown away.
+    /// A write that is too long to be read and discarded.
     #[error("it sent a write of {0} bytes, and at most {most} are taken", most = Export::LONGEST)]
     TooLong(u64),
     /// The handshake went wrong.
@@ -48,16 +48,16 @@ pub enum Ended {
     Stopped,
 }
 
-/// A client, by a number that no other gets.
+/// A client, by a unique number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Client(pub(crate) u64);
 
-/// A request that is under way: whose it is, and its data.
+/// A request in progress: its owner, and its data.
 #[derive(Debug)]
 pub struct Call {
     pub(crate) client: Client,
     request: Request,
-    /// Of a read its reply, of a write its payload; the data starts at `base`.
+    /// The reply of a read, or the payload of a write; the data starts at `base`.
     bytes: Vec<u8>,
     base: usize,
 }
@@ -90,7 +90,7 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Makes it one that never blocks.
+    /// Makes it non-blocking.
     pub(crate) fn prepare(&self) -> io::Result<()> {
         match self {
             Self::Unix(socket) => socket.set_nonblocking(true),
@@ -133,7 +133,7 @@ impl AsFd for Socket {
     }
 }
 
-/// What came and was not used yet. Its room is made once.
+/// Input not used yet. Its buffer is allocated once.
 #[derive(Debug)]
 struct Input {
     bytes: Box<[u8]>,
@@ -150,7 +150,7 @@ impl Input {
         &self.bytes[self.start..self.end]
     }
 
-    /// The first `count` bytes, which are here, are used.
+    /// The first `count` bytes, which are available, have been used.
     fn used(&mut self, count: usize) {
         self.start += count;
     }
@@ -164,7 +164,7 @@ impl Input {
     }
 }
 
-/// A write whose payload is not whole yet.
+/// A write with an incomplete payload.
 #[derive(Debug)]
 struct Payload {
     request: Request,
@@ -177,13 +177,13 @@ impl Payload {
         Self { bytes: vec![0; request.length as usize], request, here: 0 }
     }
 
-    /// The room of what is missing.
+    /// The room for the missing part.
     fn missing(&mut self) -> &mut [u8] {
         &mut self.bytes[self.here..]
     }
 }
 
-/// Where it is.
+/// Its state.
 #[derive(Debug)]
 enum Phase {
     Options(Handshake),
@@ -198,26 +198,26 @@ pub(crate) struct Connection {
     phase: Phase,
     input: Input,
     payload: Option<Payload>,
-    /// What it is owed, and how much of the first was sent.
+    /// Pending answers, and how much of the first has been sent.
     output: VecDeque<Vec<u8>>,
     sent: usize,
     /// Bytes of `output`.
     owed: u64,
     under_way: u32,
     bytes_under_way: u64,
-    /// No more is read: it ends when it has what it is owed.
+    /// No more is read: it ends when all answers have been sent.
     ending: Option<Ended>,
     /// It ends at once: nothing can be sent any more.
     is_broken: bool,
     pub(crate) counts: Counts,
 }
 
-/// What is needed to take requests.
+/// The context for accepting requests.
 pub(crate) struct Context<'a> {
     pub(crate) export: &'a Export,
     /// Bytes of a block.
     pub(crate) block: u64,
-    /// No more is taken.
+    /// No more requests are accepted.
     pub(crate) is_stopping: bool,
 }
 
@@ -249,7 +249,7 @@ impl Connection {
         &self.socket.socket
     }
 
-    /// Whether more of it is taken now.
+    /// Whether more input is accepted now.
     pub(crate) fn wants_input(&self) -> bool {
         let has_room = self.under_way < REQUESTS_MAX && self.bytes_under_way < BYTES_MAX;
         self.ending.is_none() && has_room && self.owed < BYTES_MAX
@@ -260,7 +260,7 @@ impl Connection {
         !self.output.is_empty() || self.socket.is_behind()
     }
 
-    /// When it has to be through with the handshake.
+    /// Its deadline for the handshake.
     pub(crate) fn deadline(&self) -> Option<std::time::Instant> {
         match &self.phase {
             Phase::Options(handshake) => Some(handshake.deadline()),
@@ -268,30 +268,30 @@ impl Connection {
         }
     }
 
-    /// Takes no more requests; what is under way is answered.
+    /// Accepts no more requests; requests in progress are answered.
     pub(crate) fn end(&mut self, why: Ended) {
         self.ending.get_or_insert(why);
     }
 
-    /// Ends at once. What is under way is done, and answered to nobody.
+    /// Ends at once. Requests in progress are executed, but not answered.
     pub(crate) fn break_off(&mut self, why: Ended) {
         self.output.clear();
         self.is_broken = true;
         self.end(why);
     }
 
-    /// Whether it has all it is owed and nothing more will come.
+    /// Whether all answers have been sent and no more requests will come.
     pub(crate) fn is_over(&self) -> bool {
         let has_all = self.under_way == 0 && !self.wants_output();
         self.is_broken || (self.ending.is_some() && has_all)
     }
 
-    /// Why it is over.
+    /// Why it has ended.
     pub(crate) fn why(&mut self) -> Ended {
         self.ending.take().unwrap_or(Ended::Closed)
     }
 
-    /// Takes what came and gives its jobs to `add`. Whether anything came.
+    /// Processes input and passes its jobs to `add`. Returns whether there was any.
     pub(crate) fn receive(
         &mut self,
         context: &Context<'_>,
@@ -324,12 +324,12 @@ impl Connection {
         Ok(moved)
     }
 
-    /// Whether nothing is under way or half here.
+    /// Whether nothing is in progress or incomplete.
     fn is_between(&self) -> bool {
         self.under_way == 0 && self.output.is_empty()
     }
 
-    /// Reads from the socket: into the payload that is awaited, else into the input.
+    /// Reads from the socket: into an expected payload, otherwise into the input buffer.
     fn fill(&mut self) -> io::Result<usize> {
         let Some(payload) = &mut self.payload else { return self.input.fill(&mut self.socket) };
         let read = self.socket.read(payload.missing())?;
@@ -337,7 +337,7 @@ impl Connection {
         Ok(read)
     }
 
-    /// Takes one message, if it is whole. Whether it was.
+    /// Takes one message, if it is complete. Returns whether it was.
     fn take_one(
         &mut self,
         context: &Context<'_>,
@@ -400,7 +400,7 @@ impl Connection {
         Ok(true)
     }
 
-    /// TLS was agreed on, and is what follows.
+    /// TLS was agreed on, and follows.
     fn encrypt(&mut self, context: &Context<'_>) -> Result<(), Ended> {
         // What is here already was sent before anything was encrypted: it might be somebody
         // else's.
@@ -417,7 +417,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins what a request asks for, or answers that it will not be.
+    /// Starts the job of a request, or answers that it is refused.
     fn start(
         &mut self,
         request: Request,
@@ -458,7 +458,7 @@ impl Connection {
         add(Job::new(call, kind, Range { offset, length, force_unit_access }, context.block));
     }
 
-    /// A job of it is over.
+    /// A job of it is done.
     pub(crate) fn finish(&mut self, job: Job<Call>) {
         let (kind, failed) = (job.kind(), job.failed);
         let Call { request, mut bytes, .. } = job.transfer;
@@ -484,7 +484,7 @@ impl Connection {
         }
     }
 
-    /// Sends what there is room for. Whether any of it went.
+    /// Sends as much as there is room for. Returns whether anything was sent.
     pub(crate) fn send(&mut self) -> Result<bool, Ended> {
         let mut moved = false;
         while let Some(first) = self.output.front() {
@@ -512,7 +512,7 @@ impl Connection {
     }
 }
 
-/// Whether a request can be done at all.
+/// Whether a request is possible at all.
 fn check(
     request: &Request,
     context: &Context<'_>,
@@ -561,7 +561,7 @@ fn check(
     }
 }
 
-/// An error of the device as a client knows it.
+/// The NBD error for an error of the device.
 fn errno(error: Error, request: &Request) -> Errno {
     match error {
         Error::OutOfRange if request.command == cmd::READ => Errno::Inval,

@@ -1,4 +1,4 @@
-//! Options: what client and server agree on before the first request.
+//! Options: negotiated by client and server before the first request.
 
 use std::time::{Duration, Instant};
 
@@ -8,24 +8,24 @@ use crate::wire::{
     OPTS_MAGIC, info, option, reply,
 };
 
-/// How long a client may take over it.
+/// Time limit for a client's handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Most options of a client.
+/// Maximum number of options of a client.
 const OPTIONS_MAX: u32 = 64;
 /// Longest data of an option, bytes.
 const OPTION_MAX: u32 = 64 << 10;
-/// The one context there is (`doc/proto.md`, "base:allocation").
+/// The only context (`doc/proto.md`, "base:allocation").
 const ALLOCATION: &str = "base:allocation";
 /// Its number.
 pub(crate) const ALLOCATION_ID: u32 = 1;
 
-/// Why a client was let go during the handshake.
+/// Why a client was dropped during the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// It has flags that do not exist.
+    /// It sets unknown flags.
     #[error("it sent client flags {0:#x}, which do not exist")]
     Flags(u32),
-    /// No option where one must be.
+    /// Not an option where one must be.
     #[error("it sent no option where one must be")]
     NoOption,
     /// An option that is too long.
@@ -34,10 +34,10 @@ pub enum Refusal {
     /// Too many of them.
     #[error("it sent more than {most} options", most = OPTIONS_MAX)]
     TooMany,
-    /// An export that does not exist, where there is no way to say so.
+    /// An export that does not exist, when there is no way to report that.
     #[error("it asked for an export that does not exist")]
     NoExport,
-    /// Something that is not encrypted behind the wish to encrypt.
+    /// Cleartext after the request for encryption.
     #[error("it sent something between asking for TLS and being answered")]
     Unencrypted,
     /// It took too long.
@@ -45,20 +45,20 @@ pub enum Refusal {
     Slow,
 }
 
-/// How far it is.
+/// The progress of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
-    /// More must come.
+    /// More input is needed.
     More,
     /// Requests follow.
     Ready,
-    /// The client wants no more of it.
+    /// The client aborted.
     Aborted,
-    /// What follows is TLS, and then options again.
+    /// TLS follows, and then options again.
     Encrypts,
 }
 
-/// A handshake under way, and what came of it.
+/// A handshake in progress, and its results.
 #[derive(Debug)]
 pub(crate) struct Handshake {
     began: Instant,
@@ -92,7 +92,7 @@ impl Answer<'_> {
 }
 
 impl Handshake {
-    /// Begins one: `out` gets what the server says first.
+    /// Starts a handshake: `out` gets the server's greeting.
     pub(crate) fn new(out: &mut Vec<u8>) -> Self {
         out.extend(INIT_PASSWD.to_be_bytes());
         out.extend(OPTS_MAGIC.to_be_bytes());
@@ -109,23 +109,23 @@ impl Handshake {
         }
     }
 
-    /// When the client has to be through.
+    /// The client's deadline.
     pub(crate) fn deadline(&self) -> Instant {
         self.began + PATIENCE
     }
 
-    /// The form of replies that was agreed on.
+    /// The negotiated form of replies.
     pub(crate) fn form(&self) -> Form {
         self.form
     }
 
-    /// Whether the client asked for `base:allocation`.
+    /// Whether the client negotiated `base:allocation`.
     pub(crate) fn tells_allocation(&self) -> bool {
         self.allocation
     }
 
-    /// Takes the messages that are whole at the begin of `input` and answers into `out`: how many
-    /// bytes were taken, and how far it is.
+    /// Takes the complete messages at the start of `input` and answers into `out`; returns how many
+    /// bytes were taken, and the progress.
     pub(crate) fn advance(
         &mut self,
         input: &[u8],
@@ -145,7 +145,7 @@ impl Handshake {
         Ok((at, Progress::More))
     }
 
-    /// One message, if it is whole: how long it is and what comes of it.
+    /// One message, if it is complete: its length and its result.
     fn step(
         &mut self,
         input: &[u8],
@@ -310,7 +310,7 @@ impl Handshake {
     }
 }
 
-/// A name and the kinds of information that are asked for, two bytes each.
+/// A name and the requested kinds of information, two bytes each.
 fn parse_info<'a>(fields: &mut Fields<'a>) -> Option<(&'a str, &'a [u8])> {
     let name = fields.string()?;
     let count = fields.u16()?;
@@ -318,7 +318,7 @@ fn parse_info<'a>(fields: &mut Fields<'a>) -> Option<(&'a str, &'a [u8])> {
     fields.0.is_empty().then_some((name, kinds))
 }
 
-/// A name, and whether `base:allocation` is among what is asked for.
+/// A name, and whether `base:allocation` is among the queries.
 fn parse_contexts(data: &[u8], sets: bool) -> Option<(&str, bool)> {
     let mut fields = Fields(data);
     let name = fields.string()?;

@@ -1,24 +1,24 @@
 //! NBD: a server, one block device for any number of clients; and a client.
 //!
 //! Theory. NBD (`doc/proto.md` of the NBD project) carries reads, writes, flushes and trims over a
-//! stream, several under way at once and answered in any order. A client first agrees on options
-//! (fixed newstyle; here also structured replies, extended headers and the context
+//! stream, with several in flight at once and answered in any order. A client first negotiates
+//! options (fixed newstyle; here also structured replies, extended headers and the context
 //! `base:allocation`), then sends requests.
 //!
 //! | module | what |
 //! |---|---|
 //! | `wire` | messages: bytes and values, nothing else |
-//! | `handshake` | options: what client and server agree on |
-//! | `connection` | one client: what it sent, what it is owed, its limits |
+//! | `handshake` | options: the negotiation of client and server |
+//! | `connection` | one client: its input, its pending output, its limits |
 //! | `tls` | certificates, and a stream that may be encrypted |
-//! | `server` | sockets and their clients, as `flysch-export`'s loop wants them |
-//! | `client` | the other side: somebody else's export, its replies checked |
+//! | `server` | sockets and their clients, for `flysch-export`'s loop |
+//! | `client` | the other side: an export of another server, with its replies checked |
 //!
-//! One thread serves all: one copy of the data between socket and device memory.
+//! One thread serves everything, with one copy of the data between socket and device memory.
 //!
-//! Everything a client sends is hostile: lengths, offsets and names are checked before use, what
-//! it may have under way is bounded, and whatever it does ends no connection but its own. So is
-//! what a server says to the client here.
+//! Everything that a client sends is treated as hostile: lengths, offsets and names are checked
+//! before use, its requests in flight are limited, and whatever it does ends only its own
+//! connection. So is everything that a server sends to the client here.
 #![deny(missing_docs)]
 
 pub mod client;
@@ -42,27 +42,27 @@ use wire::{Form, transmission};
 /// A device as its clients see it.
 #[derive(Clone, Debug)]
 pub struct Export {
-    /// Its name; it is also the one that is used when none is given.
+    /// Its name; it is also the default export.
     pub name: String,
-    /// A line about it.
+    /// A description.
     pub description: String,
     /// Bytes.
     pub size: u64,
-    /// Bytes of a block: what need not be read, changed and written back.
+    /// Block size in bytes: other accesses are read, modified and written back.
     pub block_size: u32,
     /// Whether writes are refused.
     pub read_only: bool,
     /// Whether trims do anything.
     pub can_trim: bool,
-    /// How clients encrypt, if they can.
+    /// How clients can encrypt, if they can.
     pub tls: Option<Tls>,
 }
 
 impl Export {
-    /// The longest read or write, bytes (what clients assume who do not ask).
+    /// Maximum length of reads and writes (which clients assume if they do not ask).
     pub const LONGEST: u32 = 32 << 20;
 
-    /// A device of this shape.
+    /// A device with these properties.
     pub fn new(geometry: &Geometry, name: &str, description: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -79,7 +79,7 @@ impl Export {
         name.is_empty() || name == self.name
     }
 
-    /// Transmission flags for who agreed on `form`.
+    /// Transmission flags for clients that negotiated `form`.
     fn flags(&self, form: Form) -> u16 {
         use transmission::*;
         let mut flags = HAS_FLAGS | SEND_FLUSH | SEND_FUA | CAN_MULTI_CONN | SEND_CACHE;

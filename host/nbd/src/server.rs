@@ -12,10 +12,10 @@ use rustix::event::{PollFd, PollFlags};
 use crate::Export;
 use crate::connection::{Call, Client, Connection, Context, Ended, Socket};
 
-/// Most clients at a time.
+/// Maximum number of clients at a time.
 const CLIENTS_MAX: usize = 64;
 
-/// Where clients come from.
+/// Where clients connect.
 #[derive(Debug)]
 pub enum Listener {
     /// This machine.
@@ -25,7 +25,7 @@ pub enum Listener {
 }
 
 impl Listener {
-    /// The next client, if there is one, and who it is.
+    /// The next client, if there is one, and its description.
     fn accept(&self) -> io::Result<(Socket, String)> {
         match self {
             Self::Unix(listener) => {
@@ -51,7 +51,7 @@ impl AsFd for Listener {
     }
 }
 
-/// What happened.
+/// Events.
 pub type Event = flysch_export::Event<Ended>;
 
 /// The clients of an export.
@@ -66,7 +66,7 @@ pub struct Server<'a, L> {
 }
 
 impl<'a, L: FnMut(&Event)> Server<'a, L> {
-    /// Takes clients from `listeners`; `log` is told what happens.
+    /// Accepts clients from `listeners`; events go to `log`.
     ///
     /// # Errors
     /// The operating system refuses.
@@ -81,7 +81,7 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
         Ok(Self { listeners, export, clients, accepted: 0, is_stopping: false, log })
     }
 
-    /// Lets clients go that are through.
+    /// Releases clients that are finished.
     fn let_go(&mut self) {
         let log = &mut self.log;
         self.clients.retain_mut(|client| {
@@ -93,7 +93,7 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
         });
     }
 
-    /// Takes who wants to connect.
+    /// Accepts waiting connections.
     fn accept(&mut self) {
         for listener in self.listeners {
             let Ok((socket, who)) = listener.accept() else { continue };

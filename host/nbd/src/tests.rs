@@ -1,4 +1,4 @@
-//! The server against clients that do as they please, over a disk that ends requests in any order.
+//! The server against arbitrary clients, over a disk that ends requests in any order.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,7 +18,7 @@ use crate::{Event, Export, Listener, Server, Tls};
 
 mod recorded;
 
-/// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
+/// How long anything is waited for: no verdict depends on it, it only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(600);
 const BLOCK: u64 = 512;
 const BLOCKS: u64 = 512;
@@ -42,7 +42,7 @@ fn disk(read_only: bool) -> Disk {
     disk
 }
 
-/// A server in a thread of its own; what is on its disk in the end is its result.
+/// A server in its own thread; the final content of its disk is its result.
 struct Bench {
     path: PathBuf,
     handle: Handle,
@@ -77,7 +77,7 @@ impl Bench {
         Self { path, handle, thread: Some(thread), log, _folder: folder }
     }
 
-    /// Waits until this was logged.
+    /// Waits until this has been logged.
     fn logged(&self, what: &str) {
         loop {
             let line = self.log.recv_timeout(PATIENCE).expect(what);
@@ -99,7 +99,7 @@ impl Bench {
         client
     }
 
-    /// A client that has agreed on `form`.
+    /// A client that has negotiated `form`.
     fn client(&self, form: Form) -> Client {
         let mut client = self.connect();
         let wanted = match form {
@@ -116,7 +116,7 @@ impl Bench {
         client
     }
 
-    /// Ends the server: what is on the disk.
+    /// Ends the server; returns the content of the disk.
     fn end(mut self) -> Vec<u8> {
         self.handle.stop();
         self.thread.take().unwrap().join().unwrap()
@@ -137,7 +137,7 @@ fn string(text: &str) -> Vec<u8> {
     [&(text.len() as u32).to_be_bytes(), text.as_bytes()].concat()
 }
 
-/// The data of `GO` and `INFO`, asking for everything.
+/// The data of `GO` and `INFO`, with all kinds of information.
 fn go(name: &str) -> Vec<u8> {
     [string(name), vec![0, 3, 0, 1, 0, 2, 0, 3]].concat()
 }
@@ -159,7 +159,7 @@ impl Client {
         bytes
     }
 
-    /// Sends an option and takes its answers, up to the one that ends them.
+    /// Sends an option and reads its answers, up to the final one.
     fn option(&mut self, option: u32, data: &[u8]) -> Vec<(u32, Vec<u8>)> {
         self.put(&wire::OPTS_MAGIC.to_be_bytes());
         self.put(&option.to_be_bytes());
@@ -192,7 +192,8 @@ impl Client {
         self.cookie
     }
 
-    /// The next answer: whose, and its data or error. `length` of what was asked of whom.
+    /// The next answer: its cookie, and its data or error. `length` gives the length requested by a
+    /// cookie.
     fn answer(&mut self, length: impl Fn(u64) -> usize) -> (u64, Result<Vec<u8>, u32>) {
         let magic = self.take(4);
         if magic == wire::SIMPLE_REPLY_MAGIC.to_be_bytes() {
@@ -229,7 +230,7 @@ impl Client {
         }
     }
 
-    /// Asks and waits for the answer.
+    /// Sends a request and waits for the answer.
     fn call(&mut self, command: u16, flags: u16, range: (u64, u64), payload: &[u8]) -> Called {
         let cookie = self.ask(command, flags, range, payload);
         let is_read = command == cmd::READ;
@@ -325,7 +326,7 @@ fn every_option_has_its_answer() {
     }
 }
 
-/// Three clients write at random into bytes that are theirs alone, but in blocks that they share.
+/// Three clients write at random into separate bytes of shared blocks.
 #[test]
 fn parts_of_shared_blocks_are_changed_by_many_at_once_and_nothing_is_lost() {
     let bench = Bench::new(false);

@@ -1,4 +1,4 @@
-//! TLS for clients that ask for it: certificates as QEMU names them, and the stream.
+//! TLS for clients that ask for it: certificates under QEMU's names, and the stream.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ const CA: &str = "ca-cert.pem";
 const REVOKED: &str = "ca-crl.pem";
 const CERTIFICATE: &str = "server-cert.pem";
 const KEY: &str = "server-key.pem";
-/// Keys that both sides know beforehand, as QEMU and nbdkit name them.
+/// Pre-shared keys, under the names used by QEMU and nbdkit.
 const PRE_SHARED: &str = "keys.psk";
 
 /// Why there is no TLS.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
-    /// A file is not there, or is not what it should be.
+    /// A file is missing or invalid.
     #[error("{}: {why}", path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         why: String,
     },
     /// Pre-shared keys.
@@ -35,30 +35,30 @@ pub enum TlsError {
         .0.display()
     )]
     PreShared(PathBuf),
-    /// The files do not go together.
+    /// The files do not match.
     #[error("{}: the certificates cannot be used: {why}", folder.display())]
     Unusable {
-        /// Where they are.
+        /// The folder.
         folder: PathBuf,
-        /// Why.
+        /// The cause.
         why: String,
     },
 }
 
-/// What it takes to encrypt: the certificates, and who has to.
+/// The prerequisites of encryption: the certificates, and who must use it.
 #[derive(Clone, Debug)]
 pub struct Tls {
     config: Arc<ServerConfig>,
-    /// Whether clients that do not ask for it are refused.
+    /// Whether clients without TLS are refused.
     pub is_required: bool,
 }
 
 impl Tls {
-    /// Reads `ca-cert.pem`, `ca-crl.pem` if it is there, `server-cert.pem` and `server-key.pem` in
-    /// `folder`. With `verifies` only clients with a certificate of that authority are let in.
+    /// Reads `ca-cert.pem`, `ca-crl.pem` if it exists, `server-cert.pem` and `server-key.pem` in
+    /// `folder`. With `verifies`, only clients with a certificate of that authority are admitted.
     ///
     /// # Errors
-    /// Something is missing or wrong.
+    /// Something is missing or invalid.
     pub fn load(folder: &Path, is_required: bool, verifies: bool) -> Result<Self, TlsError> {
         let pre_shared = folder.join(PRE_SHARED);
         if pre_shared.exists() && !folder.join(CERTIFICATE).exists() {
@@ -105,7 +105,7 @@ impl Tls {
         Ok(Self { config, is_required })
     }
 
-    /// One without certificates: no handshake succeeds.
+    /// A configuration without certificates: no handshake succeeds.
     #[cfg(test)]
     pub(crate) fn empty(is_required: bool) -> Self {
         let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()));
@@ -115,7 +115,7 @@ impl Tls {
         Self { config: Arc::new(config), is_required }
     }
 
-    /// The server's side of a connection that begins now.
+    /// The server's side of a new connection.
     pub(crate) fn begin(&self) -> io::Result<ServerConnection> {
         ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)
     }
@@ -138,7 +138,7 @@ impl<S: Read + Write> Stream<S> {
         self.tls = Some(Box::new(tls));
     }
 
-    /// Reads what has come.
+    /// Reads available data.
     pub(crate) fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.socket.read(to) };
         loop {
@@ -159,7 +159,7 @@ impl<S: Read + Write> Stream<S> {
         }
     }
 
-    /// Writes what there is room for.
+    /// Writes as much as there is room for.
     pub(crate) fn write(&mut self, from: &[u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return self.socket.write(from) };
         let written = tls.writer().write(from)?;
@@ -170,7 +170,7 @@ impl<S: Read + Write> Stream<S> {
         }
     }
 
-    /// Sends what is encrypted already. Whether all of it went.
+    /// Sends data that is already encrypted. Returns whether all of it was sent.
     pub(crate) fn flush(&mut self) -> io::Result<bool> {
         let Some(tls) = &mut self.tls else { return Ok(true) };
         while tls.wants_write() {
@@ -184,12 +184,12 @@ impl<S: Read + Write> Stream<S> {
         Ok(true)
     }
 
-    /// Whether something encrypted waits for room.
+    /// Whether encrypted data waits for room.
     pub(crate) fn is_behind(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Says that nothing more will come.
+    /// Announces the end of the stream.
     pub(crate) fn close(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();

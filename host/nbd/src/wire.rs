@@ -21,34 +21,34 @@ pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 
 /// Handshake flags of the server: fixed newstyle, and no 124 zeroes if the client agrees.
 pub const HANDSHAKE_FLAGS: u16 = 3;
-/// Of [`HANDSHAKE_FLAGS`]: the server answers options it does not know.
+/// In [`HANDSHAKE_FLAGS`]: the server answers unknown options.
 pub const FIXED_NEWSTYLE: u16 = 1;
 /// Second word of the handshake of servers before options (`cliserv_magic`).
 pub const OLDSTYLE_MAGIC: u64 = 0x0000_4202_8186_1253;
-/// The client leaves out the zeroes after `EXPORT_NAME`.
+/// The client omits the zeroes after `EXPORT_NAME`.
 pub const CLIENT_NO_ZEROES: u32 = 2;
-/// The client flags there are.
+/// The known client flags.
 pub const CLIENT_FLAGS: u32 = 3;
 
 /// Options of a client.
 pub mod option {
     /// The export to use, without a way to refuse it.
     pub const EXPORT_NAME: u32 = 1;
-    /// No more of it.
+    /// Abort the negotiation.
     pub const ABORT: u32 = 2;
-    /// Which exports there are.
+    /// List the exports.
     pub const LIST: u32 = 3;
-    /// Encrypt from here on.
+    /// Start TLS.
     pub const STARTTLS: u32 = 5;
-    /// What an export is like.
+    /// Describe an export.
     pub const INFO: u32 = 6;
-    /// The same, and use it.
+    /// Describe it and use it.
     pub const GO: u32 = 7;
     /// Replies in chunks.
     pub const STRUCTURED_REPLY: u32 = 8;
-    /// Which contexts `BLOCK_STATUS` could tell of.
+    /// List the contexts that `BLOCK_STATUS` supports.
     pub const LIST_META_CONTEXT: u32 = 9;
-    /// Which of them it shall.
+    /// Select contexts.
     pub const SET_META_CONTEXT: u32 = 10;
     /// Requests and replies with lengths of 64 bits.
     pub const EXTENDED_HEADERS: u32 = 11;
@@ -58,41 +58,41 @@ pub mod option {
 pub mod reply {
     /// Done.
     pub const ACK: u32 = 1;
-    /// An export there is.
+    /// An export.
     pub const SERVER: u32 = 2;
-    /// Something about the export.
+    /// Information about the export.
     pub const INFO: u32 = 3;
     /// A context, with its number.
     pub const META_CONTEXT: u32 = 4;
     /// The server does not know this option.
     pub const ERR_UNSUP: u32 = 1 << 31 | 1;
-    /// What was sent makes no sense.
+    /// The data is invalid.
     pub const ERR_INVALID: u32 = 1 << 31 | 3;
-    /// First TLS, then this.
+    /// TLS is required first.
     pub const ERR_TLS_REQD: u32 = 1 << 31 | 5;
     /// There is no such export.
     pub const ERR_UNKNOWN: u32 = 1 << 31 | 6;
     /// The server is about to end.
     pub const ERR_SHUTDOWN: u32 = 1 << 31 | 7;
-    /// The answer would be too much.
+    /// The answer would be too large.
     pub const ERR_TOO_BIG: u32 = 1 << 31 | 9;
 }
 
-/// What `INFO` and `GO` can ask for.
+/// The kinds of information for `INFO` and `GO`.
 pub mod info {
-    /// Size and transmission flags; always told.
+    /// Size and transmission flags; always sent.
     pub const EXPORT: u16 = 0;
     /// The export's own name.
     pub const NAME: u16 = 1;
     /// A line about it.
     pub const DESCRIPTION: u16 = 2;
-    /// Block sizes: least, best, longest.
+    /// Block sizes: minimum, preferred, maximum.
     pub const BLOCK_SIZE: u16 = 3;
 }
 
 /// Transmission flags of an export.
 pub mod transmission {
-    /// There are flags.
+    /// The flags are valid.
     pub const HAS_FLAGS: u16 = 1 << 0;
     /// Writes are refused.
     pub const READ_ONLY: u16 = 1 << 1;
@@ -106,11 +106,11 @@ pub mod transmission {
     pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
     /// [`super::command::DF`] works.
     pub const SEND_DF: u16 = 1 << 7;
-    /// A flush on one connection covers what was answered on all.
+    /// A flush on one connection covers everything answered on all of them.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
     /// `CACHE` works.
     pub const SEND_CACHE: u16 = 1 << 10;
-    /// [`super::command::FAST_ZERO`] is understood.
+    /// [`super::command::FAST_ZERO`] is supported.
     pub const SEND_FAST_ZERO: u16 = 1 << 11;
 }
 
@@ -120,9 +120,9 @@ pub mod command {
     pub const READ: u16 = 0;
     /// Data to the export.
     pub const WRITE: u16 = 1;
-    /// Goodbye; there is no answer.
+    /// Disconnect; there is no answer.
     pub const DISC: u16 = 2;
-    /// What was answered is safe when this is.
+    /// Everything answered before is durable when this is answered.
     pub const FLUSH: u16 = 3;
     /// The content is no longer needed.
     pub const TRIM: u16 = 4;
@@ -130,14 +130,14 @@ pub mod command {
     pub const CACHE: u16 = 5;
     /// Zeroes to the export.
     pub const WRITE_ZEROES: u16 = 6;
-    /// What of it is data, what are holes.
+    /// Which parts are data, which are holes.
     pub const BLOCK_STATUS: u16 = 7;
 
-    /// Safe when answered.
+    /// Durable when answered.
     pub const FUA: u16 = 1 << 0;
-    /// Zeroes shall take room.
+    /// Zeroes must be allocated.
     pub const NO_HOLE: u16 = 1 << 1;
-    /// The answer in one chunk.
+    /// Answer in one chunk.
     pub const DF: u16 = 1 << 2;
     /// One extent is enough.
     pub const REQ_ONE: u16 = 1 << 3;
@@ -159,7 +159,7 @@ pub enum Errno {
     Inval = 22,
     /// No space left: a write beyond the end.
     NoSpc = 28,
-    /// The length is beyond what is told in the block sizes.
+    /// The length exceeds the maximum in the block sizes.
     Overflow = 75,
     /// Not supported, or not fast.
     NotSup = 95,
@@ -172,14 +172,14 @@ pub const REQUEST_BYTES: usize = 28;
 /// Bytes of a [`Request`] with extended headers.
 pub const EXTENDED_REQUEST_BYTES: usize = 32;
 
-/// A request's head.
+/// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// [`command`] flags.
     pub flags: u16,
     /// A [`command`], or anything else.
     pub command: u16,
-    /// The client's name for it.
+    /// The client's cookie for it.
     pub cookie: u64,
     /// First byte.
     pub offset: u64,
@@ -188,7 +188,7 @@ pub struct Request {
 }
 
 impl Request {
-    /// Reads one; none if the magic is another one. `bytes` is as long as such a head is.
+    /// Parses one; none if the magic is wrong. `bytes` has the length of such a header.
     pub fn parse(bytes: &[u8], extended: bool) -> Option<Self> {
         let mut fields = Fields(bytes);
         let magic = if extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC };
@@ -201,7 +201,7 @@ impl Request {
         Some(Self { flags, command, cookie, offset, length })
     }
 
-    /// Writes one, as a client does.
+    /// Writes one, for a client.
     pub fn emit(&self, extended: bool, out: &mut Vec<u8>) {
         let magic = if extended { EXTENDED_REQUEST_MAGIC } else { REQUEST_MAGIC };
         out.extend(magic.to_be_bytes());
@@ -216,7 +216,7 @@ impl Request {
     }
 }
 
-/// Which form replies have: what was agreed.
+/// The negotiated form of replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Form {
     /// An error and the data.
@@ -230,19 +230,19 @@ pub enum Form {
 
 /// Types of chunks.
 pub mod chunk {
-    /// Nothing but the end.
+    /// No data.
     pub const NONE: u16 = 0;
-    /// Data and where it is from.
+    /// Data and its offset.
     pub const OFFSET_DATA: u16 = 1;
-    /// Where there are zeroes, and how many.
+    /// The offset and length of zeroes.
     pub const OFFSET_HOLE: u16 = 2;
     /// Extents.
     pub const BLOCK_STATUS: u16 = 5;
     /// Extents with lengths of 64 bits.
     pub const BLOCK_STATUS_EXT: u16 = 6;
-    /// An error with a line about it.
+    /// An error with a message.
     pub const ERROR: u16 = 1 << 15 | 1;
-    /// Of a type: it is an error, whichever it is.
+    /// Bit of a type: it is an error, even if unknown.
     pub const IS_ERROR: u16 = 1 << 15;
     /// The last chunk of a reply.
     pub const DONE: u16 = 1;
@@ -258,8 +258,8 @@ impl Form {
         }
     }
 
-    /// Writes the head of the reply to a read that worked over the first bytes of `reply`, which
-    /// are followed by the data.
+    /// Writes the header of a successful reply to a read into the first bytes of `reply`, which are
+    /// followed by the data.
     pub fn finish_read(self, request: &Request, reply: &mut [u8]) {
         let mut head = Vec::with_capacity(self.read_head());
         if self == Self::Simple {
@@ -272,7 +272,7 @@ impl Form {
         reply[..head.len()].copy_from_slice(&head);
     }
 
-    /// The reply to a request that worked and has no data.
+    /// The reply to a successful request without data.
     pub fn done(self, request: &Request) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         match self {
@@ -283,7 +283,7 @@ impl Form {
         out
     }
 
-    /// The reply to a request that did not work, with a line for whoever reads the client's log.
+    /// The reply to a failed request, with a message for the client's log.
     pub fn failed(self, request: &Request, error: Errno, line: &str) -> Vec<u8> {
         let mut out = Vec::with_capacity(128);
         if self == Self::Simple {
@@ -299,8 +299,8 @@ impl Form {
         out
     }
 
-    /// The reply that `length` bytes have the state `state` in the context `context`. Only once
-    /// contexts were agreed, so never simple.
+    /// The reply that `length` bytes have the state `state` in the context `context`. Contexts have
+    /// been negotiated, so it is never simple.
     pub fn extent(self, request: &Request, context: u32, length: u64, state: u32) -> Vec<u8> {
         let mut out = Vec::with_capacity(64);
         if self == Self::Extended {
@@ -318,7 +318,7 @@ impl Form {
         out
     }
 
-    /// The head of the only chunk of a reply.
+    /// The header of the only chunk of a reply.
     fn chunk(self, kind: u16, request: &Request, length: usize, out: &mut Vec<u8>) {
         let magic = match self {
             Self::Extended => EXTENDED_REPLY_MAGIC,
@@ -344,12 +344,12 @@ fn simple(error: u32, cookie: u64, out: &mut Vec<u8>) {
     out.extend(cookie.to_be_bytes());
 }
 
-/// Fields of a message, from its begin on.
+/// Fields of a message, from its start on.
 #[derive(Debug)]
 pub struct Fields<'a>(pub &'a [u8]);
 
 impl<'a> Fields<'a> {
-    /// The next bytes, if there are as many.
+    /// The next bytes, if there are that many.
     pub fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
         let (first, rest) = self.0.split_at_checked(count)?;
         self.0 = rest;

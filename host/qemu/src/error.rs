@@ -1,18 +1,18 @@
 //! What can go wrong before the machine runs. Every message names the object, the cause and the
-//! remedy: these lines are shown to the user as they are.
+//! remedy; it is shown to the user unchanged.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 
 use crate::version::{OLDEST, Version};
 
-/// What a QEMU is needed for, which says how new it must be. Its text is the remedy where there is
+/// The purpose of a QEMU, which determines the required release. Its text is the remedy if there is
 /// none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// Its own devices, of which the UFS device came with 8.2.
+    /// Its own devices; the UFS device was added in 8.2.
     Devices,
-    /// Its client of devices that other processes serve, which came with 11.
+    /// Its client for devices served by other processes, which was added in 11.
     Client,
 }
 
@@ -36,25 +36,25 @@ impl fmt::Display for Need {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The binary is not there.
+    /// The binary does not exist.
     #[error("QEMU: `{}` was not found; {need}", program.display())]
     NotFound {
-        /// What for.
+        /// The purpose.
         need: Need,
-        /// What was looked for.
+        /// The name that was looked for.
         program: PathBuf,
     },
-    /// The binary is there but does not run.
+    /// The binary exists but does not run.
     #[error("QEMU: `{}` cannot be run: {cause}; {need}", program.display())]
     NotRunnable {
-        /// What for.
+        /// The purpose.
         need: Need,
         /// The binary.
         program: PathBuf,
-        /// What the operating system said, or what the program did instead.
+        /// The operating system's error, or what the program did instead.
         cause: String,
     },
-    /// The binary is a QEMU from before the UFS device.
+    /// The binary is a QEMU older than the UFS device.
     #[error(
         "QEMU {version} (`{}`) is too old: its UFS device came with {OLDEST}; {}",
         program.display(),
@@ -80,7 +80,7 @@ pub enum Error {
         /// Its version.
         version: Version,
     },
-    /// A QEMU without the client of devices that other processes serve.
+    /// A QEMU without the client for devices served by other processes.
     #[error("QEMU {version} (`{}`) knows no vfio-user; {}", program.display(), Need::Client)]
     NoClient {
         /// The binary.
@@ -88,12 +88,12 @@ pub enum Error {
         /// Its version.
         version: Version,
     },
-    /// Nobody serves a device where it was said.
+    /// Nobody serves a device at the given socket.
     #[error("{}: no device is served there: {cause}", path.display())]
     Socket {
         /// The socket.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         cause: io::Error,
     },
     /// QEMU ended or misbehaved while it was starting.
@@ -103,10 +103,10 @@ pub enum Error {
         program: PathBuf,
         /// Its version.
         version: Version,
-        /// Its last words.
+        /// Its last output.
         cause: String,
     },
-    /// An option is outside what the device can do.
+    /// An option is outside the device's range.
     #[error("{0}")]
     Option(String),
     /// An image file cannot back a logical unit.
@@ -114,30 +114,30 @@ pub enum Error {
     Image {
         /// The file.
         path: PathBuf,
-        /// What is the matter with it.
+        /// The problem.
         fault: ImageFault,
     },
-    /// Shared memory could not be had.
+    /// Shared memory is not available.
     #[error("cannot get {bytes} bytes of shared memory for {purpose}: {cause}")]
     Memory {
-        /// How much was asked for.
+        /// The requested amount.
         bytes: u64,
-        /// What for.
+        /// The purpose.
         purpose: &'static str,
-        /// What the operating system said.
+        /// The operating system's error.
         cause: io::Error,
     },
     /// The operating system refused something that normally works.
     #[error("{what}: {cause}")]
     System {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the operating system said.
+        /// The operating system's error.
         cause: io::Error,
     },
 }
 
-/// What is the matter with an image file.
+/// The problem with an image file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageFault {
@@ -147,17 +147,17 @@ pub enum ImageFault {
     /// It is a directory, a pipe, a device ...
     #[error("is {0}, not a regular file")]
     NotAFile(&'static str),
-    /// It may not be written.
+    /// It has no write permission.
     #[error("is not writable ({0}); make it writable or use it read-only")]
     NotWritable(String),
-    /// It is shorter than what was asked for.
+    /// It is shorter than requested.
     #[error(
         "is too small: {length} bytes, {needed} needed; enlarge it with `truncate -s {needed}`"
     )]
     TooSmall {
         /// Its length, bytes.
         length: u64,
-        /// The length it must have, bytes.
+        /// The required length, bytes.
         needed: u64,
     },
     /// Its length is not a whole number of logical blocks.
@@ -171,7 +171,7 @@ pub enum ImageFault {
     /// Another program uses it.
     #[error("is in use by another program (perhaps another QEMU)")]
     Busy,
-    /// Anything else the operating system had against it.
+    /// Any other error of the operating system.
     #[error("{0}")]
     Io(#[from] io::Error),
 }

@@ -1,5 +1,5 @@
-//! QEMU as a whole machine: it boots an operating system, which finds the devices by itself and
-//! drives them with drivers of its own.
+//! QEMU as a complete machine: it boots an operating system, which finds the devices and drives
+//! them with its own drivers.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use crate::{Options, check, check_card, known_words, own_device, served_device, 
 /// A device of the machine.
 #[derive(Clone, Debug)]
 pub enum Device {
-    /// One of QEMU's own; the options' program, memory and socket mean nothing. A machine has one
-    /// of these at most.
+    /// One of QEMU's own; program, memory and socket in the options are ignored. A machine has at
+    /// most one of these.
     Own(Options),
-    /// What is served at a vfio-user socket.
+    /// A device served at a vfio-user socket.
     Served(PathBuf),
 }
 
@@ -26,14 +26,14 @@ pub enum Device {
 pub struct Boot<'a> {
     /// The QEMU binary; `None` takes `FLYSCH_QEMU`, then `qemu-system-x86_64` from the PATH.
     pub program: Option<&'a Path>,
-    /// QEMU's arguments but for memory and `devices`: processors, kernel, disks, serial lines.
+    /// QEMU's arguments except for memory and `devices`: processors, kernel, disks, serial lines.
     pub arguments: Vec<OsString>,
     /// Memory of the machine, MiB.
     pub memory_mib: u32,
-    /// Its devices. With any it is a `q35` machine without an AHCI controller of its own.
+    /// Its devices. If there are any, it is a `q35` machine without its own AHCI controller.
     pub devices: &'a [Device],
-    /// Whether QEMU reads and writes the terminal of this process; else its standard input and
-    /// output are nowhere.
+    /// Whether QEMU uses the terminal of this process; otherwise its standard input and output are
+    /// discarded.
     pub terminal: bool,
 }
 
@@ -44,7 +44,7 @@ impl Boot<'_> {
     }
 }
 
-/// A machine that runs. Dropping it ends it, and so does the end of this process.
+/// A running machine. Dropping it ends it, and so does the end of this process.
 #[derive(Debug)]
 pub struct Guest {
     process: Process,
@@ -55,8 +55,8 @@ impl Guest {
     /// Starts QEMU.
     ///
     /// # Errors
-    /// What is missing or wrong, in one line that names the remedy. What QEMU itself refuses
-    /// shows by its end: see [`failure`](Self::failure).
+    /// What is missing or wrong, in one line that names the remedy. If QEMU itself refuses
+    /// something, it ends: see [`failure`](Self::failure).
     pub fn start(boot: &Boot<'_>) -> Result<Self, Error> {
         let need = boot.need();
         let program = process::find(boot.program, need)?;
@@ -95,7 +95,7 @@ impl Guest {
         Ok(Self { process, program })
     }
 
-    /// Its process id.
+    /// Its process ID.
     pub fn process_id(&self) -> u32 {
         self.process.id()
     }
@@ -105,8 +105,8 @@ impl Guest {
         self.process.status()
     }
 
-    /// Why a QEMU that has ended did so: what it refused, and the remedy where that is known.
-    /// `None` if it said nothing.
+    /// Why QEMU has ended: what it refused, and the remedy if it is known. `None` if it printed
+    /// nothing.
     pub fn failure(&self, boot: &Boot<'_>) -> Option<Error> {
         let words = self.process.last_words();
         let line = words.lines().rev().find(|line| !line.trim().is_empty())?.trim().to_owned();

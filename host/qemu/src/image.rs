@@ -1,7 +1,8 @@
-//! What stands behind a logical unit: memory, or an image file that is checked before QEMU sees it.
+//! The backing store of a logical unit: memory, or an image file that is checked before QEMU sees
+//! it.
 //!
-//! Both reach QEMU as an open descriptor, so no file name has to survive QEMU's option syntax and
-//! nothing is left behind in the file system.
+//! Both are passed to QEMU as an open descriptor, so no file name goes through QEMU's option syntax
+//! and nothing is left in the file system.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -18,13 +19,13 @@ use crate::{BLOCK_SIZE, Backing, Unit};
 pub(crate) struct Store {
     /// The store, to be inherited by QEMU.
     pub(crate) descriptor: OwnedFd,
-    /// Bytes the logical unit shows.
+    /// Size of the logical unit in bytes.
     pub(crate) bytes: u64,
-    /// The file, if it was made here.
+    /// The file, if it was created here.
     pub(crate) created: Option<Created>,
 }
 
-/// A file that was made here, taken away again on drop unless it is kept.
+/// A file created here, which is removed on drop unless it is kept.
 #[derive(Debug)]
 pub(crate) struct Created(Option<PathBuf>);
 
@@ -45,7 +46,8 @@ impl Drop for Created {
 }
 
 impl Store {
-    /// Opens what stands behind `unit`, creating an image file that has a size but does not exist.
+    /// Opens the backing store of `unit`, creating an image file that has a size but does not
+    /// exist.
     pub(crate) fn open(unit: &Unit) -> Result<Self, Error> {
         match &unit.backing {
             Backing::Memory { bytes } => {
@@ -110,7 +112,7 @@ impl Store {
 }
 
 /// A sparse anonymous file of `bytes` bytes that another process can map or open. It can never
-/// shrink, so that whoever maps it need not fear for its end.
+/// shrink, so mappings of it are safe.
 pub(crate) fn shared_memory(purpose: &'static str, bytes: u64) -> Result<OwnedFd, Error> {
     let memory = |cause: rustix::io::Errno| Error::Memory { bytes, purpose, cause: cause.into() };
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;

@@ -1,23 +1,23 @@
 //! QEMU's UFS, NVMe, AHCI, eMMC and SD devices as an
 //! [`api::machine::Machine`](flysch_api::machine::Machine).
 //!
-//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, its `nvme`
-//! device and namespaces, its `ich9-ahci` device with disks and CDs, or its `sdhci-pci` controller
-//! and a card, without root and without KVM.
-//! Its guest memory is a shared file, so DMA memory is plain memory on both sides; registers and
-//! PCI configuration go over the qtest socket. The guest processor halts at its reset vector and
-//! stays there: nothing runs in the machine but its clock and the device.
+//! QEMU is started by [`Machine::start`] with its `ufs` device and logical units, its `nvme` device
+//! and namespaces, its `ich9-ahci` device with disks and CDs, or its `sdhci-pci` controller and a
+//! card, without root and without KVM. Its guest memory is a shared file, so DMA memory is plain
+//! memory on both sides; registers and PCI configuration are accessed over the qtest socket. The
+//! guest processor halts at its reset vector and stays there: only the clock and the device run in
+//! the machine.
 //!
 //! | module | what |
 //! |---|---|
-//! | `process` | find and start QEMU, never leave it behind |
+//! | `process` | finds and starts QEMU, never leaves it behind |
 //! | `qtest` | the text protocol over a socket |
-//! | `pci` | find the controller, give it an address and bus mastering |
+//! | `pci` | finds the controller, gives it an address and bus mastering |
 //! | `image` | memory and files behind logical units |
-//! | `guest` | the same devices in a machine that boots an operating system of its own |
+//! | `guest` | the same devices in a machine that boots its own operating system |
 //!
-//! When QEMU ends in the middle of the work, registers read all ones from then on, which a driver
-//! takes for a controller that is gone; [`Machine::ended`] tells why.
+//! If QEMU ends during the work, registers read as all ones from then on, which a driver takes for
+//! a missing controller; [`Machine::ended`] returns the reason.
 #![deny(missing_docs)]
 
 mod error;
@@ -54,14 +54,14 @@ use qtest::{Broken, Link};
 
 /// Logical block size of QEMU's UFS logical units, bytes.
 pub const BLOCK_SIZE: u64 = 4096;
-/// Most queue pairs QEMU's UFS device takes (`mcq-maxq` must stay below 32); as many are enough for
-/// its NVMe device.
+/// Maximum number of queue pairs of QEMU's UFS device (`mcq-maxq` must stay below 32); as many
+/// suffice for its NVMe device.
 pub const QUEUES_MAX: u8 = 31;
-/// Highest logical unit number; namespace ids are one higher.
+/// Highest logical unit number; namespace IDs are one higher.
 pub const LUN_MAX: u8 = 31;
 /// Ports of QEMU's AHCI device.
 pub const AHCI_PORTS: u8 = 6;
-/// Most DMA memory: what a q35 machine maps below 4 GiB in one piece, less the first MiB.
+/// Maximum DMA memory: what a q35 machine maps below 4 GiB in one piece, less the first MiB.
 pub const MEMORY_MAX: u64 = 2047 << 20;
 
 /// What to start.
@@ -69,7 +69,7 @@ pub const MEMORY_MAX: u64 = 2047 << 20;
 pub struct Options {
     /// The QEMU binary; `None` takes `FLYSCH_QEMU`, then `qemu-system-x86_64` from the PATH.
     pub program: Option<PathBuf>,
-    /// Which device.
+    /// The device.
     pub controller: Controller,
     /// UFS: queue pairs of the multi-circular queue; 0 leaves MCQ off. NVMe: I/O queue pairs; 0 is
     /// one. At most [`QUEUES_MAX`]. AHCI has none.
@@ -78,8 +78,8 @@ pub struct Options {
     pub memory_bytes: u64,
     /// The logical units, or namespaces.
     pub units: Vec<Unit>,
-    /// A vfio-user socket (QEMU 11): what is served there is driven in place of QEMU's own device,
-    /// and `queues` and `units` mean nothing.
+    /// A vfio-user socket (QEMU 11): the device served there is driven instead of QEMU's own
+    /// device, and `queues` and `units` are ignored.
     pub socket: Option<PathBuf>,
 }
 
@@ -105,12 +105,12 @@ pub enum Controller {
     Ufs,
     /// `nvme`, with `nvme-ns`: logical unit n is namespace n + 1.
     Nvme(NvmeDevice),
-    /// `ich9-ahci`, with `ide-hd` for units that can be written and `ide-cd` for those that
-    /// cannot: logical unit n is at port n.
+    /// `ich9-ahci`, with `ide-hd` for writable units and `ide-cd` for read-only ones: logical unit
+    /// n is at port n.
     Ahci,
-    /// `sdhci-pci`, with `emmc` (QEMU 11). The one unit is the whole device: both boot partitions,
-    /// the replay protected memory and the user area, in this order; the user area is a power of
-    /// two.
+    /// `sdhci-pci`, with `emmc` (QEMU 11). The only unit is the whole device: both boot partitions,
+    /// the replay protected memory and the user area, in this order; the size of the user area is a
+    /// power of two.
     Emmc {
         /// Bytes of each boot partition, a multiple of 128 KiB; 0 for none.
         boot_bytes: u64,
@@ -122,7 +122,7 @@ pub enum Controller {
 }
 
 impl Controller {
-    /// What QEMU calls the device that carries the data.
+    /// QEMU's name for the device that carries the data.
     const fn device(self) -> &'static str {
         match self {
             Self::Ufs => "ufs",
@@ -133,7 +133,7 @@ impl Controller {
         }
     }
 
-    /// Bytes of the device that are not its user area.
+    /// Bytes of the device outside its user area.
     const fn extra_bytes(self) -> u64 {
         match self {
             Self::Emmc { boot_bytes, rpmb_bytes } => 2 * boot_bytes + rpmb_bytes,
@@ -141,15 +141,15 @@ impl Controller {
         }
     }
 
-    /// Whether it is a card, of which there is one.
+    /// Whether it is a card, of which there can be only one.
     const fn is_card(self) -> bool {
         matches!(self, Self::Emmc { .. } | Self::Sd)
     }
 }
 
-/// Largest card: what QEMU's cards address.
+/// Largest card: the maximum that QEMU's cards address.
 pub const CARD_MAX: u64 = 128 << 30;
-/// What partitions of an eMMC device are multiples of, bytes.
+/// Alignment of the partitions of an eMMC device, bytes.
 pub const PARTITION_UNIT: u64 = 128 << 10;
 /// Largest replay protected memory of QEMU's eMMC device, bytes.
 pub const RPMB_MAX: u64 = 16 << 20;
@@ -159,32 +159,32 @@ pub const RPMB_MAX: u64 = 16 << 20;
 pub struct Unit {
     /// Its number, at most [`LUN_MAX`].
     pub lun: u8,
-    /// Where its blocks are kept.
+    /// Its backing store.
     pub backing: Backing,
     /// Whether it is write protected.
     pub read_only: bool,
 }
 
-/// Where the blocks of a logical unit are kept.
+/// The backing store of a logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Backing {
-    /// In sparse memory, gone with the machine.
+    /// Sparse memory, which ends with the machine.
     Memory {
         /// Size in bytes, a multiple of [`BLOCK_SIZE`].
         bytes: u64,
     },
-    /// In a raw image file.
+    /// A raw image file.
     Image {
         /// The file.
         path: PathBuf,
-        /// Size of the unit in bytes: a missing file is created with it, a longer one is shown up
-        /// to it. `None` takes the whole file, which must exist.
+        /// Size of the unit in bytes: a missing file is created with it, a longer one is visible
+        /// only up to it. `None` means the whole file, which must exist.
         bytes: Option<u64>,
     },
 }
 
-/// QEMU with a controller. Cloning gives another handle to the same machine; QEMU ends with
-/// the last one.
+/// QEMU with a controller. Cloning gives another handle to the same machine; QEMU ends with the
+/// last one.
 #[derive(Clone, Debug)]
 pub struct Machine {
     shared: Arc<Shared>,
@@ -194,23 +194,23 @@ pub struct Machine {
 #[derive(Debug)]
 struct Shared {
     link: Mutex<Link>,
-    /// The link's socket once more, to wait for without holding the link.
+    /// A duplicate of the link's socket, for waiting without holding the link.
     ear: UnixStream,
     process: Process,
     program: PathBuf,
     version: Version,
     window: pci::Window,
     started: Wall,
-    /// Threads inside [`Clock::wait`]; somebody else may take in the interrupt they wait for.
+    /// Threads inside [`Clock::wait`]; another thread may receive the interrupt that they wait for.
     waiting: AtomicU32,
     /// Wakes them, one count each.
     wake: OwnedFd,
-    /// Whether a waiter was already told that QEMU is gone.
+    /// Whether a waiter has already been told that QEMU is gone.
     told: AtomicBool,
 }
 
 impl Machine {
-    /// Starts QEMU and makes its controller reachable.
+    /// Starts QEMU and makes its controller accessible.
     ///
     /// # Errors
     /// What is missing or wrong, in one line that names the remedy.
@@ -269,7 +269,7 @@ impl Machine {
         Ok(Self { shared: Arc::new(shared), memory })
     }
 
-    /// The binary that runs.
+    /// The running binary.
     pub fn program(&self) -> &Path {
         &self.shared.program
     }
@@ -279,12 +279,12 @@ impl Machine {
         self.shared.version
     }
 
-    /// Its process id.
+    /// Its process ID.
     pub fn process_id(&self) -> u32 {
         self.shared.process.id()
     }
 
-    /// Why the machine no longer answers, if it does not: how QEMU ended and its last line.
+    /// Why the machine no longer answers, if it does not: how QEMU ended, and its last line.
     pub fn ended(&self) -> Option<String> {
         let broken = {
             let mut link = self.shared.link();
@@ -300,7 +300,7 @@ impl Shared {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes waiting threads if the caller, holding the link, took in what they wait for.
+    /// Wakes waiting threads if the caller, holding the link, received what they wait for.
     fn pass_on(&self, link: &Link) {
         let waiting = self.waiting.load(Ordering::Relaxed);
         if waiting > 0 && (link.interrupt() || link.broken().is_some()) {
@@ -308,7 +308,7 @@ impl Shared {
         }
     }
 
-    /// Where `width` bytes at `offset` of the window are.
+    /// The address of `width` bytes at `offset` of the window.
     fn address(&self, offset: u32, width: u32) -> Option<u32> {
         let (base, length, offset) = match self.window.second {
             Some((base, length)) if offset >= pci::SECOND => (base, length, offset - pci::SECOND),
@@ -318,7 +318,7 @@ impl Shared {
         inside.then(|| base + offset)
     }
 
-    /// One read of the bus of `width` bytes, by the command for it.
+    /// A bus read of `width` bytes, by the command for it.
     fn read(&self, command: &str, offset: u32, width: u32) -> u64 {
         let Some(address) = self.address(offset, width) else { return u64::MAX };
         let mut link = self.link();
@@ -328,7 +328,7 @@ impl Shared {
         value.unwrap_or(u64::MAX)
     }
 
-    /// One write on the bus of `width` bytes, by the command for it.
+    /// A bus write of `width` bytes, by the command for it.
     fn write(&self, command: &str, offset: u32, width: u32, value: u64) {
         let Some(address) = self.address(offset, width) else { return };
         let mut link = self.link();
@@ -341,7 +341,7 @@ impl Shared {
         Instant::START + self.started.elapsed()
     }
 
-    /// One look at what arrived: the reason to stop waiting, if there is one.
+    /// Checks the input once: the reason to stop waiting, if there is one.
     fn look(&self) -> Option<Wake> {
         let mut link = self.link();
         if link.drain().is_err() && !self.told.swap(true, Ordering::Relaxed) {
@@ -372,7 +372,7 @@ impl Shared {
         }
     }
 
-    /// Sleeps until QEMU says something, another thread passes something on, or `left` is over.
+    /// Sleeps until there is input from QEMU or another thread, or `left` is over.
     fn sleep(&self, left: Option<Timespec>) {
         let mut fds =
             [PollFd::new(&self.ear, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
@@ -424,8 +424,8 @@ impl Clock for Machine {
         self.shared.now()
     }
 
-    /// Sleeps until the controller's interrupt line is up, `until` has come, or QEMU has ended -
-    /// the last counts as an interrupt once, so that the driver looks and finds out.
+    /// Sleeps until the controller's interrupt line is up, `until` has come, or QEMU has ended; the
+    /// last counts as an interrupt once, so that the driver checks and notices.
     fn wait(&self, until: Option<Instant>) -> Wake {
         self.shared.waiting.fetch_add(1, Ordering::SeqCst);
         let wake = self.shared.wait(until);
@@ -486,7 +486,7 @@ fn check(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// A card is one unit, and its partitions have QEMU's own steps.
+/// A card is one unit, and its partitions have QEMU's own granularity.
 fn check_partitions(options: &Options) -> Result<(), Error> {
     let refuse = |text: String| Err(Error::Option(text));
     if options.units.len() != 1 || options.units[0].lun != 0 {
@@ -506,7 +506,7 @@ fn check_partitions(options: &Options) -> Result<(), Error> {
     Ok(())
 }
 
-/// QEMU takes cards of some sizes only; with another it would say so in its own words.
+/// QEMU accepts only some card sizes, and would refuse others in its own words.
 fn check_card(controller: Controller, stores: &[Store]) -> Result<(), Error> {
     let (Some(store), true) = (stores.first(), controller.is_card()) else { return Ok(()) };
     let user = store.bytes.saturating_sub(controller.extra_bytes());
@@ -519,7 +519,7 @@ fn check_card(controller: Controller, stores: &[Store]) -> Result<(), Error> {
     )))
 }
 
-/// The path of a socket as JSON has it in quotes.
+/// The path of a socket as a JSON string.
 fn socket_name(path: &Path) -> Result<String, Error> {
     let failed = |cause| Error::Socket { path: path.to_path_buf(), cause };
     let path = path.canonicalize().map_err(failed)?;
@@ -528,7 +528,7 @@ fn socket_name(path: &Path) -> Result<String, Error> {
     Ok(text.replace('\\', r"\\").replace('"', r#"\""#))
 }
 
-/// QEMU's command line but for the device. Names come from descriptors, so nothing in it needs
+/// QEMU's command line except for the device. Names come from descriptors, so nothing in it needs
 /// escaping.
 fn arguments(ram: &memory::GuestMemory, socket: &OwnedFd, firmware: &OwnedFd) -> Arguments {
     let mut list = Arguments::default();
@@ -556,13 +556,13 @@ fn arguments(ram: &memory::GuestMemory, socket: &OwnedFd, firmware: &OwnedFd) ->
     list
 }
 
-/// Where a device is on its bus; `None` leaves it to QEMU.
+/// The address of a device on its bus; `None` leaves it to QEMU.
 type Slot = Option<u32>;
 
 /// Where [`pci`] looks for the device.
 const SLOT: Slot = Some(pci::SLOT);
 
-/// What is served at `socket`.
+/// The device served at `socket`.
 fn served_device(list: &mut Arguments, socket: &str, slot: Slot) {
     let place = slot.map_or_else(String::new, |slot| format!("\"addr\":\"{slot}\","));
     list.option(
@@ -603,7 +603,7 @@ fn own_device(list: &mut Arguments, options: &Options, stores: &[Store], slot: S
     }
 }
 
-/// The controller of the command line.
+/// The controller on the command line.
 fn controller_device(options: &Options, slot: Slot) -> String {
     let mut place = "id=host0,bus=pcie.0".to_owned();
     if let Some(slot) = slot {
@@ -638,7 +638,7 @@ fn unit_device(controller: Controller, unit: &Unit) -> String {
     }
 }
 
-/// Why a QEMU that was started did not get as far as a machine.
+/// Why a QEMU that was started did not become a machine.
 fn start_error(
     fault: &pci::Fault,
     process: &Process,
@@ -658,7 +658,7 @@ fn start_error(
     })
 }
 
-/// What to say of a QEMU that no longer answers.
+/// The message about a QEMU that no longer answers.
 fn obituary(broken: Broken, process: &Process) -> String {
     let what = match broken {
         Broken::Ended => match process.ending() {
@@ -674,7 +674,7 @@ fn obituary(broken: Broken, process: &Process) -> String {
     }
 }
 
-/// Recognises the refusals of QEMU that have a name of their own here.
+/// Recognises refusals of QEMU that have their own error here.
 fn known_words(words: &str, options: &Options, program: &Path, version: Version) -> Option<Error> {
     if words.contains("'vfio-user-pci' is not a valid device model name") {
         return Some(Error::NoClient { program: program.to_path_buf(), version });

@@ -1,19 +1,19 @@
-//! Finding the controller on the PCI bus: configuration mechanism 1 (PCI 3.0, 3.2.2.3.2), one
-//! memory BAR below 4 GiB, bus mastering.
+//! Finds the controller on the PCI bus: configuration mechanism 1 (PCI 3.0, 3.2.2.3.2), one memory
+//! BAR below 4 GiB, bus mastering.
 
 use flysch_api::machine::Identity;
 
 use crate::Controller;
 use crate::qtest::{Broken, Link};
 
-/// The slot QEMU is told to put the controller in.
+/// The controller's slot on QEMU's command line.
 pub(crate) const SLOT: u32 = 4;
-/// Where its registers go: free in a q35 machine with at most 2 GiB below 4 GiB.
+/// Address of its registers: free in a q35 machine with at most 2 GiB below 4 GiB.
 const BASE: u32 = 0xE000_0000;
 
-/// Where BAR 2 begins in the register window.
+/// Offset of BAR 2 in the register window.
 pub(crate) const SECOND: u32 = 0x1000_0000;
-/// Where it goes.
+/// Its address.
 const SECOND_BASE: u32 = BASE + (16 << 20);
 
 const CONFIG_ADDRESS: u16 = 0xCF8;
@@ -40,7 +40,7 @@ const CLASS_AHCI: u32 = 0x01_0601;
 /// Base system peripheral, SD host controller, with DMA.
 const CLASS_SDHCI: u32 = 0x08_0501;
 
-/// Where the controller's registers are.
+/// The location of the controller's registers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     pub(crate) base: u32,
@@ -64,7 +64,7 @@ impl From<Broken> for Fault {
     }
 }
 
-/// Makes the controller's registers reachable and lets it master the bus.
+/// Makes the controller's registers accessible and enables bus mastering.
 pub(crate) fn attach(link: &mut Link, controller: Controller) -> Result<Window, Fault> {
     let (expected, register, name) = match controller {
         Controller::Ufs => (CLASS_UFSHCI, BAR0, "a UFS host controller"),
@@ -104,7 +104,7 @@ pub(crate) fn attach(link: &mut Link, controller: Controller) -> Result<Window, 
     })
 }
 
-/// Gives BAR 2 an address, if there is one.
+/// Assigns an address to BAR 2, if there is one.
 fn attach_second(link: &mut Link) -> Result<Option<(u32, u32)>, Fault> {
     write(link, BAR2, u32::MAX)?;
     let bar = read(link, BAR2)?;

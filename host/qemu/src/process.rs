@@ -1,11 +1,11 @@
-//! The QEMU process: finding it, starting it, and never leaving it behind.
+//! The QEMU process: finds it, starts it, and never leaves it behind.
 //!
 //! Theory. However this process ends, QEMU must end with it. Dropping the handle kills it. For
-//! every other way out - panic, `exit`, Ctrl-C, SIGKILL - the kernel does it: the child asks for
-//! SIGKILL when its parent dies (`PR_SET_PDEATHSIG`). "Parent" there means the *thread* that
-//! forked, and a machine may be made on a thread that ends long before it; so a keeper thread
-//! forks, and lives exactly as long as the handle. QEMU gets its own process group, so Ctrl-C at a
-//! terminal reaches only us and what is in flight can still end in order.
+//! every other way to end - panic, `exit`, Ctrl-C, SIGKILL - the kernel does it: the child asks for
+//! SIGKILL when its parent dies (`PR_SET_PDEATHSIG`). "Parent" means the *thread* that forked, and
+//! a machine may be created on a thread that ends long before it; so a keeper thread forks, and
+//! lives exactly as long as the handle. QEMU gets its own process group, so Ctrl-C at a terminal
+//! reaches only us, and requests in flight can still end in good order.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -24,16 +24,16 @@ use crate::error::{Error, Need};
 use crate::image::shared_memory;
 use crate::version::Version;
 
-/// The binary looked for when none is named.
+/// The default binary.
 const PROGRAM: &str = "qemu-system-x86_64";
-/// How long `--version` may take.
+/// Time limit of `--version`.
 const VERSION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait for the exit status of a QEMU that closed its socket.
 const REAP_TIMEOUT: Duration = Duration::from_millis(500);
-/// How much of QEMU's last words is looked at, bytes.
+/// How much of QEMU's last output is examined, bytes.
 const WORDS_MAX: u64 = 4096;
 
-/// The binary to run: `named`, else what `FLYSCH_QEMU` says, else [`PROGRAM`] from the PATH.
+/// The binary to run: `named`, otherwise `FLYSCH_QEMU`, otherwise [`PROGRAM`] from the PATH.
 pub(crate) fn find(named: Option<&Path>, need: Need) -> Result<PathBuf, Error> {
     let program = named.map_or_else(
         || match std::env::var_os("FLYSCH_QEMU") {
@@ -55,7 +55,7 @@ fn is_program(path: &Path) -> bool {
     path.metadata().is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
-/// Asks the binary which release it is.
+/// Asks the binary for its release.
 pub(crate) fn version(program: &Path, need: Need) -> Result<Version, Error> {
     let not_runnable =
         |cause: String| Error::NotRunnable { need, program: program.to_path_buf(), cause };
@@ -86,12 +86,12 @@ pub(crate) fn version(program: &Path, need: Need) -> Result<Version, Error> {
     })
 }
 
-/// Where a QEMU's own terminal is.
+/// The terminal of QEMU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Terminal {
-    /// Nowhere.
+    /// None.
     None,
-    /// Ours: it reads and writes it, and Ctrl-C there reaches it.
+    /// Ours: QEMU uses it, and Ctrl-C there reaches it.
     Ours,
 }
 
@@ -99,9 +99,9 @@ pub(crate) enum Terminal {
 #[derive(Debug)]
 pub(crate) struct Process {
     child: Mutex<Child>,
-    /// Where QEMU's standard error goes: memory, so that nobody has to read it for QEMU to go on.
+    /// Where QEMU's standard error goes: memory, so that QEMU never blocks on it.
     words: OwnedFd,
-    /// Dropped to let the keeper end.
+    /// Dropped to end the keeper.
     stop: Option<mpsc::Sender<()>>,
     keeper: Option<JoinHandle<()>>,
 }
@@ -156,7 +156,7 @@ impl Process {
         child.try_wait().ok().flatten()
     }
 
-    /// How QEMU ended, in words, if it did within [`REAP_TIMEOUT`].
+    /// How QEMU ended, in words, if it ended within [`REAP_TIMEOUT`].
     pub(crate) fn ending(&self) -> Option<String> {
         let deadline = Instant::now() + REAP_TIMEOUT;
         loop {
@@ -170,7 +170,7 @@ impl Process {
         }
     }
 
-    /// The end of what QEMU wrote to its standard error.
+    /// The end of QEMU's standard error.
     pub(crate) fn last_words(&self) -> String {
         let Ok(copy) = self.words.try_clone() else { return String::new() };
         let mut file = std::fs::File::from(copy);
@@ -193,7 +193,7 @@ impl Drop for Process {
     }
 }
 
-/// Kills a child, with everything in the process group that it leads, and reaps it.
+/// Kills a child, with everything in its process group, and reaps it.
 fn kill_group(child: &mut Child) {
     if matches!(child.try_wait(), Ok(Some(_))) {
         return;
@@ -229,7 +229,7 @@ pub(crate) fn inherited_name(fd: &OwnedFd) -> String {
     format!("/proc/self/fd/{}", fd.as_raw_fd())
 }
 
-/// Builds an argument list out of literals and formatted text.
+/// Builds an argument list from literals and formatted text.
 #[derive(Debug, Default)]
 pub(crate) struct Arguments(Vec<OsString>);
 

@@ -1,11 +1,11 @@
 //! The client side of QEMU's qtest protocol: lines of text over a stream socket.
 //!
-//! Theory. A command is one line, answered by one line `OK [value]`; between answers QEMU may put
+//! Theory. A command is one line, answered by one line `OK [value]`; between answers QEMU may send
 //! `IRQ raise n` and `IRQ lower n`. Answers come in the order of the commands, so a write need not
-//! wait for its own: it is *posted*, its answer is owed and taken in with the next one that is
-//! waited for. The answer to a read is the last one owed. That makes a register write one system
-//! call, a read two, and nothing allocates. A stream that ends, stalls or says anything else breaks
-//! the link for good: reads then give all ones, as a bus does where nobody answers.
+//! wait for its own: it is *posted*, and its answer is consumed together with the next awaited one.
+//! The answer to a read is the last outstanding one. A register write therefore takes one system
+//! call, a read two, and nothing allocates. A stream that ends, stalls or contains anything else
+//! breaks the link for good: reads then return all ones, as on a bus without a responder.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use rustix::net::RecvFlags;
 
-/// Posted writes QEMU may owe answers for; bounds what can pile up in the socket.
+/// Posted writes with outstanding answers; limits what can accumulate in the socket.
 const OWED_MAX: u32 = 64;
-/// Longest line of the protocol subset used here is well below this.
+/// The longest line of the protocol subset used here is well below this.
 const LINE_MAX: usize = 512;
 /// QEMU answers in microseconds; one that is silent this long is stuck or stopped.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub(crate) enum Broken {
     Garbled,
 }
 
-/// What one line from QEMU says.
+/// The content of one line from QEMU.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Answer(u64),
@@ -47,7 +47,7 @@ pub(crate) struct Link {
     filled: usize,
     owed: u32,
     answer: u64,
-    /// Interrupt lines that are up, a bit each.
+    /// Interrupt lines that are up, one bit each.
     raised: u64,
     broken: Option<Broken>,
 }
@@ -83,7 +83,7 @@ impl Link {
         Ok(self.answer)
     }
 
-    /// Sends a command whose answer nobody needs.
+    /// Sends a command whose answer is not needed.
     pub(crate) fn post(&mut self, command: std::fmt::Arguments<'_>) -> Result<(), Broken> {
         if let Some(broken) = self.broken {
             return Err(broken);
@@ -102,7 +102,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes in every answer that is owed.
+    /// Consumes all outstanding answers.
     fn settle(&mut self) -> Result<(), Broken> {
         while self.owed > 0 {
             match self.socket.read(&mut self.input[self.filled..]) {
@@ -115,7 +115,7 @@ impl Link {
         Ok(())
     }
 
-    /// Takes in what has already arrived, without waiting.
+    /// Consumes available input, without waiting.
     pub(crate) fn drain(&mut self) -> Result<(), Broken> {
         if let Some(broken) = self.broken {
             return Err(broken);
@@ -132,7 +132,7 @@ impl Link {
         }
     }
 
-    /// Acts on the complete lines after `n` more bytes arrived.
+    /// Processes complete lines after `n` more bytes have arrived.
     fn take_in(&mut self, n: usize) -> Result<(), Broken> {
         self.filled += n;
         let mut start = 0;

@@ -1,5 +1,5 @@
-//! Against the QEMU that is installed: `FLYSCH_QEMU`, or the one on the PATH. Without one these
-//! tests say so and pass; the test command sees to it that there is one.
+//! Tests with the installed QEMU: `FLYSCH_QEMU`, or the one on the PATH. Without one they report
+//! that and pass; the test command ensures that there is one.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use flysch_api::machine::Machine as _;
 
 use super::*;
 
-/// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
+/// How long anything is waited for: no verdict depends on it, it only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 fn start(options: &Options) -> Option<Machine> {
@@ -56,8 +56,8 @@ fn registers_interrupts_and_memory() {
     assert_eq!(machine.ended(), None);
 }
 
-/// The device's registers are 32 bits wide: QEMU's bus cuts wider accesses and picks narrower
-/// ones out.
+/// The device's registers are 32 bits wide: QEMU's bus splits wider accesses and extracts narrower
+/// ones.
 #[test]
 fn registers_of_other_widths_are_one_access_each() {
     let Some(machine) = start(&Options { queues: 2, ..Options::default() }) else { return };
@@ -205,7 +205,7 @@ fn several_machines_at_once() {
     }
 }
 
-/// Served devices need a newer QEMU than QEMU's own do: the remedy says which.
+/// Served devices need a newer QEMU than QEMU's own do: the remedy names it.
 #[test]
 fn a_missing_program_is_told_with_the_release_that_is_needed() {
     let program = PathBuf::from("/nowhere/qemu");

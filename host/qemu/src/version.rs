@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// The release that brought the UFS device.
+/// The release that added the UFS device.
 pub(crate) const OLDEST: Version = Version { major: 8, minor: 2, micro: 0 };
 
 /// A release of QEMU.
@@ -23,7 +23,7 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// That of a QEMU that does not tell.
+    /// The version of a QEMU that does not report one.
     pub(crate) const UNKNOWN: Self = Self { major: 0, minor: 0, micro: 0 };
 
     /// Reads the first line of `qemu --version`.

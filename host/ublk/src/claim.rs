@@ -1,4 +1,4 @@
-//! A device of the driver: added, taken over from a server that was killed, deleted.
+//! A device of the driver: added, taken over from a killed server, or deleted.
 
 use std::io;
 use std::path::Path;
@@ -9,21 +9,21 @@ use crate::error::Error;
 use crate::limits::Disk;
 use crate::uapi::{self, Info, Parameters, command};
 
-/// In the upper half of a device's mark: it is one of ours. The lower half is our process.
+/// In the upper half of a device's mark: it is one of ours. The lower half is our process ID.
 const OURS: u64 = 0x464c_5343 << 32;
 /// How long the kernel may take to notice that a server was killed.
 const NOTICE: Duration = Duration::from_secs(10);
 
-/// A device that is ours.
+/// One of our devices.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) info: Info,
-    /// Whether it is taken over: its disk is there, and only waits.
+    /// Whether it is taken over: its disk exists, and only waits.
     pub(crate) is_taken_over: bool,
 }
 
 impl Claim {
-    /// Makes a device for requests of at most `buffer` bytes, or takes over the one that waits.
+    /// Creates a device for requests of at most `buffer` bytes, or takes over the waiting one.
     pub(crate) fn new(control: &mut Control, disk: &Disk, buffer: u32) -> Result<Self, Error> {
         let recovery = uapi::USER_RECOVERY | uapi::USER_RECOVERY_REISSUE;
         let mut info = Info {
@@ -86,14 +86,14 @@ impl Claim {
         Ok(Self { info: *found, is_taken_over: true })
     }
 
-    /// Begins to start it.
+    /// Starts it.
     pub(crate) fn start(&self, control: &mut Control) -> Result<(), Error> {
         let number =
             if self.is_taken_over { command::END_USER_RECOVERY } else { command::START_DEV };
         control.start(number, self.info.device).map_err(Error::at("starting the disk"))
     }
 
-    /// Deletes it, if nobody else did; waits until nobody has it open.
+    /// Deletes it, if nobody else has; waits until nobody has it open.
     pub(crate) fn delete(&self, control: &mut Control) -> Result<(), Error> {
         match control.order(command::DEL_DEV, self.info.device) {
             Err(cause) if cause.raw_os_error() == Some(-uapi::ABORT) => Ok(()),
@@ -102,7 +102,7 @@ impl Claim {
     }
 }
 
-/// The first of what makes a disk another one.
+/// The first difference that makes a disk another one.
 fn difference(found: &Parameters, ours: &Parameters) -> Option<String> {
     match () {
         () if found.sectors != ours.sectors => Some(format!("{} sectors", found.sectors)),
@@ -123,15 +123,15 @@ fn difference(found: &Parameters, ours: &Parameters) -> Option<String> {
     }
 }
 
-/// Numbers that are taken.
+/// Numbers in use.
 fn numbers() -> impl Iterator<Item = u32> {
     let names = std::fs::read_dir("/dev").into_iter().flatten().flatten();
     let names = names.filter_map(|entry| entry.file_name().into_string().ok());
     names.filter_map(|name| name.strip_prefix("ublkc")?.parse().ok())
 }
 
-/// Deletes device `id` if it is what a server of ours left that was killed. A device that waits
-/// for its next server is given back; nothing if the number is free.
+/// Deletes device `id` if a killed server of ours left it. A device that waits for its next server
+/// is returned; nothing if the number is free.
 fn clear(control: &mut Control, id: u32) -> Result<Option<Info>, Error> {
     let until = Instant::now() + NOTICE;
     loop {
@@ -164,7 +164,7 @@ fn clear(control: &mut Control, id: u32) -> Result<Option<Info>, Error> {
     }
 }
 
-/// Whether another process of that number runs.
+/// Whether another process with that ID runs.
 fn is_alive(process: i32) -> bool {
     process > 0
         && process.cast_unsigned() != std::process::id()

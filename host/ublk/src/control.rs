@@ -20,9 +20,9 @@ const STOP: u64 = 2;
 /// The driver.
 pub struct Control {
     file: File,
-    /// The kernel hands these commands to workers of its own, so the one who submits does not wait.
+    /// The kernel passes these commands to its own workers, so the submitter does not wait.
     ring: IoUring<squeue::Entry128, cqueue::Entry>,
-    /// Results of [`start`](Self::start) and [`stop`](Self::stop), when they are there.
+    /// Results of [`start`](Self::start) and [`stop`](Self::stop), once they are there.
     started: Option<i32>,
     stopped: Option<i32>,
 }
@@ -33,7 +33,7 @@ impl core::fmt::Debug for Control {
     }
 }
 
-/// What the kernel answered, as an error if it is one.
+/// The kernel's result, as an error if it is one.
 pub(crate) fn answer(result: i32) -> io::Result<i32> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
 }
@@ -77,7 +77,7 @@ impl Control {
     /// Puts a command into the ring and shows it to the kernel.
     ///
     /// # Safety
-    /// What lies at the command's address is of its length, and lives until the command ends.
+    /// The data at the command's address must have its length, and live until the command ends.
     unsafe fn submit(&mut self, number: u32, command: Command, name: u64) -> io::Result<()> {
         let entry = opcode::UringCmd80::new(Fd(self.file.as_raw_fd()), number);
         let entry = entry.cmd(Command { queue: u16::MAX, ..command }.bytes()).build();
@@ -93,7 +93,7 @@ impl Control {
         Ok(())
     }
 
-    /// Takes what has ended; the result of the one that is waited for.
+    /// Takes completed commands; returns the result of the one that is waited for.
     fn take(&mut self) -> Option<i32> {
         let mut result = None;
         for entry in self.ring.completion() {
@@ -106,10 +106,10 @@ impl Control {
         result
     }
 
-    /// Carries out a command.
+    /// Executes a command.
     ///
     /// # Safety
-    /// What lies at the command's address is of its length.
+    /// The data at the command's address must have its length.
     unsafe fn call(&mut self, number: u32, command: Command) -> io::Result<i32> {
         // SAFETY: it ends before this returns, or the kernel is broken and so is the ring.
         unsafe { self.submit(number, command, CALL) }?;
@@ -127,13 +127,13 @@ impl Control {
         }
     }
 
-    /// A command for a device, without more.
+    /// A command for a device, without data.
     pub(crate) fn order(&mut self, number: u32, device: u32) -> io::Result<i32> {
         // SAFETY: it names no memory.
         unsafe { self.call(number, Command { device, ..Command::default() }) }
     }
 
-    /// A command for a device with its description, which it may change.
+    /// A command for a device with its description, which the command may change.
     pub(crate) fn info(&mut self, number: u32, device: u32, info: &mut Info) -> io::Result<()> {
         let address = (&raw mut *info).addr() as u64;
         let length = size_of::<Info>() as u16;
@@ -143,7 +143,7 @@ impl Control {
         done.map(drop)
     }
 
-    /// A command for a device with its parameters, which it may change.
+    /// A command for a device with its parameters, which the command may change.
     pub(crate) fn parameters(
         &mut self,
         number: u32,
@@ -158,23 +158,23 @@ impl Control {
         done.map(drop)
     }
 
-    /// Begins to start a device, or to take it over. It ends when all tags wait for requests and
-    /// the disk's partitions were read, which whoever serves it has to do meanwhile.
+    /// Starts a device, or takes it over. This ends when all tags wait for requests and the disk's
+    /// partitions have been read, which the server has to serve meanwhile.
     pub(crate) fn start(&mut self, number: u32, device: u32) -> io::Result<()> {
         let data = u64::from(std::process::id());
         // SAFETY: it names no memory.
         unsafe { self.submit(number, Command { device, data, ..Command::default() }, START) }
     }
 
-    /// Begins to stop a device. It ends when what was written to the disk through the kernel's
-    /// cache went to it, and its last request was answered.
+    /// Stops a device. This ends when the kernel's cache has been written back to the disk and its
+    /// last request has been answered.
     pub(crate) fn stop(&mut self, device: u32) -> io::Result<()> {
         self.stopped = None;
         // SAFETY: it names no memory.
         unsafe { self.submit(command::STOP_DEV, Command { device, ..Command::default() }, STOP) }
     }
 
-    /// How the start ended, once.
+    /// The result of the start, returned once.
     pub(crate) fn take_started(&mut self) -> Option<i32> {
         self.take();
         self.started.take()
@@ -186,7 +186,7 @@ impl Control {
         self.stopped.is_some()
     }
 
-    /// Waits until the device has stopped or a moment is over.
+    /// Waits until the device has stopped, for a limited time.
     pub(crate) fn wait(&mut self) {
         use rustix::event::{PollFd, PollFlags, Timespec};
         let moment = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };

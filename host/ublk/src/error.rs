@@ -1,5 +1,5 @@
-//! What can stand between us and a disk of the kernel. Every message names the object, the cause
-//! and the remedy: these lines are shown to the user as they are.
+//! What can prevent a disk of the kernel. Every message names the object, the cause and the remedy;
+//! it is shown to the user unchanged.
 
 use std::io;
 
@@ -13,19 +13,19 @@ pub enum Error {
          (CONFIG_BLK_DEV_UBLK, Linux 6.5 or later)"
     )]
     NoDriver(io::Error),
-    /// It may not be used.
+    /// Access to it is denied.
     #[error("/dev/ublk-control: {0}; disks of ublk are made by root")]
     Forbidden(io::Error),
-    /// The driver is there and too old.
+    /// The driver is too old.
     #[error("/dev/ublk-control: {0}; this kernel's ublk is too old: Linux 6.5 or later has it")]
     TooOld(io::Error),
-    /// The kernel has no io_uring, or not for us.
+    /// The kernel has no io_uring, or denies it.
     #[error(
         "io_uring: {0}; ublk needs it (CONFIG_IO_URING, `sysctl kernel.io_uring_disabled`, and \
          enough locked memory: `ulimit -l`)"
     )]
     NoRing(io::Error),
-    /// The number is another server's.
+    /// The number belongs to another server.
     #[error("/dev/ublkb{id} is served by process {process}: end it, or take another number")]
     InUse {
         /// The device's number.
@@ -36,7 +36,7 @@ pub enum Error {
     /// The number belongs to a device that is not ours to delete.
     #[error("ublk device {0} is another program's: delete it there, or take another number")]
     NotOurs(u32),
-    /// Its server was killed, and requests wait for one.
+    /// Its server was killed, and its requests wait for one.
     #[error(
         "/dev/ublkb{0} waits for its server, which was killed: say --ublk-recover to take its \
          place"
@@ -50,26 +50,26 @@ pub enum Error {
     OtherShape {
         /// The device's number.
         id: u32,
-        /// What differs.
+        /// The difference.
         what: String,
     },
-    /// Blocks no kernel takes.
+    /// Block sizes that no kernel supports.
     #[error("the disk has {0} bytes, not one block that ublk could have")]
     Empty(u64),
     /// The device's memory has no room for the requests' data.
     #[error("{have} bytes of device memory are too few for {tags} requests: take a lower depth")]
     NoMemory {
-        /// What there is.
+        /// The available memory.
         have: usize,
-        /// Requests at a time.
+        /// Simultaneous requests.
         tags: usize,
     },
     /// A step failed.
     #[error("ublk: {step}: {cause}")]
     Failed {
-        /// Which.
+        /// The step.
         step: &'static str,
-        /// Why.
+        /// The cause.
         cause: io::Error,
     },
 }

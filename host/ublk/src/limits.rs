@@ -6,30 +6,30 @@ use crate::uapi::{self, Parameters};
 
 /// The kernel's unit of addresses and lengths, bytes.
 pub(crate) const SECTOR: u64 = 512;
-/// Logical blocks that every kernel takes: a sector to a page.
+/// Logical block sizes that every kernel supports: a sector to a page.
 const BLOCK_MIN: u32 = 512;
 const BLOCK_MAX: u32 = 4096;
 /// Longest range of a discard, sectors (2 GiB).
 const DISCARD_MAX: u32 = 4 << 20;
-/// Longest range of zeroes, sectors (64 MiB): they are written.
+/// Longest range of zeroes, sectors (64 MiB): they are written out.
 const ZEROES_MAX: u32 = 128 << 10;
 
-/// What is wanted of a device.
+/// The requested properties of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Its number; without, any that is free.
+    /// Its number; default: any free one.
     pub id: Option<u32>,
-    /// Queues; the kernel takes no more than it has processors.
+    /// Queues; the kernel accepts no more than it has processors.
     pub queues: u16,
     /// Requests of each queue.
     pub depth: u16,
     /// If this server is killed, the disk stays, and its requests wait for the next server with
-    /// this number; if one was killed before, this takes its place.
+    /// this number; if a previous one was killed, this one takes over.
     pub recover: bool,
 }
 
 impl Settings {
-    /// Requests at a time.
+    /// Total requests in flight.
     pub(crate) fn tags(&self) -> usize {
         usize::from(self.queues) * usize::from(self.depth)
     }
@@ -38,21 +38,21 @@ impl Settings {
 /// A device as the kernel sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Bytes; what is no whole logical block is not shown.
+    /// Size in bytes; an incomplete last logical block is not visible.
     pub size: u64,
-    /// Bytes of a block of the device: the physical block. Logical ones have as many, but at least
-    /// 512 and at most 4096; parts of blocks are read, changed and written back.
+    /// Block size of the device: the physical block size. The logical block size is the same, but
+    /// at least 512 and at most 4096; partial blocks are read, modified and written back.
     pub block_size: u32,
     /// Whether writes are refused.
     pub read_only: bool,
     /// Whether discards do anything.
     pub can_discard: bool,
-    /// What is wanted of it besides.
+    /// Other requested properties.
     pub settings: Settings,
 }
 
 impl Disk {
-    /// A device of this shape.
+    /// A device with these properties.
     pub fn new(geometry: &Geometry, settings: Settings) -> Self {
         Self {
             size: geometry.bytes(),

@@ -13,11 +13,11 @@ use rustix::mm::{MapFlags, ProtFlags};
 use crate::error::Error;
 use crate::uapi::{self, Descriptor, Info, IoCommand};
 
-/// Pages of the kernel that descriptors lie in, at least.
+/// Minimum number of pages for the descriptors.
 const PAGE: usize = 4096;
 
-/// The descriptors of one queue, which the kernel writes before a tag's command ends and leaves
-/// alone until the tag is answered.
+/// The descriptors of one queue, which the kernel writes before a tag's command ends and does not
+/// touch until the tag is answered.
 #[derive(Debug)]
 struct Table {
     base: NonNull<Descriptor>,
@@ -58,30 +58,30 @@ impl Drop for Table {
     }
 }
 
-/// What came of a tag.
+/// The result of a tag's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Came {
     /// A request.
     Request(Descriptor),
-    /// No more: the disk ends.
+    /// No more requests: the disk ends.
     Ended,
-    /// The kernel did not take the command: its error number.
+    /// The kernel refused the command: its error number.
     Refused(i32),
 }
 
-/// All tags of all queues, counted through.
+/// All tags of all queues, numbered consecutively.
 pub(crate) struct Queues {
     ring: IoUring,
     file: File,
     tables: Vec<Table>,
     depth: usize,
-    /// Bytes of a tag's memory, and where that of the first is.
+    /// Bytes of a tag's memory, and the offset of the first.
     buffer: usize,
     base: usize,
     memory: DmaRegion,
-    /// Commands that the kernel has.
+    /// Commands in the kernel.
     waiting: usize,
-    /// Commands that it is to be shown.
+    /// Commands to be submitted.
     unseen: usize,
 }
 
@@ -115,13 +115,13 @@ impl Queues {
         Ok(queues)
     }
 
-    /// What becomes readable when something came.
+    /// What becomes readable when a command ends.
     pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
         // SAFETY: the ring owns its descriptor and is borrowed as long.
         unsafe { BorrowedFd::borrow_raw(self.ring.as_raw_fd()) }
     }
 
-    /// Where a tag's data is in the device's memory.
+    /// The location of a tag's data in the device's memory.
     pub(crate) fn place(&self, index: usize) -> usize {
         self.base + index * self.buffer
     }
@@ -131,7 +131,7 @@ impl Queues {
         self.buffer
     }
 
-    /// Tags the kernel has.
+    /// Tags in the kernel.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
@@ -155,7 +155,7 @@ impl Queues {
         self.push(uapi::COMMIT_AND_FETCH, index, result);
     }
 
-    /// Shows the kernel all answers. Whether there were any.
+    /// Submits all answers to the kernel. Returns whether there were any.
     pub(crate) fn flush(&mut self) -> bool {
         let any = self.unseen > 0;
         if any {
@@ -171,7 +171,7 @@ impl Queues {
         }
     }
 
-    /// The next tag with what came of it.
+    /// The next tag with its result.
     pub(crate) fn next(&mut self) -> Option<(usize, Came)> {
         let mut entry = self.ring.completion().next();
         if entry.is_none() && self.ring.submission().taskrun() {
@@ -189,7 +189,7 @@ impl Queues {
         Some((index, came))
     }
 
-    /// Whether there is nothing to take now.
+    /// Whether there are no results now.
     pub(crate) fn is_quiet(&mut self) -> bool {
         self.unseen == 0 && self.ring.completion().is_empty() && !self.ring.submission().taskrun()
     }

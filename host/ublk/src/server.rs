@@ -1,4 +1,4 @@
-//! The disk, as `flysch-export`'s loop wants it.
+//! The disk, for `flysch-export`'s loop.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -16,16 +16,16 @@ use crate::limits::{Disk, Settings};
 use crate::queues::{Came, Queues};
 use crate::uapi::{Descriptor, FORCE_UNIT_ACCESS, operation};
 
-/// Most bytes of a request.
+/// Maximum bytes of a request.
 const BUFFER_MAX: usize = 256 << 10;
-/// Least: a page.
+/// Minimum: a page.
 const BUFFER_MIN: usize = 4096;
-/// Memory of all tags together, unless they have the least.
+/// Memory of all tags together, unless they have the minimum.
 const BUFFERS: usize = 64 << 20;
-/// Memory for what is not a tag's: parts of blocks, zeroes.
+/// Memory for other purposes: partial blocks, zeroes.
 const OTHERS: usize = 8 << 20;
 
-/// Why the disk is no more.
+/// Why the disk is gone.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
     /// The server ends.
@@ -37,16 +37,16 @@ pub enum Ended {
     /// The kernel did not start it.
     #[error("the kernel did not start it: {0}")]
     NotStarted(io::Error),
-    /// The kernel did not take a command of it.
+    /// The kernel refused one of its commands.
     #[error("the kernel did not take a command: {0}")]
     Refused(io::Error),
 }
 
-/// What happened: [`Connected`](flysch_export::Event::Connected) when the disk is there, with its
-/// path, and [`Gone`](flysch_export::Event::Gone).
+/// Events: [`Connected`](flysch_export::Event::Connected) when the disk exists, with its path, and
+/// [`Gone`](flysch_export::Event::Gone).
 pub type Event = flysch_export::Event<Ended>;
 
-/// A request that is under way.
+/// A request in progress.
 #[derive(Debug)]
 pub struct Call {
     index: usize,
@@ -86,36 +86,36 @@ enum Phase {
     /// The kernel reads the partition table.
     Starting,
     Live,
-    /// The kernel writes what it has in its cache, and takes the disk away.
+    /// The kernel writes back its cache, and removes the disk.
     Stopping,
     Stopped,
 }
 
-/// Most bytes of a request if so many tags share so much memory.
+/// Maximum bytes of a request if this many tags share this much memory.
 fn buffer_for(memory: usize, tags: usize) -> usize {
     let most = (BUFFERS / tags.max(1)).min(memory.saturating_sub(OTHERS.min(memory / 2)) / tags);
     let most = most.clamp(BUFFER_MIN, BUFFER_MAX);
     1 << most.ilog2()
 }
 
-/// Bytes of device memory that a server with these settings likes to have.
+/// Preferred bytes of device memory for a server with these settings.
 pub fn memory_for(settings: &Settings) -> usize {
     let tags = settings.tags();
     buffer_for(usize::MAX, tags) * tags + OTHERS
 }
 
-/// The server of one disk. It is made, run and closed by one thread.
+/// The server of one disk. It is created, run and closed by one thread.
 #[derive(Debug)]
 pub struct Server<'a, L> {
     control: &'a mut Control,
     claim: Claim,
-    /// None when all is over.
+    /// None when everything has ended.
     queues: Option<Queues>,
     disk: Disk,
     reserved: usize,
     handle: Handle,
     phase: Phase,
-    /// Whether it shall end, and why it does if it was not asked to.
+    /// Whether it should end, and the reason if it was not asked to.
     ends: bool,
     why: Option<Ended>,
     counts: Counts,
@@ -123,12 +123,12 @@ pub struct Server<'a, L> {
 }
 
 impl<'a, L: FnMut(&Event)> Server<'a, L> {
-    /// Makes the disk, whose data lies in `memory`, that of the device which is served. It is there
-    /// when `log` hears of it, which is while the server runs. What ends it besides, ends the
-    /// server by `handle`.
+    /// Creates the disk, whose data lies in `memory`, that of the served device. The disk exists
+    /// once `log` reports it, which is while the server runs. If something else ends the disk, the
+    /// server is ended through `handle`.
     ///
     /// # Errors
-    /// What stands in the way; nothing is left then.
+    /// What prevents it; nothing is left then.
     pub fn new(
         control: &'a mut Control,
         disk: Disk,
@@ -171,13 +171,14 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
         })
     }
 
-    /// What the loop has to be run on. It may end as late as it does: the kernel writes what it has
-    /// in its cache.
+    /// The terms for running the loop. There is no time limit for its end, because the kernel
+    /// writes back its cache.
     pub fn terms(&self) -> Terms {
         Terms { reserved: self.reserved, farewell: None }
     }
 
-    /// Takes the disk out of the kernel, after the server has run; the log hears why it ended.
+    /// Removes the disk from the kernel, after the server has run; the reason for its end goes to
+    /// the log.
     ///
     /// # Errors
     /// The kernel refuses.
@@ -188,7 +189,7 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
         done
     }
 
-    /// What was started or stopped may be by now. Whether it is.
+    /// Checks whether a start or a stop has ended. Returns whether it has.
     fn progress(&mut self) -> bool {
         match self.phase {
             Phase::Starting => match self.control.take_started().map(answer) {
@@ -219,7 +220,7 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
         }
     }
 
-    /// What a request wants; none if it can be answered at once: the error number.
+    /// The job of a request; otherwise an error number, if it can be answered at once.
     fn request(&self, wanted: &Descriptor) -> Result<(Kind, Range), Errno> {
         let kind = match wanted.operation as u8 {
             operation::READ => Kind::Read,
@@ -247,7 +248,7 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
 }
 
 impl<L> Server<'_, L> {
-    /// Ends the disk in the kernel, whatever state it is in.
+    /// Ends the disk in the kernel, in whatever state it is.
     fn shut(&mut self) -> Result<(), Error> {
         let Some(mut queues) = self.queues.take() else { return Ok(()) };
         let is_starting = self.phase == Phase::Starting;
@@ -259,7 +260,7 @@ impl<L> Server<'_, L> {
         if is_starting { Ok(()) } else { self.claim.delete(self.control) }
     }
 
-    /// Ends the disk without the device behind it: whatever is asked for fails.
+    /// Ends the disk without the device behind it: all requests fail.
     fn abandon(&mut self, queues: &mut Queues) {
         if self.phase != Phase::Stopping && self.control.stop(self.claim.info.device).is_err() {
             return;
@@ -279,7 +280,7 @@ impl<L> Server<'_, L> {
     }
 }
 
-/// The error number by which Linux knows what happened (its table of block layer states).
+/// Linux's error number for the result (its table of block layer states).
 fn errno(error: Failure) -> Errno {
     match error {
         Failure::Medium(_) => Errno::NODATA,

@@ -39,8 +39,8 @@ pub(crate) const COMMIT_AND_FETCH: u32 = number(3, size_of::<IoCommand>(), 0x21)
 /// `UBLK_IO_RES_ABORT`: the command ends without a request, as the disk does.
 pub(crate) const ABORT: i32 = -19;
 
-/// Features (`UBLK_F_*`): requests wait for a server that comes again; those that one had taken
-/// are asked for again; commands have the numbers above.
+/// Features (`UBLK_F_*`): requests wait for a new server; those that the old one had taken are
+/// issued again; commands have the numbers above.
 pub(crate) const USER_RECOVERY: u64 = 1 << 3;
 pub(crate) const USER_RECOVERY_REISSUE: u64 = 1 << 4;
 pub(crate) const CMD_IOCTL_ENCODE: u64 = 1 << 6;
@@ -51,8 +51,8 @@ pub(crate) const DEAD: u16 = 0;
 pub(crate) const LIVE: u16 = 1;
 pub(crate) const QUIESCED: u16 = 2;
 
-/// `UBLK_MAX_QUEUE_DEPTH`: the descriptors of a queue begin so many descriptors behind those of
-/// the one before.
+/// `UBLK_MAX_QUEUE_DEPTH`: the descriptors of a queue start this many descriptors behind those of
+/// the previous one.
 pub(crate) const QUEUE_DEPTH_MAX: usize = 4096;
 
 /// `struct ublksrv_ctrl_cmd`.
@@ -60,7 +60,7 @@ pub(crate) const QUEUE_DEPTH_MAX: usize = 4096;
 #[repr(C)]
 pub(crate) struct Command {
     pub(crate) device: u32,
-    /// All ones where none is meant.
+    /// All ones if none is meant.
     pub(crate) queue: u16,
     /// Bytes at `address`.
     pub(crate) length: u16,
@@ -79,14 +79,14 @@ pub(crate) struct Info {
     pub(crate) depth: u16,
     pub(crate) state: u16,
     pub(crate) padding0: u16,
-    /// Most bytes of a request.
+    /// Maximum bytes of a request.
     pub(crate) buffer: u32,
     pub(crate) device: u32,
     /// The server's process; -1 for none.
     pub(crate) process: i32,
     pub(crate) padding1: u32,
     pub(crate) flags: u64,
-    /// The server's own.
+    /// Private data of the server.
     pub(crate) mark: u64,
     pub(crate) user: u32,
     pub(crate) group: u32,
@@ -125,11 +125,11 @@ pub(crate) struct Parameters {
     pub(crate) zeroes_max: u32,
     pub(crate) discard_segments: u16,
     pub(crate) reserved: u16,
-    /// The structure is longer, and [`PARAMETERS`] says where ours ends.
+    /// The structure is longer; [`PARAMETERS`] says where ours ends.
     pub(crate) padding: u32,
 }
 
-/// Bytes of [`Parameters`] that the kernel is told of.
+/// Bytes of [`Parameters`] passed to the kernel.
 pub(crate) const PARAMETERS: u32 = 60;
 
 /// `struct ublksrv_io_desc`: a request.
@@ -153,7 +153,7 @@ pub(crate) mod operation {
     pub(crate) const WRITE_ZEROES: u8 = 5;
 }
 
-/// `UBLK_IO_F_FUA`: safe before it is answered.
+/// `UBLK_IO_F_FUA`: durable before it is answered.
 pub(crate) const FORCE_UNIT_ACCESS: u32 = 1 << 13;
 
 /// `struct ublksrv_io_cmd`.
@@ -163,7 +163,7 @@ pub(crate) struct IoCommand {
     pub(crate) tag: u16,
     /// Bytes, or an error number below 0.
     pub(crate) result: i32,
-    /// Where the data of the tag's next request goes.
+    /// The address for the data of the tag's next request.
     pub(crate) address: u64,
 }
 
@@ -179,7 +179,7 @@ impl IoCommand {
 }
 
 impl Command {
-    /// What stands in a submission of 128 bytes.
+    /// The content of a 128-byte submission.
     pub(crate) fn bytes(self) -> [u8; 80] {
         let mut bytes = [0; 80];
         bytes[..4].copy_from_slice(&self.device.to_ne_bytes());

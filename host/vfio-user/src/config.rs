@@ -1,4 +1,4 @@
-//! Configuration space of a conventional PCI function: 256 bytes and what may be written of them.
+//! Configuration space of a conventional PCI function: 256 bytes, and their writable parts.
 
 use crate::{BARS, Layout};
 
@@ -14,7 +14,7 @@ const SUBSYSTEM: usize = 0x2C;
 const CAPABILITIES: usize = 0x34;
 const INTERRUPT_LINE: usize = 0x3C;
 const INTERRUPT_PIN: usize = 0x3D;
-/// Where the MSI-X capability stands: behind the header.
+/// Offset of the MSI-X capability: behind the header.
 const MSIX: usize = 0x40;
 
 const COMMAND_BUS_MASTER: u16 = 1 << 2;
@@ -31,7 +31,7 @@ const MSIX_WRITABLE: u16 = 0xC000;
 /// Bytes of one entry of an MSI-X table.
 pub(crate) const VECTOR_BYTES: u32 = 16;
 
-/// Where the pending bits of `vectors` stand in the vector BAR: behind the table, on a page.
+/// Offset of the pending bits of `vectors` in the vector BAR: behind the table, page aligned.
 pub(crate) fn pending_at(vectors: u16) -> u32 {
     (u32::from(vectors) * VECTOR_BYTES).next_multiple_of(4096)
 }
@@ -89,14 +89,15 @@ impl Config {
         u16::from_le_bytes([self.bytes[at], self.bytes[at + 1]])
     }
 
-    /// Everything that can be written is 0, as after a reset.
+    /// All writable parts are 0, as after a reset.
     pub(crate) fn reset(&mut self) {
         for (byte, writable) in self.bytes.iter_mut().zip(&self.writable) {
             *byte &= !writable;
         }
     }
 
-    /// Copies `to.len()` bytes from `offset` on; whether they exist. `line` is the interrupt line.
+    /// Copies `to.len()` bytes from `offset` on; returns whether they exist. `line` is the
+    /// interrupt line.
     pub(crate) fn read(&self, offset: u64, to: &mut [u8], line: bool) -> bool {
         let Some(range) = range(offset, to.len()) else { return false };
         let mut bytes = self.bytes;
@@ -107,7 +108,7 @@ impl Config {
         true
     }
 
-    /// Writes what may be written; whether the bytes exist.
+    /// Writes the writable parts; returns whether the bytes exist.
     pub(crate) fn write(&mut self, offset: u64, from: &[u8]) -> bool {
         let Some(range) = range(offset, from.len()) else { return false };
         for (at, new) in range.zip(from) {
@@ -117,7 +118,7 @@ impl Config {
         true
     }
 
-    /// Whether the function may read and write memory.
+    /// Whether the function may access memory.
     pub(crate) fn is_bus_master(&self) -> bool {
         self.get16(COMMAND) & COMMAND_BUS_MASTER != 0
     }

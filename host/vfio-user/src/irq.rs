@@ -9,18 +9,17 @@ use crate::wire::{Errno, irq};
 
 /// How long a line that is still high when the client unmasks it waits before it triggers again.
 ///
-/// QEMU unmasks at the first access of the registers after an interrupt: that is when the driver
-/// has read the cause and not cleared it yet. Triggered at once, half of all interrupts were for
-/// nothing.
+/// QEMU unmasks at the first register access after an interrupt, when the driver has read the cause
+/// but not cleared it yet. Triggered at once, half of all interrupts were spurious.
 const PATIENCE_NANOS: u64 = 150_000;
 
-/// Makes a descriptor of a client one that cannot stop us: it may be anything, or full.
+/// Makes a client's descriptor non-blocking: it may be anything, or full.
 fn tame(descriptor: &OwnedFd) -> Result<(), Errno> {
     let flags = rustix::fs::fcntl_getfl(descriptor).map_err(|_| Errno::Invalid)?;
     rustix::fs::fcntl_setfl(descriptor, flags | OFlags::NONBLOCK).map_err(|_| Errno::Invalid)
 }
 
-/// Signals an eventfd. One that takes no more has been signalled already.
+/// Signals an eventfd. One that is full has been signalled already.
 fn signal(descriptor: &OwnedFd) {
     let _ = rustix::io::write(descriptor, &1_u64.to_ne_bytes());
 }
@@ -33,13 +32,13 @@ pub(crate) struct Line {
     unmask: Option<OwnedFd>,
     masked: bool,
     level: bool,
-    /// It rose while it was masked: no old interrupt, but one that nobody has seen.
+    /// It rose while it was masked: a new interrupt that has not been delivered.
     rose: bool,
     again: Option<Instant>,
 }
 
 impl Line {
-    /// The line is `level` at `now`.
+    /// Sets the line to `level` at `now`.
     pub(crate) fn set(&mut self, level: bool, now: Instant) {
         if !level {
             (self.level, self.rose, self.again) = (false, false, None);
@@ -69,12 +68,12 @@ impl Line {
         }
     }
 
-    /// When [`set`](Self::set) wants to be called although nothing changed.
+    /// When [`set`](Self::set) has to be called even without a change.
     pub(crate) fn again(&self) -> Option<Instant> {
         self.again
     }
 
-    /// The descriptor to wait for besides the socket.
+    /// The descriptor to wait for in addition to the socket.
     pub(crate) fn unmask_descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.unmask.as_ref().map(AsFd::as_fd)
     }
@@ -91,7 +90,7 @@ impl Line {
         }
     }
 
-    /// SET_IRQS for the line. `acts` says whether a byte of the client, if it sent any, is set.
+    /// SET_IRQS for the line. `acts` says whether the client's byte, if it sent one, is set.
     pub(crate) fn command(
         &mut self,
         flags: u32,
@@ -125,14 +124,14 @@ impl Line {
         Ok(())
     }
 
-    /// Nobody takes its interrupts any more.
+    /// The client no longer takes its interrupts.
     pub(crate) fn tear_down(&mut self) {
         let level = self.level;
         *self = Self { level, ..Self::default() };
     }
 }
 
-/// Vectors: messages, no level.
+/// Vectors: messages without a level.
 #[derive(Debug)]
 pub(crate) struct Vectors {
     triggers: Vec<Option<OwnedFd>>,
@@ -147,7 +146,7 @@ impl Vectors {
         Self { triggers, masked: vec![false; count], pending: vec![false; count] }
     }
 
-    /// The function raised a vector. One that cannot be delivered stays pending.
+    /// The function raised a vector. If it cannot be delivered, it stays pending.
     pub(crate) fn raise(&mut self, vector: u16) {
         if let Some(pending) = self.pending.get_mut(usize::from(vector)) {
             *pending = true;
@@ -166,7 +165,7 @@ impl Vectors {
     }
 
     /// SET_IRQS for the vectors from `start` on, all of which exist; `bools` and `descriptors` are
-    /// empty or one for each of the `count`.
+    /// empty or have one entry for each of the `count`.
     pub(crate) fn command(
         &mut self,
         flags: u32,

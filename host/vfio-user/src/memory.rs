@@ -1,11 +1,12 @@
-//! The guest's memory: files of the client, each mapped once and whole.
+//! The guest's memory: files of the client, each mapped once and completely.
 //!
-//! Behind a virtual IOMMU a client hands the same file over for thousands of small ranges. A
-//! mapping for each would run out of descriptors and of mappings (`vm.max_map_count`); so a file
-//! is known by its inode, mapped as a whole, and its descriptor closed at once.
+//! Behind a virtual IOMMU a client passes the same file for thousands of small ranges. A mapping
+//! for each would exhaust descriptors and mappings (`vm.max_map_count`); so a file is identified by
+//! its inode, mapped as a whole, and its descriptor closed at once.
 //!
-//! A file that shrinks under a mapping ends the process that touches what is gone (SIGBUS). So only
-//! files that can never shrink are taken: sealed memfds, which QEMU's `memory-backend-memfd` are.
+//! If a file shrinks under a mapping, accessing the missing part crashes the process (SIGBUS). Only
+//! files that can never shrink are therefore accepted: sealed memfds, such as those of QEMU's
+//! `memory-backend-memfd`.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -17,7 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::wire::Errno;
 
-/// Ranges start and end on pages.
+/// Alignment of ranges: pages.
 const PAGE: u64 = 4096;
 
 /// A file, mapped.
@@ -42,7 +43,7 @@ unsafe impl Send for Mapping {}
 // SAFETY: as for `Send`; `Mapping` itself gives no access to the memory.
 unsafe impl Sync for Mapping {}
 
-/// Why memory was not taken, for the client and in words.
+/// Why memory was refused, for the client and in words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refused(pub(crate) Errno, pub(crate) &'static str);
 
@@ -60,7 +61,7 @@ pub(crate) struct Range {
     pub(crate) size: u64,
 }
 
-/// Files known by their inodes, as long as a range of them is mapped.
+/// Files by their inodes, as long as a range of them is mapped.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
     known: Vec<Weak<Mapping>>,
@@ -92,7 +93,7 @@ impl Files {
         })
     }
 
-    /// The mapping of a file that reaches up to `end`.
+    /// The mapping of a file that extends to `end`.
     fn mapping(&mut self, descriptor: &OwnedFd, end: u64) -> Result<Arc<Mapping>, Refused> {
         let seals = rustix::fs::fcntl_get_seals(descriptor).map_err(|_| NOT_SEALED)?;
         if !seals.contains(SealFlags::SHRINK) {
@@ -131,7 +132,7 @@ impl Files {
     }
 }
 
-/// Whole pages, and no end beyond the last address.
+/// Whole pages, ending within the address space.
 pub(crate) fn check(range: &Range) -> Result<(), Refused> {
     let parts = [range.offset, range.address, range.size];
     let is_whole = parts.iter().all(|part| part.is_multiple_of(PAGE)) && range.size > 0;

@@ -12,26 +12,26 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use crate::Function;
 use crate::session::{Counts, Session};
 
-/// Commands served between two looks at everything else.
+/// Commands served between two checks of everything else.
 const BURST: usize = 64;
 
-/// What happened, for whoever keeps a log.
+/// Events, for a log.
 #[derive(Debug)]
 pub enum Event {
-    /// A client has connected, with this process id.
+    /// A client has connected, with this process ID.
     Connected(i32),
-    /// One was sent away because another is connected.
+    /// One was turned away because another is connected.
     Busy,
-    /// The client has gone, and why.
+    /// The client has disconnected, and why.
     Gone(String, Counts),
-    /// Something it asked for was refused, in words.
+    /// One of its requests was refused, in words.
     Refused(&'static str),
 }
 
-/// How the loop goes on after [`Handle::wake`].
+/// How the loop continues after [`Handle::wake`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// As before.
+    /// Unchanged.
     Continue,
     /// Without the client: the function is pulled out of its machine.
     Disconnect,
@@ -44,7 +44,8 @@ pub enum Turn {
 pub struct Handle(Arc<OwnedFd>);
 
 impl Handle {
-    /// Has the server ask what to do; from anywhere, signal handlers' threads included.
+    /// Makes the server ask what to do; may be called from anywhere, including signal handlers'
+    /// threads.
     pub fn wake(&self) {
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
@@ -59,7 +60,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that takes clients from `listener`.
+    /// A server for clients of `listener`.
     ///
     /// # Errors
     /// The operating system refuses.
@@ -70,7 +71,7 @@ impl Server {
         Ok(Self { listener, wake, started: Wall::now() })
     }
 
-    /// A handle to wake it by.
+    /// A handle that wakes it.
     pub fn handle(&self) -> Handle {
         self.wake.clone()
     }
@@ -79,10 +80,10 @@ impl Server {
         Instant::START + self.started.elapsed()
     }
 
-    /// Shows `function` to one client after another until `woken` says [`Turn::Stop`].
+    /// Serves `function` to one client after another until `woken` returns [`Turn::Stop`].
     ///
-    /// `woken` is asked after each [`Handle::wake`], with what the client that is connected has sent
-    /// so far; `log` is told what happens.
+    /// `woken` is called after each [`Handle::wake`], with what the connected client has sent so far;
+    /// events go to `log`.
     ///
     /// # Errors
     /// The operating system no longer lets it wait.
@@ -159,7 +160,7 @@ impl Server {
         }
     }
 
-    /// Sleeps until something came or `next`.
+    /// Sleeps until there is input or `next`.
     fn wait(&self, session: Option<&Session>, next: Option<Instant>) -> io::Result<Ready> {
         let mut descriptors = vec![
             PollFd::new(&*self.wake.0, PollFlags::IN),
@@ -193,7 +194,7 @@ impl Server {
     }
 }
 
-/// What came.
+/// The available input.
 struct Ready {
     woken: bool,
     listener: bool,

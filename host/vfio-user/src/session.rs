@@ -1,4 +1,4 @@
-//! One client: what each of its commands does.
+//! One client: the execution of its commands.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -13,7 +13,7 @@ use crate::memory::{self, Files, Range, Refused};
 use crate::wire::{Command, Errno, HEADER_BYTES, Header, Malformed, Request, Write, irq, region};
 use crate::{BARS, Function, Layout, VECTORS_MAX};
 
-/// What the reply to VERSION says. QEMU takes none that is longer than its own (200 bytes).
+/// The text of the reply to VERSION. QEMU accepts none that is longer than its own (200 bytes).
 const VERSION_TEXT: &str = concat!(
     r#"{"capabilities":{"max_msg_fds":16,"max_data_xfer_size":65536,"#,
     r#""write_multiple":true}}"#,
@@ -24,17 +24,17 @@ const VERSION_TEXT: &str = concat!(
 const DEVICE_FLAGS: u32 = 3;
 /// Region flags: it can be read and written.
 const REGION_FLAGS: u32 = 3;
-/// Where region `n` would begin in a file of all regions: the layout VFIO uses.
+/// The offset of region `n` in a file of all regions: VFIO's layout.
 const REGION_SHIFT: u32 = 40;
 
-/// What a session has counted.
+/// The counts of a session.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Reads of registers: the client waits for each.
     pub reads: u64,
     /// Writes of registers.
     pub writes: u64,
-    /// Times the client was given an interrupt to unmask.
+    /// How often the client received an interrupt that it has to unmask.
     pub unmasks: u64,
     /// Ranges of memory mapped.
     pub maps: u64,
@@ -44,7 +44,7 @@ pub struct Counts {
     pub refused: u64,
 }
 
-/// One client, for whoever has a loop of his own; [`Server`](crate::Server) is one.
+/// One client, for users with their own loop; [`Server`](crate::Server) is such a loop.
 #[derive(Debug)]
 pub struct Session {
     channel: Channel<Header, HEADER_BYTES>,
@@ -55,21 +55,21 @@ pub struct Session {
     vectors: Vectors,
     table: Vec<u8>,
     files: Files,
-    /// The guest's memory, while the function is no bus master and must not see it.
+    /// The guest's memory while bus mastering is disabled and the function must not access it.
     withheld: Option<GuestMemory>,
     is_agreed: bool,
     pub(crate) counts: Counts,
-    /// The latest refusal worth telling.
+    /// The latest refusal worth reporting.
     refusal: Option<&'static str>,
 }
 
-/// What a command is answered with.
+/// The answer to a command.
 enum Reply {
     Empty,
     Bytes(Vec<u8>),
 }
 
-/// Some vectors of an interrupt.
+/// A range of vectors of an interrupt.
 #[derive(Clone, Copy, Debug)]
 struct IrqRange {
     index: u32,
@@ -82,7 +82,7 @@ type Answer = Result<Reply, Refused>;
 const INVALID: Refused = Refused(Errno::Invalid, "");
 
 impl Session {
-    /// A client on a connected socket. The function sees no memory until it is given some.
+    /// A client on a connected socket. The function has no memory until the client provides some.
     ///
     /// # Errors
     /// The socket cannot be set up.
@@ -113,13 +113,13 @@ impl Session {
         })
     }
 
-    /// What to wait for: the socket with what is wanted of it, and another descriptor.
+    /// What to wait for: the socket with its events, and another descriptor.
     pub(crate) fn descriptors(&self) -> (BorrowedFd<'_>, PollFlags, Option<BorrowedFd<'_>>) {
         let flags = if self.channel.is_behind() { PollFlags::OUT } else { PollFlags::IN };
         (self.channel.socket(), flags, self.line.unmask_descriptor())
     }
 
-    /// When it wants to be looked at although nothing came.
+    /// When it has to be served even without input.
     pub(crate) fn again(&self) -> Option<Instant> {
         self.line.again()
     }
@@ -128,11 +128,11 @@ impl Session {
         self.refusal.take().filter(|words| !words.is_empty())
     }
 
-    /// Serves up to `most` commands that have arrived. A client that sends without end does not
-    /// keep the loop from everything else.
+    /// Serves up to `most` available commands. A client that sends without end does not keep the
+    /// loop from other work.
     ///
     /// # Errors
-    /// The client is no more, or what it sends means nothing: [`end`](Self::end) it.
+    /// The client is gone, or its input is invalid: [`end`](Self::end) it.
     pub fn serve(
         &mut self,
         function: &mut (impl Function + ?Sized),
@@ -150,7 +150,7 @@ impl Session {
         Ok(())
     }
 
-    /// Brings the function's interrupts to the client.
+    /// Delivers the function's interrupts to the client.
     pub fn interrupts(&mut self, function: &mut (impl Function + ?Sized), now: Instant) {
         self.line.set(function.line() && self.config.is_intx_on(), now);
         while let Some(vector) = function.take_vector() {
@@ -389,7 +389,7 @@ impl Session {
         self.layout.vectors > 0 && region == u32::from(self.layout.vector_bar)
     }
 
-    /// The table is kept for clients that read it; masks and messages are the client's affair.
+    /// The table is stored for clients that read it; masks and messages are the client's task.
     fn read_vectors(&self, offset: u32, to: &mut [u8]) {
         let pending = config::pending_at(self.layout.vectors) as usize;
         for (at, byte) in (offset as usize..).zip(to) {
@@ -408,7 +408,7 @@ impl Session {
         }
     }
 
-    /// A function that is no bus master sees no memory.
+    /// With bus mastering disabled, a function has no memory.
     fn follow_bus_master(&mut self, function: &mut (impl Function + ?Sized)) {
         match (self.config.is_bus_master(), self.withheld.take()) {
             (true, Some(memory)) => *function.memory() = memory,
@@ -426,14 +426,14 @@ impl Session {
         self.follow_bus_master(function);
     }
 
-    /// The client is gone: so are its memory and what it set up.
+    /// The client is gone, and so are its memory and its settings.
     pub fn end(self, function: &mut (impl Function + ?Sized), now: Instant) {
         *function.memory() = GuestMemory::default();
         function.reset(now);
     }
 }
 
-/// A reply of 32-bit words, then 64-bit ones.
+/// A reply of 32-bit words, followed by 64-bit ones.
 fn words(small: &[u32], large: &[u64]) -> Reply {
     let mut bytes = Vec::with_capacity(4 * small.len() + 8 * large.len());
     small.iter().for_each(|word| bytes.extend_from_slice(&word.to_le_bytes()));

@@ -1,4 +1,4 @@
-//! A client of bytes against the server: what QEMU does, and what nobody should.
+//! A client that sends raw messages to the server: what QEMU does, and what nobody should.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, Read, Write};
@@ -17,7 +17,7 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
 use crate::{Event, Function, Handle, Identity, Interrupts, Layout, Server, Turn};
 
-/// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
+/// How long anything is waited for: no verdict depends on it, it only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(600);
 const VERSION: u16 = 1;
 const DMA_MAP: u16 = 2;
@@ -33,8 +33,8 @@ const MULTI: u16 = 15;
 
 const INVALID: u32 = 22;
 
-/// A function whose registers do what a test says: 0 fetches 8 bytes from the address written
-/// (seen at 16, or 0xEE at 24), 4 drives the line, 8 raises a vector.
+/// A function whose registers act on a test's behalf: 0 fetches 8 bytes from the address written
+/// (readable at 16, or 0xEE at 24), 4 drives the line, 8 raises a vector.
 #[derive(Default)]
 struct Board {
     memory: GuestMemory,
@@ -108,7 +108,7 @@ impl Function for Board {
     }
 }
 
-/// A server in a thread of its own; it must end whatever the clients did.
+/// A server in its own thread; it must end whatever the clients did.
 struct Bench {
     path: PathBuf,
     handle: Handle,
@@ -138,14 +138,14 @@ impl Bench {
         Client { socket, id: 7 }
     }
 
-    /// A client that has shaken hands.
+    /// A client after the handshake.
     fn client(&self) -> Client {
         let mut client = self.connect();
         client.ask(VERSION, &version()).unwrap();
         client
     }
 
-    /// Waits until the log has a line with these words.
+    /// Waits until the log has a line with this text.
     fn logged(&self, words: &str) {
         loop {
             let line = self.log.recv_timeout(PATIENCE).expect(words);
@@ -268,7 +268,7 @@ impl Client {
         self.write(7, 4, &[if on { 6 } else { 2 }, 0]).unwrap();
     }
 
-    /// What the function finds at `address`; `None` is a bus error.
+    /// What the function reads at `address`; `None` is a bus error.
     fn fetch(&mut self, address: u32) -> Option<u64> {
         self.write(0, 0, &address.to_le_bytes()).unwrap();
         let seen = self.read(0, 16, 8).unwrap();
@@ -294,7 +294,7 @@ fn eventfd() -> OwnedFd {
     rustix::event::eventfd(0, EventfdFlags::NONBLOCK).unwrap()
 }
 
-/// How often it was signalled since the last look.
+/// How often it was signalled since the last call.
 fn signals(descriptor: &OwnedFd) -> u64 {
     let mut count = [0; 8];
     rustix::io::read(descriptor, &mut count).map_or(0, |_| u64::from_ne_bytes(count))
@@ -516,7 +516,7 @@ fn vectors_are_pending_until_somebody_takes_them() {
     }
 }
 
-/// Every one of these loses the connection, and no more than that.
+/// Every one of these loses its connection, and nothing else happens.
 #[test]
 fn what_is_no_vfio_user_loses_its_connection() {
     let bench = Bench::new();

@@ -1,20 +1,21 @@
 //! Messages of vfio-user 0.0: bytes and values (QEMU `docs/interop/vfio-user.rst`).
 //!
-//! All integers are little endian. [`Header`] and [`Request`] are made of any bytes, or refused.
+//! All integers are little endian. [`Header`] and [`Request`] are parsed from any bytes, or
+//! refused.
 
 pub use flysch_export::Malformed;
 
 /// Bytes of the header of every message.
 pub const HEADER_BYTES: usize = 16;
-/// Most bytes of data of one message, as the server tells its client.
+/// Maximum bytes of data in one message, announced by the server to its client.
 pub const DATA_MAX: usize = 64 << 10;
-/// Most bytes behind the header: data and what tells where it goes.
+/// Maximum bytes after the header: data and its destination.
 pub const BODY_MAX: usize = DATA_MAX + 32;
-/// Most descriptors with one message.
+/// Maximum number of descriptors with one message.
 pub const DESCRIPTORS_MAX: usize = 16;
-/// Most bytes of the text of a VERSION message.
+/// Maximum bytes of the text of a VERSION message.
 const VERSION_TEXT_MAX: usize = 4096;
-/// Most writes in one REGION_WRITE_MULTI.
+/// Maximum number of writes in one REGION_WRITE_MULTI.
 const MULTI_MAX: u64 = 200;
 /// Bytes of one of them.
 const MULTI_BYTES: usize = 24;
@@ -27,7 +28,7 @@ pub mod region {
     pub const ROM: u32 = 6;
     /// Configuration space.
     pub const CONFIG: u32 = 7;
-    /// How many there are, VGA included.
+    /// The number of regions, including VGA.
     pub const COUNT: u32 = 9;
 }
 
@@ -39,35 +40,35 @@ pub mod irq {
     pub const MSI: u32 = 1;
     /// MSI-X.
     pub const MSIX: u32 = 2;
-    /// How many there are: error and removal request follow.
+    /// The number of interrupts: error and removal request follow.
     pub const COUNT: u32 = 5;
 
     /// Flags of SET_IRQS: no data, one byte each, or one eventfd each.
     pub const DATA_NONE: u32 = 1;
     /// One byte each.
     pub const DATA_BOOL: u32 = 2;
-    /// One eventfd each, or none at all to take them away.
+    /// One eventfd each, or none at all to remove them.
     pub const DATA_EVENTFD: u32 = 4;
-    /// What to do: mask.
+    /// Action: mask.
     pub const MASK: u32 = 8;
     /// Unmask.
     pub const UNMASK: u32 = 0x10;
-    /// Trigger, or with eventfds: what will be triggered.
+    /// Trigger; with eventfds: set up the trigger.
     pub const TRIGGER: u32 = 0x20;
 }
 
-/// Error numbers of replies, as Linux has them.
+/// Error numbers of replies, as in Linux.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Errno {
-    /// Some of it exists already.
+    /// It already exists.
     Exists = 17,
-    /// It makes no sense.
+    /// Invalid argument.
     Invalid = 22,
-    /// There is no room.
+    /// No space left.
     NoSpace = 28,
-    /// Not known here.
+    /// Not supported.
     NotSupported = 95,
-    /// Not allowed.
+    /// Permission denied.
     NotPermitted = 1,
 }
 
@@ -86,7 +87,7 @@ pub enum Command {
     RegionWrite,
     DeviceReset,
     RegionWriteMulti,
-    /// One that this server does not know.
+    /// A command that this server does not support.
     Unknown(u16),
 }
 
@@ -120,13 +121,13 @@ mod flags {
 /// The header of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The client's name for the message; its reply carries it again.
+    /// The client's ID for the message; its reply contains it too.
     pub id: u16,
-    /// What it asks for.
+    /// The command.
     pub command: Command,
     /// Bytes that follow, at most [`BODY_MAX`].
     pub body: usize,
-    /// Nobody waits for a reply.
+    /// The client does not wait for a reply.
     pub no_reply: bool,
     number: u16,
 }
@@ -144,12 +145,12 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl Header {
-    /// The header of the reply with `body` bytes behind it.
+    /// The header of the reply with `body` bytes after it.
     pub fn reply(&self, body: usize) -> [u8; HEADER_BYTES] {
         self.answer((HEADER_BYTES + body) as u32, flags::REPLY, 0)
     }
 
-    /// The reply that says what went wrong: a header alone.
+    /// The error reply: only a header.
     pub fn refusal(&self, errno: Errno) -> [u8; HEADER_BYTES] {
         self.answer(HEADER_BYTES as u32, flags::REPLY | flags::ERROR, errno as u32)
     }
@@ -193,15 +194,15 @@ impl flysch_export::Header<HEADER_BYTES> for Header {
 /// One write of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
-    /// Where, bytes from the start of the region.
+    /// Offset in the region.
     pub offset: u64,
-    /// Which region.
+    /// The region.
     pub region: u32,
-    /// What.
+    /// The data.
     pub data: &'a [u8],
 }
 
-/// A command with what it names. Nothing is checked against the device.
+/// A command with its arguments. Nothing is checked against the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request<'a> {
     /// The client's version.
@@ -211,20 +212,20 @@ pub enum Request<'a> {
         /// Must be 0.
         minor: u16,
     },
-    /// Memory of the guest appears.
+    /// Map guest memory.
     DmaMap {
         /// The device may read it.
         readable: bool,
         /// The device may write it.
         writable: bool,
-        /// Where in the file.
+        /// Offset in the file.
         offset: u64,
         /// Device address.
         address: u64,
         /// Bytes.
         size: u64,
     },
-    /// Memory of the guest goes.
+    /// Unmap guest memory.
     DmaUnmap {
         /// All of it.
         all: bool,
@@ -233,36 +234,36 @@ pub enum Request<'a> {
         /// Bytes.
         size: u64,
     },
-    /// What the device is.
+    /// Query the device.
     DeviceInfo,
-    /// What a region is.
+    /// Query a region.
     RegionInfo {
-        /// Which.
+        /// The region.
         index: u32,
     },
-    /// What an interrupt is.
+    /// Query an interrupt.
     IrqInfo {
-        /// Which.
+        /// The interrupt.
         index: u32,
     },
     /// Set up, mask or trigger interrupts.
     SetIrqs {
         /// Kind of data, and what to do.
         flags: u32,
-        /// Which interrupt.
+        /// The interrupt.
         index: u32,
-        /// First of its vectors.
+        /// Its first vector.
         start: u32,
-        /// How many of them.
+        /// The number of vectors.
         count: u32,
         /// One byte each if the flags say so.
         bools: &'a [u8],
     },
     /// Read a region.
     RegionRead {
-        /// Where.
+        /// Offset.
         offset: u64,
-        /// Which.
+        /// The region.
         region: u32,
         /// Bytes, at most [`DATA_MAX`].
         count: u32,
@@ -273,7 +274,7 @@ pub enum Request<'a> {
     RegionWriteMulti(&'a [u8]),
     /// Reset the device.
     Reset,
-    /// Not known here.
+    /// Unknown.
     Unknown,
 }
 
@@ -283,8 +284,8 @@ fn expect(body: &[u8], length: usize) -> Result<(), Malformed> {
     if body.len() == length { Ok(()) } else { Err(LENGTH) }
 }
 
-/// A structure that begins with argsz, which counts itself. No reply needs more than was sent, so
-/// only its floor matters.
+/// A structure that starts with argsz, which includes itself. No reply is longer than the request,
+/// so only its minimum matters.
 fn sized(body: &[u8], length: usize) -> Result<(), Malformed> {
     expect(body, length)?;
     match u32_at(body, 0) as usize >= length {
@@ -294,10 +295,10 @@ fn sized(body: &[u8], length: usize) -> Result<(), Malformed> {
 }
 
 impl<'a> Request<'a> {
-    /// Reads what stands behind `header`.
+    /// Parses the body after `header`.
     ///
     /// # Errors
-    /// The length does not fit the command, or a text is none.
+    /// The length does not fit the command, or a text is invalid.
     pub fn parse(header: &Header, body: &'a [u8]) -> Result<Self, Malformed> {
         Ok(match header.command {
             Command::Version => return Self::version(body),
@@ -396,7 +397,7 @@ impl<'a> Request<'a> {
         Ok(Self::SetIrqs { flags, index: u32_at(body, 8), start: u32_at(body, 12), count, bools })
     }
 
-    /// The writes of a REGION_WRITE_MULTI; lengths above 8 are cut.
+    /// The writes of a REGION_WRITE_MULTI; lengths above 8 are truncated.
     pub fn multi(writes: &'a [u8]) -> impl Iterator<Item = Write<'a>> {
         writes.as_chunks::<MULTI_BYTES>().0.iter().map(|write| {
             let count = (u32_at(write, 12) as usize).min(8);

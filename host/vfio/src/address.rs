@@ -1,4 +1,4 @@
-//! Where a PCI function is.
+//! The address of a PCI function.
 
 use core::fmt;
 use core::str::FromStr;
@@ -12,7 +12,7 @@ pub struct Address {
     function: u8,
 }
 
-/// The text is no address of a PCI function.
+/// The text is not an address of a PCI function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a PCI function is written DOMAIN:BUS:DEVICE.FUNCTION in hexadecimal, as 0000:00:12.5")]
 pub struct AddressError;
@@ -20,7 +20,7 @@ pub struct AddressError;
 impl FromStr for Address {
     type Err = AddressError;
 
-    /// The domain may be left out: it is 0 then.
+    /// The domain may be omitted: it is then 0.
     fn from_str(text: &str) -> Result<Self, AddressError> {
         let (front, function) = text.rsplit_once('.').ok_or(AddressError)?;
         let (front, device) = front.rsplit_once(':').ok_or(AddressError)?;

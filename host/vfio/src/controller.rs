@@ -1,5 +1,5 @@
-//! The controllers that are known here: by their class, where their registers are, which addresses
-//! they can name, and how they are stopped.
+//! The supported controllers: their class, the location of their registers, the addresses that they
+//! can use, and how they are stopped.
 
 use std::time::{Duration, Instant};
 
@@ -14,11 +14,11 @@ pub enum Controller {
     Nvme,
     /// AHCI.
     Ahci,
-    /// SDHCI, of eMMC devices and SD cards; its first slot.
+    /// SDHCI, for eMMC devices and SD cards; its first slot.
     Sdhci,
 }
 
-/// How long a controller may take to stop by itself (AHCI 10.4.3 allows a second).
+/// How long a controller may take to stop (AHCI 10.4.3 allows a second).
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 
 /// AHCI 3.1.2: GHC, with its bits HR and AE.
@@ -31,22 +31,22 @@ const SD_CLOCK: u32 = 0x2C;
 const SD_RESET_ALL: u32 = 1 << 24;
 
 /// How a controller is stopped: this is written to that register, and then those bits of another
-/// become zero.
+/// register become zero.
 #[derive(Clone, Copy, Debug)]
 struct Stop {
-    /// What runs as long as this is not zero: the register and its bits. `None`: it cannot be told.
+    /// It runs as long as this is not zero: the register and its bits. `None`: unknown.
     runs: Option<(u32, u32)>,
     register: u32,
-    /// Bits that are taken from the register, and bits that are added.
+    /// Bits cleared in the register, and bits set.
     clear: u32,
     set: u32,
-    /// Where the end is seen.
+    /// Where completion is visible.
     done: (u32, u32),
 }
 
 impl Controller {
     /// Whether a function of that class (PCI Code and ID Assignment 1.2, 24 bits) is one. SDHCI's
-    /// interface is 0 without DMA and 1 with it; 2 is a vendor's own.
+    /// interface is 0 without DMA and 1 with it; 2 is vendor specific.
     pub(crate) fn is(self, class: u32) -> bool {
         match self {
             Self::Ufs => class == 0x01_0901,
@@ -65,7 +65,7 @@ impl Controller {
         }
     }
 
-    /// The BAR of its registers. That of an SD host controller is told by the byte at 40h of its
+    /// The BAR of its registers. For an SD host controller it is given by the byte at 40h of its
     /// configuration space (SD Host Controller, appendix C.3: slot information).
     pub(crate) fn bar(self, slot_information: u8) -> u32 {
         match self {
@@ -75,8 +75,9 @@ impl Controller {
         }
     }
 
-    /// The highest address it can name: 32 bits for a UFS controller without CAP.64AS (bit 24), an
-    /// AHCI controller without CAP.S64A (bit 31), and SDHCI, whose wide descriptors not all have.
+    /// The highest address that it can use: 32 bits for a UFS controller without CAP.64AS (bit 24),
+    /// an AHCI controller without CAP.S64A (bit 31), and SDHCI, because not all have wide
+    /// descriptors.
     pub(crate) fn highest(self, device: &Device) -> u64 {
         let wide = match self {
             Self::Ufs => 1 << 24,
@@ -104,8 +105,8 @@ impl Controller {
         }
     }
 
-    /// Switches the controller off and waits until it is; one that does not stop is reset, if it
-    /// can be.
+    /// Disables the controller and waits until it has stopped; one that does not stop is reset, if
+    /// possible.
     pub(crate) fn stop(self, device: &Device) {
         let stop = self.stop_by();
         let value = device.read32(stop.register);
@@ -127,7 +128,7 @@ impl Controller {
 }
 
 impl Stop {
-    /// A switch in bit 0 of a register, and whether it is on in bit 0 of another.
+    /// A switch in bit 0 of a register, whose state is bit 0 of another.
     fn switch(register: u32, state: u32) -> Self {
         Self { runs: Some((register, 1)), register, clear: 1, set: 0, done: (state, 1) }
     }

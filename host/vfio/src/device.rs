@@ -1,4 +1,4 @@
-//! A PCI function that was opened: its registers, its configuration space, its reset.
+//! An opened PCI function: its registers, its configuration space, its reset.
 
 use std::fs::File;
 use std::io;
@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::info::Region;
 use crate::uapi;
 
-/// Longest register window that is taken for one.
+/// Longest register window that is accepted.
 const WINDOW_MAX: u64 = 1 << 24;
 
 /// The command register and its bits (PCI 3.0, 6.2.2).
@@ -26,10 +26,10 @@ const COMMAND_NO_INTX: u16 = 1 << 10;
 /// Slot information of an SD host controller, in the configuration space of the device.
 const SLOT_INFORMATION: u64 = 0x40;
 
-/// The function's own file, and what is reached through it.
+/// The function's own file, and what is accessed through it.
 #[derive(Debug)]
 pub(crate) struct Device {
-    /// Mappings go before the file.
+    /// Mappings are dropped before the file.
     areas: Vec<Area>,
     window: Region,
     config: Region,
@@ -37,7 +37,7 @@ pub(crate) struct Device {
     file: File,
 }
 
-/// A part of the register window that is mapped.
+/// A mapped part of the register window.
 #[derive(Debug)]
 struct Area {
     start: u32,
@@ -46,8 +46,8 @@ struct Area {
 }
 
 impl Device {
-    /// Finds and maps what the kernel shows of the function. Which BAR its registers are is told by
-    /// `bar`, from the slot information that an SD host controller has.
+    /// Finds and maps what the kernel offers of the function. `bar` determines the BAR of its
+    /// registers from the slot information of an SD host controller.
     pub(crate) fn new(
         address: Address,
         device: OwnedFd,
@@ -88,12 +88,12 @@ impl Device {
         &self.file
     }
 
-    /// Whether all registers are reached without a call of the kernel.
+    /// Whether all registers are accessible without system calls.
     pub(crate) fn is_mapped(&self) -> bool {
         self.areas.iter().map(|area| u64::from(area.len)).sum::<u64>() == self.window.size
     }
 
-    /// Resets the function, if it can be reset alone.
+    /// Resets the function, if it can be reset separately.
     pub(crate) fn reset(&self) {
         if self.resets {
             // What does not stop by this either has nothing mapped.
@@ -101,8 +101,8 @@ impl Device {
         }
     }
 
-    /// Lets it answer on its registers and, with `master`, access memory; with `line` it may raise
-    /// its interrupt line.
+    /// Enables its registers and, with `master`, its memory access; with `line` it may raise its
+    /// interrupt line.
     pub(crate) fn set_command(&self, master: bool, line: bool) -> io::Result<()> {
         let mut bytes = [0; 2];
         let at = self.config.offset + COMMAND;
@@ -114,7 +114,7 @@ impl Device {
         self.file.write_all_at(&command.to_le_bytes(), at)
     }
 
-    /// The place of `width` bytes at `offset`, if they are mapped.
+    /// The address of `width` bytes at `offset`, if they are mapped.
     #[inline]
     fn mapped(&self, offset: u32, width: u32) -> Option<NonNull<u8>> {
         for area in &self.areas {
@@ -128,13 +128,13 @@ impl Device {
         None
     }
 
-    /// Where the bytes are in the device's file, if they are in the window.
+    /// Their offset in the device's file, if they are in the window.
     fn place(&self, offset: u32, width: u32) -> Option<u64> {
         let inside = offset.is_multiple_of(width) && u64::from(offset) < self.window.size;
         inside.then(|| self.window.offset + u64::from(offset))
     }
 
-    /// Reads through the kernel: all ones if that cannot be.
+    /// Reads through the kernel: all ones if that fails.
     #[cold]
     fn read_slowly<const WIDTH: usize>(&self, offset: u32) -> [u8; WIDTH] {
         let mut bytes = [0xFF; WIDTH];
@@ -146,7 +146,7 @@ impl Device {
         bytes
     }
 
-    /// Writes through the kernel. One that cannot be vanishes, as on a bus.
+    /// Writes through the kernel. A failing write has no effect, as on a bus.
     #[cold]
     fn write_slowly(&self, offset: u32, bytes: &[u8]) {
         if let Some(at) = self.place(offset, bytes.len() as u32) {
@@ -155,8 +155,8 @@ impl Device {
     }
 }
 
-/// Accesses of one width: one on the bus each, after what was stored before, before what is loaded
-/// later. PCI is little endian.
+/// Accesses of one width: one bus access each, after earlier stores, and before later loads. PCI is
+/// little endian.
 macro_rules! registers {
     ($($read:ident, $write:ident, $word:ty, $atomic:ty;)*) => {
         impl Device {
@@ -196,9 +196,9 @@ registers! {
     read64, write64, u64, AtomicU64;
 }
 
-/// Stores to memory that were made before are seen by the device when it sees the write that
-/// follows. On x86 stores stay in order, registers being uncached; elsewhere other observers than
-/// processors need a barrier that reaches them.
+/// Earlier stores to memory are visible to the device when it sees the following write. On x86
+/// stores stay in order, as registers are uncached; elsewhere observers other than processors need
+/// a barrier that reaches them.
 #[inline(always)]
 fn before_write() {
     #[cfg(target_arch = "aarch64")]
@@ -211,7 +211,7 @@ fn before_write() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// Loads from memory that are made later see what the device stored before it answered the read.
+/// Later loads from memory see what the device stored before it answered the read.
 #[inline(always)]
 fn after_read() {
     #[cfg(target_arch = "aarch64")]
@@ -225,7 +225,7 @@ fn after_read() {
 }
 
 impl Area {
-    /// Maps a part of the window; `None` leaves it to calls of the kernel.
+    /// Maps a part of the window; `None` leaves it to system calls.
     fn map(device: &File, window: &Region, (start, len): (u64, u64)) -> Option<Self> {
         let offset = window.offset.checked_add(start)?;
         if len == 0

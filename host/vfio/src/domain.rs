@@ -1,5 +1,5 @@
-//! What stands between a device and memory, whichever way the kernel is asked for it: by its group
-//! and a container, or by its own file and iommufd.
+//! The address translation of a device, whichever kernel interface is used: its group and a
+//! container, or its own file and iommufd.
 
 use std::os::fd::OwnedFd;
 
@@ -10,19 +10,19 @@ use crate::iommufd::Iommufd;
 use crate::memory::Memory;
 use crate::sysfs::{Function, Tree};
 
-/// The way a device is opened.
+/// How a device is opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Access {
-    /// By its group where the kernel has groups and containers, else by its own file.
+    /// Through its group if the kernel has groups and containers, otherwise through its own file.
     #[default]
     Auto,
-    /// By its group, in a container (`/dev/vfio/GROUP`, `/dev/vfio/vfio`).
+    /// Through its group, in a container (`/dev/vfio/GROUP`, `/dev/vfio/vfio`).
     Group,
-    /// By its own file, with iommufd (`/dev/vfio/devices/vfioN`, `/dev/iommu`; Linux 6.6).
+    /// Through its own file, with iommufd (`/dev/vfio/devices/vfioN`, `/dev/iommu`; Linux 6.6).
     Iommufd,
 }
 
-/// The addresses a device sees. Closing it ends all DMA.
+/// The address space of a device. Closing it ends all DMA.
 #[derive(Debug)]
 pub(crate) enum Domain {
     Group(Group),
@@ -30,7 +30,7 @@ pub(crate) enum Domain {
 }
 
 impl Domain {
-    /// Opens a function that is ready, and its addresses, where nothing is mapped yet.
+    /// Opens a ready function, and its address space, in which nothing is mapped yet.
     pub(crate) fn open(
         tree: &Tree,
         function: &Function,
@@ -68,7 +68,7 @@ impl Domain {
         }
     }
 
-    /// What can be translated.
+    /// The addresses that can be translated.
     pub(crate) fn iommu(&self) -> &Iommu {
         match self {
             Self::Group(group) => group.iommu(),
@@ -76,7 +76,7 @@ impl Domain {
         }
     }
 
-    /// Shows memory to the device at `iova`.
+    /// Maps memory for the device at `iova`.
     pub(crate) fn map(&self, memory: &Memory, iova: u64) -> Result<(), Error> {
         match self {
             Self::Group(group) => group.map(memory, iova),
@@ -84,7 +84,7 @@ impl Domain {
         }
     }
 
-    /// Takes it away again.
+    /// Unmaps it.
     pub(crate) fn unmap(&self, iova: u64, bytes: u64) {
         match self {
             Self::Group(group) => group.unmap(iova, bytes),

@@ -1,5 +1,5 @@
-//! What can stand between us and a device. Every message names the object, the cause and the
-//! remedy: these lines are shown to the user as they are.
+//! What can prevent the use of a device. Every message names the object, the cause and the remedy;
+//! it is shown to the user unchanged.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,61 +18,61 @@ pub enum Error {
         /// Why it cannot be read.
         cause: io::Error,
     },
-    /// No function is there.
+    /// There is no such function.
     #[error("{address}: there is no such PCI function; `flysch pci list --all` lists them")]
     NoFunction {
-        /// What was asked for.
+        /// The requested address.
         address: Address,
     },
-    /// A function of another kind.
+    /// The function is of another kind.
     #[error("{address} is no {wanted} but {found} (class {class:06x})")]
     OtherClass {
         /// The function.
         address: Address,
-        /// What was asked for.
+        /// The requested kind.
         wanted: &'static str,
-        /// What it is.
+        /// The actual kind.
         found: &'static str,
         /// Its class code, 24 bits.
         class: u32,
     },
-    /// Linux's own driver has it.
+    /// It is bound to Linux's own driver.
     #[error("{address} is bound to Linux's driver `{driver}`{}: {remedy}", in_use(uses))]
     Bound {
         /// The function.
         address: Address,
         /// The driver.
         driver: String,
-        /// What uses its disks.
+        /// The uses of its disks.
         uses: Vec<String>,
         /// The commands that free it.
         remedy: String,
     },
-    /// Nobody has it, not even VFIO.
+    /// It is bound to no driver, not even VFIO.
     #[error("{address} has no driver: `flysch pci bind {address}` gives it to vfio-pci")]
     Unbound {
         /// The function.
         address: Address,
     },
-    /// Bound already, or not bound to VFIO.
+    /// It is already bound, or not bound to VFIO.
     #[error("{address} is not bound to vfio-pci but to {}", driver.as_deref().unwrap_or("nothing"))]
     NotOurs {
         /// The function.
         address: Address,
-        /// Who has it.
+        /// Its driver.
         driver: Option<String>,
     },
-    /// It would be taken away from somebody.
+    /// It is in use.
     #[error("{address} is in use ({}): {remedy}", uses.join(", "))]
     InUse {
         /// The function.
         address: Address,
-        /// What uses its disks.
+        /// The uses of its disks.
         uses: Vec<String>,
-        /// The commands that end that, and the option that does not ask.
+        /// The commands that end them, and the option that skips the question.
         remedy: String,
     },
-    /// Others are behind the same lines of the IOMMU.
+    /// Other functions share its IOMMU group.
     #[error(
         "{address} shares IOMMU group {group} with {}: a group has one owner; `flysch pci bind \
          --yes {address}` takes all of it from Linux", others.join(", ")
@@ -106,12 +106,12 @@ pub enum Error {
     /// The module is not loaded, or the kernel has none.
     #[error("{}: {}", path.display(), missing(path, *has_iommufd))]
     NoVfio {
-        /// What is not there.
+        /// What is missing.
         path: PathBuf,
-        /// Whether the kernel has iommufd in its place.
+        /// Whether the kernel has iommufd instead.
         has_iommufd: bool,
     },
-    /// The kernel makes no files of single devices.
+    /// The kernel has no files for single devices.
     #[error(
         "{address} has no file of its own in /dev/vfio/devices: this kernel was built without \
          CONFIG_VFIO_DEVICE_CDEV, or its iommufd is not loaded (`modprobe iommufd`); without \
@@ -121,19 +121,19 @@ pub enum Error {
         /// The function.
         address: Address,
     },
-    /// A kernel whose VFIO is not the one that is known.
+    /// The kernel's VFIO has another interface.
     #[error("this kernel's VFIO {what}")]
     Unsupported {
-        /// What it lacks.
+        /// What is missing.
         what: String,
     },
-    /// Only root may, or whom the file belongs to.
+    /// Only root, or the owner of the file, may open it.
     #[error("{}: permission denied; run as root, or as the owner of that file", path.display())]
     Permission {
         /// The file.
         path: PathBuf,
     },
-    /// Another program has the group.
+    /// Another program uses the group.
     #[error("{address}: another program uses it{}", match pid {
         Some(pid) => format!(" (process {pid})"),
         None => String::new(),
@@ -141,10 +141,10 @@ pub enum Error {
     Busy {
         /// The function.
         address: Address,
-        /// Its process, if that can be seen.
+        /// Its process, if it is visible.
         pid: Option<u32>,
     },
-    /// Interrupts of the device would not be checked.
+    /// The device's interrupts would not be checked.
     #[error(
         "{address}: the IOMMU does not check interrupts (no interrupt remapping), so the kernel \
          lets only root's `allow_unsafe_interrupts=1` of vfio_iommu_type1 (or iommufd) through; \
@@ -154,17 +154,17 @@ pub enum Error {
         /// The function.
         address: Address,
     },
-    /// The kernel lets no more memory be pinned.
+    /// The kernel allows no more pinned memory.
     #[error(
         "cannot pin {bytes} bytes of memory for DMA: {cause}; the limit on locked memory is \
          {limit}, and `ulimit -l {}` as root raises it", bytes.div_ceil(1024)
     )]
     Pin {
-        /// How much was asked for.
+        /// The requested amount.
         bytes: u64,
         /// `RLIMIT_MEMLOCK`, in words.
         limit: String,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
     /// No addresses are left.
@@ -173,25 +173,25 @@ pub enum Error {
         None => String::new(),
     })]
     NoRange {
-        /// How much was asked for.
+        /// The requested amount.
         bytes: u64,
-        /// The highest address the device can use, if it cannot use all.
+        /// The highest address that the device can use, if it cannot use all.
         highest: Option<u64>,
     },
-    /// The device is not as a device of its kind must be.
+    /// The device does not conform to its kind.
     #[error("{address}: {what}")]
     Device {
         /// The function.
         address: Address,
-        /// What is the matter.
+        /// The problem.
         what: String,
     },
-    /// A change of who has it did not happen.
+    /// A change of driver did not happen.
     #[error("{address}: {what}; all is as it was")]
     NotBound {
         /// The function.
         address: Address,
-        /// What went wrong.
+        /// The problem.
         what: String,
     },
     /// The operating system refused something that normally works.
@@ -199,9 +199,9 @@ pub enum Error {
     System {
         /// The function.
         address: Address,
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
 }

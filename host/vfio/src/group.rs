@@ -1,5 +1,5 @@
-//! A container with one IOMMU group in it: what devices are opened through, and what translates
-//! their addresses.
+//! A container with one IOMMU group: devices are opened through it, and it translates their
+//! addresses.
 
 use std::ffi::CString;
 use std::fs::OpenOptions;
@@ -14,7 +14,7 @@ use crate::memory::{Memory, lock_limit};
 use crate::sysfs::{Function, Tree};
 use crate::uapi;
 
-/// A group of functions that this process alone has. Closing it ends all DMA of them.
+/// A group of functions used exclusively by this process. Closing it ends all their DMA.
 #[derive(Debug)]
 pub(crate) struct Group {
     address: Address,
@@ -24,7 +24,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Opens the group of a function that is ready.
+    /// Opens the group of a ready function.
     pub(crate) fn open(tree: &Tree, function: &Function) -> Result<Self, Error> {
         let address = function.address;
         let number = function.group.ok_or(Error::NoIommu { address })?;
@@ -54,12 +54,12 @@ impl Group {
         })
     }
 
-    /// What it can translate.
+    /// The addresses that it can translate.
     pub(crate) fn iommu(&self) -> &Iommu {
         &self.iommu
     }
 
-    /// Shows memory to the devices of the group at `iova`.
+    /// Maps memory for the devices of the group at `iova`.
     pub(crate) fn map(&self, memory: &Memory, iova: u64) -> Result<(), Error> {
         let (base, bytes) = (memory.base().as_ptr(), memory.len() as u64);
         // SAFETY: the memory is mapped for as long as `Memory` lives, whose owner takes it from the
@@ -68,7 +68,7 @@ impl Group {
         mapped.map_err(map_error(self.address, bytes))
     }
 
-    /// Takes it away again.
+    /// Unmaps it.
     pub(crate) fn unmap(&self, iova: u64, bytes: u64) {
         // If that fails, the end of the container does it.
         let _ = uapi::unmap_dma(self.container.as_fd(), iova, bytes);
@@ -79,7 +79,7 @@ pub(crate) fn open_file(path: &Path) -> io::Result<OwnedFd> {
     OpenOptions::new().read(true).write(true).open(path).map(Into::into)
 }
 
-/// Why a file of the kernel's could not be opened.
+/// Why a file of the kernel could not be opened.
 pub(crate) fn file_error(tree: &Tree, path: &Path, address: Address, cause: io::Error) -> Error {
     let path = path.to_path_buf();
     match cause.kind() {
@@ -89,7 +89,7 @@ pub(crate) fn file_error(tree: &Tree, path: &Path, address: Address, cause: io::
     }
 }
 
-/// Why memory could not be shown to a device.
+/// Why memory could not be mapped for a device.
 pub(crate) fn map_error(address: Address, bytes: u64) -> impl FnOnce(io::Error) -> Error {
     move |cause| match cause.kind() {
         io::ErrorKind::OutOfMemory => Error::Pin { bytes, limit: lock_limit(), cause },
@@ -97,7 +97,7 @@ pub(crate) fn map_error(address: Address, bytes: u64) -> impl FnOnce(io::Error) 
     }
 }
 
-/// A new container, of a kernel that has what is used here.
+/// A new container, if the kernel supports everything used here.
 fn container(tree: &Tree, address: Address) -> Result<OwnedFd, Error> {
     let path = tree.vfio("vfio");
     let container = open_file(&path).map_err(|cause| file_error(tree, &path, address, cause))?;
@@ -110,7 +110,7 @@ fn container(tree: &Tree, address: Address) -> Result<OwnedFd, Error> {
     Ok(container)
 }
 
-/// Puts the group into the container and learns what its IOMMU can do.
+/// Adds the group to the container and queries the capabilities of its IOMMU.
 fn attach(
     address: Address,
     group: std::os::fd::BorrowedFd<'_>,

@@ -1,9 +1,9 @@
-//! What the kernel answers in structures with capabilities behind them. The chain is checked as if
-//! it came from anywhere: offsets inside the answer, no circle, nothing beyond the end.
+//! The kernel's answers in structures followed by capabilities. The chain is treated as untrusted:
+//! offsets must be inside the answer, without circles, and nothing may extend beyond the end.
 
 /// A capability of a region: the parts of it that may be mapped.
 const SPARSE_MMAP: u16 = 1;
-/// Capabilities of an IOMMU: addresses that can be used; maps that are left.
+/// Capabilities of an IOMMU: usable addresses; remaining mappings.
 const IOVA_RANGES: u16 = 1;
 const DMA_AVAILABLE: u16 = 3;
 
@@ -12,21 +12,21 @@ const REGION_CAPS: u32 = 1 << 3;
 const IOMMU_PAGE_SIZES: u32 = 1;
 const IOMMU_CAPS: u32 = 1 << 1;
 
-/// Most ranges or areas that are looked at.
+/// Maximum number of ranges or areas that are read.
 const ENTRIES_MAX: usize = 512;
 
-/// A region of a device: its bytes in the device's file, and what of it may be mapped.
+/// A region of a device: its bytes in the device's file, and its mappable parts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Region {
     pub(crate) size: u64,
-    /// Where it begins in the device's file.
+    /// Its offset in the device's file.
     pub(crate) offset: u64,
     /// Parts that may be mapped: offset in the region and length.
     pub(crate) areas: Vec<(u64, u64)>,
 }
 
 impl Region {
-    /// Reads `struct vfio_region_info`; `None` if it is none.
+    /// Reads `struct vfio_region_info`; `None` if it is invalid.
     pub(crate) fn parse(answer: &[u8]) -> Option<Self> {
         let flags = word32(answer, 4)?;
         let (size, offset) = (word64(answer, 16)?, word64(answer, 24)?);
@@ -53,19 +53,19 @@ impl Region {
     }
 }
 
-/// What an IOMMU can translate.
+/// The capabilities of an IOMMU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Iommu {
     /// Bit n: pages of 2^n bytes.
     pub(crate) page_sizes: u64,
-    /// Addresses that devices may use, first and last; none if the kernel does not tell.
+    /// Addresses usable by devices, first and last; empty if the kernel does not report them.
     pub(crate) ranges: Vec<(u64, u64)>,
-    /// Maps that are left, if the kernel tells.
+    /// Remaining mappings, if the kernel reports them.
     pub(crate) maps_left: Option<u32>,
 }
 
 impl Iommu {
-    /// Reads `struct vfio_iommu_type1_info`; `None` if it is none.
+    /// Reads `struct vfio_iommu_type1_info`; `None` if it is invalid.
     pub(crate) fn parse(answer: &[u8]) -> Option<Self> {
         let flags = word32(answer, 4)?;
         let mut iommu = Self::default();
@@ -85,8 +85,8 @@ impl Iommu {
     }
 }
 
-/// Capabilities (`struct vfio_info_cap_header`): id and place. `None` if the chain leaves the
-/// answer or comes back.
+/// Capabilities (`struct vfio_info_cap_header`): ID and offset. `None` if the chain leaves the
+/// answer or is circular.
 fn chain(answer: &[u8], first: u32) -> Option<Vec<(u16, usize)>> {
     let mut all = Vec::new();
     let mut next = first as usize;
@@ -102,7 +102,7 @@ fn chain(answer: &[u8], first: u32) -> Option<Vec<(u16, usize)>> {
     Some(all)
 }
 
-/// The pairs of 64-bit words behind a capability's count.
+/// The pairs of 64-bit words after a capability's count.
 fn pairs(answer: &[u8], at: usize) -> Option<Vec<(u64, u64)>> {
     let count = word32(answer, at + 8)? as usize;
     if count > ENTRIES_MAX {

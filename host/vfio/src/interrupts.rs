@@ -9,21 +9,21 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::uapi::{self, VECTORS_MAX};
 
-/// How the device tells that it wants to be looked at.
+/// How the device signals that it needs attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signals {
-    /// By messages, one vector for each who waits (MSI-X).
+    /// By messages, one vector for each waiter (MSI-X).
     MsiX,
-    /// By a message, one for all (MSI).
+    /// By one message for all (MSI).
     Msi,
     /// By its interrupt line.
     Line,
-    /// It does not: it is looked at all the time.
+    /// It does not: it is polled all the time.
     Polled,
 }
 
 impl Signals {
-    /// The kernel's number of these interrupts, and how many of them are used at most.
+    /// The kernel's number of these interrupts, and the maximum number used.
     fn index(self) -> Option<(u32, usize)> {
         match self {
             Self::MsiX => Some((uapi::IRQ_MSIX, VECTORS_MAX)),
@@ -39,12 +39,12 @@ impl Signals {
 pub(crate) struct Interrupts {
     signals: Signals,
     events: Vec<OwnedFd>,
-    /// The line raised, and VFIO masked it. Whoever waits next has looked at the device.
+    /// The line was raised, and VFIO masked it. The next waiter has examined the device.
     masked: AtomicBool,
 }
 
-/// How many vectors are on after `set` was asked for `wanted`. This machine may have fewer left
-/// than the device could use: then none is on, and the answer says how many there could be.
+/// The number of enabled vectors after `set` was asked for `wanted`. This machine may have fewer
+/// left than the device could use: then none is enabled, and the answer says how many are possible.
 fn granted(wanted: usize, mut set: impl FnMut(usize) -> io::Result<usize>) -> io::Result<usize> {
     let mut count = wanted;
     loop {
@@ -57,8 +57,8 @@ fn granted(wanted: usize, mut set: impl FnMut(usize) -> io::Result<usize>) -> io
 }
 
 impl Interrupts {
-    /// Switches the device's interrupts on: `wanted` vectors of MSI-X, or as many as there are; its
-    /// one message or its line if it has none; nothing if it has neither.
+    /// Enables the device's interrupts: `wanted` vectors of MSI-X, or as many as there are;
+    /// otherwise its single message or its line; nothing if it has neither.
     pub(crate) fn new(device: BorrowedFd<'_>, wanted: usize) -> io::Result<Self> {
         for signals in [Signals::MsiX, Signals::Msi, Signals::Line] {
             let Some((index, most)) = signals.index() else { continue };
@@ -73,7 +73,7 @@ impl Interrupts {
         Ok(Self::polled())
     }
 
-    /// None at all.
+    /// No interrupts.
     pub(crate) fn polled() -> Self {
         Self { signals: Signals::Polled, events: Vec::new(), masked: AtomicBool::new(false) }
     }
@@ -87,7 +87,7 @@ impl Interrupts {
         Ok(Self { signals, events, masked: AtomicBool::new(false) })
     }
 
-    /// Switches them off.
+    /// Disables them.
     pub(crate) fn stop(&self, device: BorrowedFd<'_>) {
         if let Some((index, _)) = self.signals.index() {
             // If that fails, closing the device does it.
@@ -99,13 +99,13 @@ impl Interrupts {
         self.signals
     }
 
-    /// Vectors; the line counts as one.
+    /// Number of vectors; the line counts as one.
     pub(crate) fn count(&self) -> usize {
         self.events.len()
     }
 
-    /// Sleeps until one of these vectors was raised, at most for `left`; without it for as long as
-    /// it takes. Whether one was.
+    /// Sleeps until one of these vectors is raised, at most for `left`; without it, for as long as
+    /// it takes. Returns whether one was.
     pub(crate) fn wait(
         &self,
         device: BorrowedFd<'_>,
@@ -143,8 +143,8 @@ impl Interrupts {
 mod tests {
     use super::*;
 
-    /// VFIO answers a request for more vectors than there are with how many there are, and has
-    /// switched none on.
+    /// VFIO answers a request for too many vectors with the possible number, and has then enabled
+    /// none.
     #[test]
     fn fewer_vectors_are_asked_for_again() {
         let mut asked = Vec::new();

@@ -1,4 +1,4 @@
-//! A device by its own file, and the address space of an iommufd that it sees.
+//! A device opened through its own file, and its iommufd address space.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -12,7 +12,7 @@ use crate::memory::Memory;
 use crate::sysfs::{Function, Tree};
 use crate::uapi::iommufd as uapi;
 
-/// An address space that one device sees. Closing it and the device ends all DMA.
+/// The address space of one device. Closing it and the device ends all DMA.
 #[derive(Debug)]
 pub(crate) struct Iommufd {
     address: Address,
@@ -66,7 +66,7 @@ impl Iommufd {
     }
 }
 
-/// Why the device did not become an iommufd's.
+/// Why the device could not be bound to the iommufd.
 fn bind_error(tree: &Tree, function: &Function, cause: io::Error) -> Error {
     let address = function.address;
     match (cause.kind(), tree.holder(function)) {

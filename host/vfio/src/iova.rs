@@ -1,10 +1,10 @@
-//! Which addresses a device sees DMA memory at.
+//! The device addresses of DMA memory.
 
-/// Below this lie no addresses that are used: a forgotten or wrong one is found out.
+/// No addresses below this are used, so that a forgotten or wrong one is noticed.
 const LOWEST: u64 = 1 << 20;
 
-/// The lowest place for `len` bytes in one of the usable ranges (first and last address), at a
-/// multiple of `align`, a power of two, whose last byte is at most `highest`. `None` if there is
+/// The lowest address for `len` bytes in one of the usable ranges (first and last address), at a
+/// multiple of `align`, a power of two, with its last byte at most `highest`. `None` if there is
 /// none.
 pub(crate) fn place(ranges: &[(u64, u64)], len: u64, align: u64, highest: u64) -> Option<u64> {
     let last_of = |start: u64| start.checked_add(len.checked_sub(1)?);

@@ -1,27 +1,28 @@
 //! Real PCI devices as an [`api::machine::Machine`](flysch_api::machine::Machine), through Linux's
-//! VFIO: no kernel code of ours, and an IOMMU between the device and all memory but its own.
+//! VFIO: without kernel code of ours, and with an IOMMU between the device and all memory but its
+//! own.
 //!
-//! [`Machine::open`] takes a function that vfio-pci has and that shares its IOMMU group with nobody
-//! who is in the way; [`Tree`] tells who has which function, and changes it. It is opened by its
-//! group, in a container with a type 1 IOMMU, which all distributions' kernels have; where there
-//! are none, by its own file with iommufd ([`Access`]).
+//! [`Machine::open`] opens a function that is bound to vfio-pci and shares its IOMMU group with no
+//! function in use; [`Tree`] returns the driver of each function, and changes it. The function is
+//! opened through its group, in a container with a type 1 IOMMU, which all distribution kernels
+//! support; where there are none, through its own file with iommufd ([`Access`]).
 //!
 //! | module | what |
 //! |---|---|
-//! | `sysfs` | functions, drivers, groups, disks and who uses them; binding |
+//! | `sysfs` | functions, drivers, groups, disks and their users; binding |
 //! | `uapi` | the kernel's calls, each declared once |
-//! | `info` | its answers with capabilities behind them |
+//! | `info` | its answers that contain capabilities |
 //! | `controller` | UFSHCI, NVMe, AHCI, SDHCI: their classes, their registers' BARs, how they stop |
-//! | `domain` | what translates a device's addresses: one of the next two |
+//! | `domain` | the translation of a device's addresses: one of the next two |
 //! | `group` | a container with a group in it: opening devices, mapping memory |
-//! | `iommufd` | the same by a device's own file |
+//! | `iommufd` | the same through a device's own file |
 //! | `device` | registers, configuration space, reset |
 //! | `interrupts` | vectors or the line as eventfds |
-//! | `spin` | how long to look before sleeping |
-//! | `memory`, `iova` | DMA memory, and where the device sees it |
+//! | `spin` | how long to poll before sleeping |
+//! | `memory`, `iova` | DMA memory, and its device addresses |
 //!
-//! Whatever ends the process - return, panic, a signal - ends the device's DMA: the kernel stops
-//! its mastering of the bus when it closes the device, and takes what was mapped from the IOMMU.
+//! Whatever ends the process - return, panic, a signal - ends the device's DMA: when the kernel
+//! closes the device, it disables bus mastering and removes its mappings from the IOMMU.
 #![deny(missing_docs)]
 
 mod address;

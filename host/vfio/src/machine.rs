@@ -1,4 +1,4 @@
-//! The machine: a device, memory that it sees, interrupts, time.
+//! The machine: a device, its DMA memory, interrupts, time.
 
 use std::ops::Range;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -22,25 +22,25 @@ use crate::sysfs::{Function, Tree};
 /// What to open.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Where it is.
+    /// The address.
     pub address: Address,
-    /// What it must be.
+    /// The required kind.
     pub controller: Controller,
     /// DMA memory, bytes.
     pub memory_bytes: u64,
-    /// Interrupt vectors that are of use: one for each lane and one for the controller itself. 0
-    /// leaves interrupts off, and [`Clock::wait`] does not sleep then.
+    /// Number of useful interrupt vectors: one for each lane and one for the controller itself. 0
+    /// leaves interrupts disabled, and [`Clock::wait`] does not sleep then.
     pub vectors: u16,
-    /// Whether [`Clock::wait`] looks for a while before it sleeps: see [`Machine::spin`].
+    /// Whether [`Clock::wait`] polls for a while before it sleeps: see [`Machine::spin`].
     pub looks: bool,
-    /// The way it is opened.
+    /// How it is opened.
     pub access: Access,
 }
 
-/// A PCI function that this process has for itself. Cloning gives another handle; with the last one
-/// the controller is stopped, reset and closed.
+/// A PCI function used exclusively by this process. Cloning gives another handle; when the last one
+/// is dropped, the controller is stopped, reset and closed.
 ///
-/// One thread at a time may wait on handles of the same vector; so lanes in threads of their own
+/// Only one thread at a time may wait on handles of the same vector, so lanes in separate threads
 /// need a vector each.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -49,7 +49,7 @@ pub struct Machine {
     vectors: Range<usize>,
 }
 
-/// In the order in which it goes.
+/// In the order of dropping.
 #[derive(Debug)]
 struct Shared {
     interrupts: Interrupts,
@@ -67,7 +67,7 @@ impl Machine {
     /// Opens the function of this machine.
     ///
     /// # Errors
-    /// What is in the way, in one line that names the remedy.
+    /// What prevents it, in one line that names the remedy.
     pub fn open(options: &Options) -> Result<Self, Error> {
         Self::open_in(&Tree::system(), options)
     }
@@ -75,7 +75,7 @@ impl Machine {
     /// Opens a function of `tree`.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn open_in(tree: &Tree, options: &Options) -> Result<Self, Error> {
         let Options { address, controller, memory_bytes, vectors, looks, access } = *options;
         let function = tree.function(address)?;
@@ -118,7 +118,7 @@ impl Machine {
         Ok(Self { shared: Arc::new(shared), vectors })
     }
 
-    /// What was opened.
+    /// The opened function.
     pub fn function(&self) -> &Function {
         &self.shared.function
     }
@@ -130,17 +130,17 @@ impl Machine {
         gone.then(|| format!("{address} does not answer any more: it was pulled out, or is broken"))
     }
 
-    /// How it tells that it wants to be looked at.
+    /// How it signals that it needs attention.
     pub fn signals(&self) -> Signals {
         self.shared.interrupts.signals()
     }
 
-    /// What is told of each doorbell, if waiting looks for a while before it sleeps.
+    /// The object notified of each doorbell, if waiting polls for a while before it sleeps.
     pub fn spin(&self) -> Option<Spin> {
         self.shared.spin.clone()
     }
 
-    /// The way it was opened, which is [`Access::Group`] or [`Access::Iommufd`].
+    /// How it was opened: [`Access::Group`] or [`Access::Iommufd`].
     pub fn access(&self) -> Access {
         self.shared.domain.access()
     }
@@ -150,13 +150,13 @@ impl Machine {
         self.shared.is_huge
     }
 
-    /// Whether its registers are reached without a call of the kernel.
+    /// Whether its registers are accessible without system calls.
     pub fn has_mapped_registers(&self) -> bool {
         self.shared.device.is_mapped()
     }
 }
 
-/// Bytes of the smallest page that this machine maps and its IOMMU translates (bit n: 2^n bytes).
+/// Size of the smallest page that this machine maps and its IOMMU translates (bit n: 2^n bytes).
 fn page(sizes: u64) -> u64 {
     let least = 1_u64.checked_shl(sizes.trailing_zeros()).unwrap_or(0);
     least.max(rustix::param::page_size() as u64)
@@ -181,8 +181,9 @@ fn share(domain: &Domain, memory: Memory, highest: u64) -> Result<DmaRegion, Err
 }
 
 impl Drop for Shared {
-    /// Nothing of it may reach memory when memory goes: the controller is stopped, masters the bus
-    /// no more, and what is mapped is taken from it. The kernel resets it when it is closed.
+    /// The device must not access memory after it is freed: the controller is stopped, bus
+    /// mastering is disabled, and mappings are removed. The kernel resets the function when it is
+    /// closed.
     fn drop(&mut self) {
         let file = self.device.file().as_fd();
         self.interrupts.stop(file);
@@ -245,9 +246,9 @@ impl Clock for Machine {
         self.shared.now()
     }
 
-    /// Sleeps until the device raises one of this handle's vectors or `until` has come. Where
-    /// interrupts are off it does not sleep: the device may have something at any time. Nor does it
-    /// while it is to be looked for an answer ([`Spin`]).
+    /// Sleeps until the device raises one of this handle's vectors or `until` has come. With
+    /// interrupts disabled it does not sleep, because the device may have something at any time.
+    /// Nor does it sleep while it should poll for a completion ([`Spin`]).
     fn wait(&self, until: Option<Instant>) -> Wake {
         let now = self.now();
         let left = until.map(|until| until - now);

@@ -1,4 +1,4 @@
-//! DMA memory: a file of this process, in huge pages if there are any, that the IOMMU shows to the
+//! DMA memory: a file of this process, in huge pages if available, which the IOMMU maps for the
 //! device.
 
 use std::io;
@@ -9,10 +9,10 @@ use rustix::fs::MemfdFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::process::Resource;
 
-/// Length of a huge page, bytes, that an IOMMU translates in one step.
+/// Length of a huge page, bytes, which an IOMMU translates in one step.
 pub(crate) const HUGE: u64 = 2 << 20;
 
-/// Mapped memory that nobody else has.
+/// Mapped memory that is not shared with another process.
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: NonNull<u8>,
@@ -21,8 +21,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// At least `bytes` of zeroed memory in whole pages of `page` bytes; in huge ones if the system
-    /// has as many free.
+    /// At least `bytes` of zeroed memory in whole pages of `page` bytes; in huge pages if the
+    /// system has enough free ones.
     pub(crate) fn new(bytes: u64, page: u64) -> io::Result<Self> {
         let huge = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
         Self::of(bytes, page.max(HUGE), huge, true)

@@ -1,5 +1,5 @@
-//! Looking before sleeping: an answer that comes sooner than an interrupt could is worth waiting
-//! for awake.
+//! Polling before sleeping: it is worth polling for a completion that arrives sooner than an
+//! interrupt could.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use flysch_api::machine::Instant;
 
-/// Longest time that is looked for what the device was given last. A read of flash takes longer,
-/// and then no time is spent on it; caches of devices, and devices without media, answer sooner.
+/// Maximum time to poll after a doorbell. A read of flash takes longer, and then no time is spent
+/// on polling; caches of devices, and devices without media, complete sooner.
 const LIMIT: Duration = Duration::from_micros(50);
 
-/// How long whoever waits for a machine looks before sleeping.
+/// How long a thread that waits for a machine polls before sleeping.
 ///
-/// While answers come within 50 microseconds of the last doorbell, it looks for them that long;
-/// once one has taken longer, nobody looks until a sleep was short again.
+/// While completions arrive within 50 microseconds of the last doorbell, it polls for that long;
+/// once one has taken longer, it does not poll until a sleep was short again.
 #[derive(Clone, Debug)]
 pub struct Spin {
     state: Arc<State>,
@@ -22,9 +22,9 @@ pub struct Spin {
 
 #[derive(Debug)]
 struct State {
-    /// When the device was given something last, nanoseconds.
+    /// When the doorbell was last rung, nanoseconds.
     rung: AtomicU64,
-    /// How long it is looked for that, nanoseconds.
+    /// How long to poll after that, nanoseconds.
     window: AtomicU64,
 }
 
@@ -34,13 +34,13 @@ impl Spin {
         Self { state: Arc::new(State { rung: AtomicU64::new(0), window }) }
     }
 
-    /// The device was given something.
+    /// The doorbell has been rung.
     #[inline]
     pub fn rang(&self, now: Instant) {
         self.state.rung.store(now.nanos(), Ordering::Relaxed);
     }
 
-    /// Whether to look on instead of sleeping.
+    /// Whether to continue polling instead of sleeping.
     pub(crate) fn looks(&self, now: Instant) -> bool {
         self.since_rung(now) < self.state.window.load(Ordering::Relaxed)
     }

@@ -1,6 +1,6 @@
-//! PCI functions as Linux shows them: who they are, who has them, and who uses their disks.
+//! PCI functions as shown by Linux: their identity, their drivers, and the users of their disks.
 //!
-//! All of it is read below one folder ([`Tree::at`]), so that a tree of files can stand for a
+//! Everything is read below one folder ([`Tree::at`]), so that a tree of files can represent a
 //! machine.
 
 mod bind;
@@ -18,11 +18,11 @@ use crate::error::Error;
 
 /// The driver that leaves a function to user space.
 pub const VFIO_DRIVER: &str = "vfio-pci";
-/// Drivers that do no DMA: their functions are in nobody's way (drivers/vfio/group.c asks for the
-/// same).
+/// Drivers that do no DMA: their functions are no obstacle (drivers/vfio/group.c has the same
+/// list).
 const HARMLESS: [&str; 3] = [VFIO_DRIVER, "pci-stub", "pcieport"];
 
-/// The file systems that tell about PCI functions: `sys`, `proc` and `dev` of a machine.
+/// The file systems with information about PCI functions: `sys`, `proc` and `dev` of a machine.
 #[derive(Clone, Debug)]
 pub struct Tree {
     root: PathBuf,
@@ -31,15 +31,15 @@ pub struct Tree {
 /// One PCI function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// Where it is.
+    /// Its address.
     pub address: Address,
-    /// Vendor id.
+    /// Vendor ID.
     pub vendor: u16,
-    /// Device id.
+    /// Device ID.
     pub device: u16,
     /// Class code, 24 bits.
     pub class: u32,
-    /// The driver that has it.
+    /// Its driver.
     pub driver: Option<String>,
     /// Its IOMMU group.
     pub group: Option<u32>,
@@ -49,12 +49,12 @@ pub struct Function {
     pub members: Vec<Address>,
     /// Its disks' names.
     pub disks: Vec<String>,
-    /// Who uses them.
+    /// The uses of those.
     pub uses: Vec<Use>,
 }
 
 impl Function {
-    /// What it is, in words.
+    /// Its description.
     pub fn kind(&self) -> &'static str {
         match self.class {
             0x01_0601 => "AHCI controller",
@@ -83,22 +83,22 @@ impl Function {
         self.class >> 16 == 0x01 || self.class >> 8 == 0x0805
     }
 
-    /// Whether it is a bridge of buses, which stays with Linux.
+    /// Whether it is a bus bridge, which stays with Linux.
     pub fn is_bridge(&self) -> bool {
         matches!(self.class >> 8, 0x0600 | 0x0604)
     }
 
-    /// Whether user space has it.
+    /// Whether it is bound to a user space driver.
     pub fn is_ours(&self) -> bool {
         self.driver.as_deref() == Some(VFIO_DRIVER)
     }
 
-    /// Whether it may stay in a group that somebody else gets.
+    /// Whether it may stay in a group that is used by another process.
     fn is_harmless(&self) -> bool {
         self.driver.as_deref().is_none_or(|driver| HARMLESS.contains(&driver))
     }
 
-    /// What it is called where it is in the way.
+    /// Its description when it is an obstacle.
     fn named(&self) -> String {
         let Self { address, driver, .. } = self;
         format!("{address} ({})", driver.as_deref().unwrap_or("no driver"))
@@ -134,18 +134,18 @@ impl Tree {
         self.root.join("dev/iommu")
     }
 
-    /// Whether the kernel has iommufd.
+    /// Whether the kernel supports iommufd.
     pub(crate) fn has_iommufd(&self) -> bool {
         self.iommufd().exists()
     }
 
-    /// Whether there are containers, and the function's group as a file.
+    /// Whether there are containers, and a file for the function's group.
     pub(crate) fn has_container(&self, function: &Function) -> bool {
         let has_group = |group: u32| self.vfio(&group.to_string()).exists();
         self.vfio("vfio").exists() && function.group.is_some_and(has_group)
     }
 
-    /// The function's own file in VFIO, if the kernel makes them
+    /// The function's own file in VFIO, if the kernel creates them
     /// (Documentation/driver-api/vfio.rst: `vfio-dev/vfioN` in sysfs).
     pub(crate) fn device_file(&self, address: Address) -> Option<PathBuf> {
         let folder = fs::read_dir(self.folder(address).join("vfio-dev")).ok()?;
@@ -161,7 +161,7 @@ impl Tree {
     /// All functions, by address.
     ///
     /// # Errors
-    /// [`Error::NoSysfs`] if there is no tree of them.
+    /// [`Error::NoSysfs`] if there is no PCI tree.
     pub fn functions(&self) -> Result<Vec<Function>, Error> {
         let path = self.pci("devices");
         let failed = |cause| Error::NoSysfs { path: path.clone(), cause };
@@ -178,7 +178,7 @@ impl Tree {
     /// One function.
     ///
     /// # Errors
-    /// [`Error::NoFunction`] if it is not there.
+    /// [`Error::NoFunction`] if it does not exist.
     pub fn function(&self, address: Address) -> Result<Function, Error> {
         self.describe(address, &busy::Users::read(self))
     }
@@ -211,11 +211,11 @@ impl Tree {
         })
     }
 
-    /// The function, if user space may open it: VFIO has it, and all that shares its group is out
-    /// of the way.
+    /// The function, if it can be opened from user space: it is bound to VFIO, and nothing in its
+    /// group is an obstacle.
     ///
     /// # Errors
-    /// What is in the way, with the commands that help.
+    /// What prevents it, with the commands that help.
     pub fn ready(&self, address: Address) -> Result<Function, Error> {
         let function = self.function(address)?;
         match &function.driver {
@@ -239,7 +239,7 @@ impl Tree {
         Ok(function)
     }
 
-    /// The members of a function's group that others drive.
+    /// The members of a function's group that are driven by others.
     fn in_the_way(&self, function: &Function) -> Vec<Function> {
         let members = function.members.iter().filter_map(|member| self.function(*member).ok());
         members.filter(|member| !member.is_harmless()).collect()
@@ -253,7 +253,7 @@ impl Tree {
     }
 }
 
-/// The last part of where a link leads.
+/// The last component of a link's target.
 fn link_name(path: &Path) -> Option<String> {
     Some(fs::read_link(path).ok()?.file_name()?.to_str()?.to_owned())
 }

@@ -1,6 +1,6 @@
-//! The kernel's calls of VFIO (`include/uapi/linux/vfio.h`): numbers, structures, and the functions
-//! that make them. Each structure stands here once; what the kernel answers in more than a
-//! structure is read by [`info`](crate::info).
+//! The kernel's VFIO calls (`include/uapi/linux/vfio.h`): numbers, structures, and the functions
+//! that make them. Each structure is declared once; answers longer than a structure are parsed by
+//! [`info`](crate::info).
 
 use std::ffi::CStr;
 use std::io;
@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 pub(crate) mod iommufd;
 
-/// The version of the interface that all kernels have (`VFIO_API_VERSION`).
+/// The interface version supported by all kernels (`VFIO_API_VERSION`).
 pub(crate) const API_VERSION: i32 = 0;
 
 /// Numbers of calls: `_IO(';', 100 + n)`, without direction or size.
@@ -35,7 +35,7 @@ const IOMMU_UNMAP_DMA: u32 = number(14);
 pub(crate) const TYPE1: u32 = 1;
 pub(crate) const TYPE1_V2: u32 = 3;
 
-/// Regions of a PCI function: so many BARs, then its ROM, then its configuration space.
+/// Regions of a PCI function: this many BARs, then its ROM, then its configuration space.
 pub(crate) const BARS: u32 = 6;
 pub(crate) const REGION_CONFIG: u32 = 7;
 
@@ -48,7 +48,7 @@ pub(crate) const IRQ_MSIX: u32 = 2;
 pub(crate) const DEVICE_RESETS: u32 = 1;
 pub(crate) const DEVICE_IS_PCI: u32 = 2;
 
-/// Flag of [`GroupStatus`]: every function of the group is VFIO's or nobody's.
+/// Flag of [`GroupStatus`]: every function of the group is bound to VFIO or to no driver.
 pub(crate) const GROUP_VIABLE: u32 = 1;
 
 /// Flag of [`IrqInfo`]: signals an eventfd.
@@ -62,10 +62,10 @@ const SET_ACTION_TRIGGER: u32 = 1 << 5;
 const DMA_READ: u32 = 1;
 const DMA_WRITE: u32 = 2;
 
-/// Most vectors that one [`SetIrqs`] sets here.
+/// Maximum number of vectors set by one [`SetIrqs`].
 pub(crate) const VECTORS_MAX: usize = 32;
 
-/// A structure of integers that a call takes and fills; its first word is its length.
+/// A structure of integers that a call reads and fills; its first word is its length.
 trait Call {
     const NUMBER: u32;
 }
@@ -100,7 +100,7 @@ pub(crate) struct IrqInfo {
     pub(crate) count: u32,
 }
 
-/// `struct vfio_irq_set` with as many eventfds as are ever set.
+/// `struct vfio_irq_set` with the maximum number of eventfds used here.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct SetIrqs {
@@ -133,12 +133,12 @@ struct UnmapDma {
     size: u64,
 }
 
-/// Room for an answer with capabilities behind it: `struct vfio_region_info` and
-/// `struct vfio_iommu_type1_info`.
+/// Buffer for an answer that contains capabilities: `struct vfio_region_info` and `struct
+/// vfio_iommu_type1_info`.
 #[repr(C, align(8))]
 struct Room([u8; ROOM]);
 
-/// As long as an answer may be: some hundred ranges.
+/// The maximum length of an answer: some hundred ranges.
 const ROOM: usize = 4096;
 
 impl Call for GroupStatus {
@@ -175,8 +175,8 @@ fn ask<T: Call>(fd: BorrowedFd<'_>, argument: &mut T) -> io::Result<i32> {
     answer(unsafe { libc::ioctl(fd.as_raw_fd(), T::NUMBER as _, argument) })
 }
 
-/// Makes a call that answers in a structure and capabilities behind it, `words` being the
-/// structure's from its second word on.
+/// Makes a call that answers with a structure and capabilities; `words` is the structure from its
+/// second word on.
 fn ask_long(fd: BorrowedFd<'_>, number: u32, words: [u32; 2]) -> io::Result<Vec<u8>> {
     let mut room = Room([0; ROOM]);
     let head = [ROOM as u32, words[0], words[1]];
@@ -194,7 +194,7 @@ fn answer(value: i32) -> io::Result<i32> {
     if value < 0 { Err(io::Error::last_os_error()) } else { Ok(value) }
 }
 
-/// A descriptor that a call answered.
+/// A descriptor returned by a call.
 fn descriptor(value: i32) -> OwnedFd {
     // SAFETY: the kernel made the descriptor for this call, and nobody else has it.
     unsafe { OwnedFd::from_raw_fd(value) }
@@ -260,9 +260,9 @@ pub(crate) fn reset(device: BorrowedFd<'_>) -> io::Result<()> {
     plain(device, DEVICE_RESET, 0).map(drop)
 }
 
-/// Interrupts of `index` from the first on signal these eventfds, at most [`VECTORS_MAX`]; those
-/// of the index that there are no more are switched off. How many could be had instead, if it was
-/// not as many; nothing has changed then. 0 is success.
+/// Makes the interrupts of `index`, from the first one on, signal these eventfds, at most
+/// [`VECTORS_MAX`]; further ones of the index are disabled. Returns the possible number if it is
+/// not this one; nothing has changed then. 0 is success.
 pub(crate) fn set_eventfds(
     device: BorrowedFd<'_>,
     index: u32,
@@ -276,12 +276,12 @@ pub(crate) fn set_eventfds(
     ask(device, &mut set).map(|fewer| fewer as usize)
 }
 
-/// Switches all interrupts of `index` off.
+/// Disables all interrupts of `index`.
 pub(crate) fn clear_eventfds(device: BorrowedFd<'_>, index: u32) -> io::Result<()> {
     ask(device, &mut irqs(SET_DATA_NONE | SET_ACTION_TRIGGER, index, 0)).map(drop)
 }
 
-/// Takes the mask off the line, which VFIO puts on with each interrupt.
+/// Unmasks the line, which VFIO masks at each interrupt.
 pub(crate) fn unmask_line(device: BorrowedFd<'_>) -> io::Result<()> {
     ask(device, &mut irqs(SET_DATA_NONE | SET_ACTION_UNMASK, IRQ_INTX, 1)).map(drop)
 }
@@ -301,7 +301,7 @@ pub(crate) fn iommu_info(container: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
 /// Lets the devices of a container read and write `size` bytes of this process's memory.
 ///
 /// # Safety
-/// The memory is mapped and not used as anything but memory that is shared with devices.
+/// The memory is mapped and used only as memory shared with devices.
 pub(crate) unsafe fn map_dma(
     container: BorrowedFd<'_>,
     vaddr: *const u8,

@@ -1,14 +1,14 @@
-//! Why a client is no more.
+//! Why a client is gone.
 
 use crate::wire::Malformed;
 
-/// Why a client is no more.
+/// Why a client is gone.
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
-    /// Its connection ended, by what it sent if not by itself.
+    /// Its connection ended, by itself or because of invalid input.
     #[error(transparent)]
     Connection(#[from] flysch_export::Ended),
-    /// A file of its memory became shorter than what is mapped of it.
+    /// A file of its memory became shorter than its mapping.
     #[error("its memory shrank while it was in use")]
     Torn,
     /// The server ends.

@@ -1,9 +1,9 @@
 //! Mappings of files that may shrink under us.
 //!
-//! Whoever touches a page of a mapping that lies beyond the end of its file gets SIGBUS, which ends
-//! the process. The files are a client's, and libblkio's memory is no memfd that could be sealed
-//! against it. So a handler puts memory of zeroes in the place of such a mapping and remembers
-//! that it did: the access goes on, and the client's connection ends at the next look.
+//! Accessing a page of a mapping beyond the end of its file raises SIGBUS, which crashes the
+//! process. The files are a client's, and libblkio's memory is not a memfd that could be sealed
+//! against that. A handler therefore replaces such a mapping by zeroed memory and records that: the
+//! access continues, and the client's connection ends at the next check.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
-/// Most mappings of the process at a time.
+/// Maximum number of mappings of the process at a time.
 const SLOTS: usize = 1024;
 
-/// A mapping as the handler sees it. `base` is 0 where there is none, and is set last.
+/// A mapping in the form used by the handler. `base` is 0 if there is none, and is set last.
 struct Slot {
     base: AtomicUsize,
     len: AtomicUsize,
@@ -26,10 +26,10 @@ static TABLE: [Slot; SLOTS] = [const {
     Slot { base: AtomicUsize::new(0), len: AtomicUsize::new(0), is_torn: AtomicBool::new(false) }
 }; SLOTS];
 
-/// A slot that is being filled: no address of a mapping.
+/// A slot being filled: not the address of a mapping.
 const TAKEN: usize = 1;
 
-/// What SIGBUS did before.
+/// The previous action of SIGBUS.
 static BEFORE: OnceLock<libc::sigaction> = OnceLock::new();
 
 extern "C" fn on_sigbus(signal: libc::c_int, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
@@ -88,7 +88,7 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of a file; they are there now.
+    /// Maps the first `len` bytes of a file, which exist at this time.
     ///
     /// # Errors
     /// The operating system refuses, or there are too many.
@@ -118,7 +118,7 @@ impl Mapping {
         self.base
     }
 
-    /// Whether its file shrank; what is seen and written since then is nobody's.
+    /// Whether its file has shrunk; its contents since then are meaningless.
     pub(crate) fn is_torn(&self) -> bool {
         TABLE[self.slot].is_torn.load(Ordering::Acquire)
     }

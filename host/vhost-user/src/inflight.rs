@@ -1,10 +1,10 @@
-//! Which requests are under way, in memory that outlives this process.
+//! Which requests are in flight, in memory that outlives this process.
 //!
-//! The client keeps the memory and hands it to the next server on the same socket, which then
-//! does again what was taken and not given back. The layout is the one that QEMU's
-//! `docs/interop/vhost-user.rst` proposes for split virtqueues ("Inflight I/O tracking"): for each
-//! ring a head of 16 bytes - features, version, entries, head given back last, used index - and
-//! 16 bytes for each entry: in flight, next of the batch, and a counter that keeps the order.
+//! The client keeps the memory and passes it to the next server on the same socket, which then
+//! repeats the requests that were taken but not completed. The layout is the one proposed by QEMU's
+//! `docs/interop/vhost-user.rst` for split virtqueues ("Inflight I/O tracking"): for each ring a
+//! header of 16 bytes - features, version, entries, head completed last, used index - and 16 bytes
+//! for each entry: in flight, next of the batch, and a counter that records the order.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use crate::wire::{InflightArea, Malformed};
 const HEAD: usize = 16;
 const ENTRY: usize = 16;
 const VERSION: u16 = 1;
-/// Offsets in the head.
+/// Offsets in the header.
 const HEAD_VERSION: usize = 8;
 const HEAD_ENTRIES: usize = 10;
 const HEAD_LAST: usize = 12;
 const HEAD_USED: usize = 14;
 /// Offset in an entry.
 const ENTRY_COUNTER: usize = 8;
-/// Rings are this far apart, or a multiple.
+/// Distance between rings, or a multiple.
 const ALIGN: usize = 64;
 
 /// Bytes for one ring.
@@ -34,7 +34,7 @@ const fn ring_bytes(entries: u16) -> usize {
     (HEAD + ENTRY * entries as usize).next_multiple_of(ALIGN)
 }
 
-/// The memory, as it is made for a client that asks.
+/// The memory created for a client that asks for it.
 pub(crate) fn make(mut area: InflightArea) -> Option<(InflightArea, OwnedFd)> {
     if area.queue_size == 0 || area.queue_size > ENTRIES_MAX || area.queues == 0 {
         return None;
@@ -57,7 +57,7 @@ pub(crate) struct Inflight {
 }
 
 impl Inflight {
-    /// What a client handed over.
+    /// The memory passed by a client.
     pub(crate) fn open(area: &InflightArea, file: &OwnedFd) -> Result<Self, Malformed> {
         let wrong = Malformed("memory for requests in flight that does not fit them");
         let needed = ring_bytes(area.queue_size) as u64 * u64::from(area.queues);
@@ -77,7 +77,7 @@ impl Inflight {
         Ok(Self { memory, mapping, queues, entries, counter: 0 })
     }
 
-    /// Whether its file shrank.
+    /// Whether its file has shrunk.
     pub(crate) fn is_torn(&self) -> bool {
         self.mapping.is_torn()
     }
@@ -104,8 +104,8 @@ impl Inflight {
         self.memory.write(at, &value.to_le_bytes());
     }
 
-    /// A ring of `size` entries begins, whose used index is `used`: the heads that the last server
-    /// had taken and not given back, the oldest first.
+    /// A ring of `size` entries starts, with the used index `used`: returns the heads that the
+    /// previous server had taken and not completed, oldest first.
     pub(crate) fn resume(
         &mut self,
         queue: u16,
@@ -148,7 +148,7 @@ impl Inflight {
         Ok(heads.into_iter().map(|(_, head)| head).collect())
     }
 
-    /// A chain was taken.
+    /// A chain has been taken.
     pub(crate) fn take(&mut self, queue: u16, head: u16) {
         let entry = self.entry(queue, head);
         self.memory.write(entry + ENTRY_COUNTER, &self.counter.to_ne_bytes());
@@ -157,13 +157,13 @@ impl Inflight {
         self.memory.fill(entry, 1, 1);
     }
 
-    /// A chain is about to be given back.
+    /// A chain is about to be returned.
     pub(crate) fn before_giving_back(&self, queue: u16, head: u16) {
         self.put(self.base(queue) + HEAD_LAST, head);
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
     }
 
-    /// It was given back; the ring's used index is this now.
+    /// It has been returned; this is now the ring's used index.
     pub(crate) fn given_back(&self, queue: u16, head: u16, used: u16) {
         std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
         self.memory.fill(self.entry(queue, head), 1, 0);

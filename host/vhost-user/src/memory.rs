@@ -9,29 +9,30 @@ use flysch_api::machine::{DmaRegion, GuestMemory};
 use crate::guard::Mapping;
 use crate::wire::{Malformed, Region};
 
-/// Most regions at a time; libvhost-user has as many.
+/// Maximum number of regions at a time, as in libvhost-user.
 pub(crate) const REGIONS_MAX: usize = 509;
-/// Regions start at words of 64 bits, for the guest and in their files: libblkio's are no pages.
+/// Alignment of regions, for the guest and in their files: 64-bit words, because libblkio's are not
+/// page aligned.
 const ALIGN: u64 = 8;
-/// A file system whose files a process of any user serves (`FUSE_SUPER_MAGIC` of Linux): touching
-/// them would wait for as long as that process likes.
+/// A file system whose files may be served by any user's process (`FUSE_SUPER_MAGIC` of Linux):
+/// accessing them would block for as long as that process likes.
 const FUSE: i64 = 0x6573_5546;
 
-/// What is mapped now.
+/// The current mappings.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     regions: Vec<(Region, Arc<Mapping>)>,
-    /// Shared with the requests under way: those see what was mapped when they began.
+    /// Shared with the requests in flight, which see the mappings of their start.
     guest: Rc<GuestMemory>,
 }
 
 impl Memory {
-    /// What the guest's addresses mean.
+    /// The meaning of the guest's addresses.
     pub(crate) fn guest(&self) -> &Rc<GuestMemory> {
         &self.guest
     }
 
-    /// Forgets all.
+    /// Forgets everything.
     pub(crate) fn clear(&mut self) {
         self.regions.clear();
         self.guest = Rc::default();
@@ -57,7 +58,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Unmaps the region that is `like` this, whatever its file.
+    /// Unmaps the region with the same addresses as `like`, whatever its file.
     pub(crate) fn remove(&mut self, like: &Region) -> Result<(), Malformed> {
         let same = |(region, _): &(Region, Arc<Mapping>)| {
             (region.guest, region.size, region.user) == (like.guest, like.size, like.user)
@@ -69,7 +70,7 @@ impl Memory {
         Ok(())
     }
 
-    /// The guest's address of what the client calls `user`.
+    /// The guest's address for the client's address `user`.
     pub(crate) fn guest_address(&self, user: u64) -> Option<u64> {
         self.regions.iter().find_map(|(region, _)| {
             let offset = user.checked_sub(region.user)?;
@@ -77,7 +78,7 @@ impl Memory {
         })
     }
 
-    /// Whether a file shrank.
+    /// Whether a file has shrunk.
     pub(crate) fn is_torn(&self) -> bool {
         self.regions.iter().any(|(_, mapping)| mapping.is_torn())
     }

@@ -1,4 +1,4 @@
-//! What a chain of descriptors asks for, and the configuration space (virtio 1.2, section 5.2).
+//! The request in a chain of descriptors, and the configuration space (virtio 1.2, section 5.2).
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use flysch_export::{Kind, Range, Transfer};
 use crate::ring::{Chain, Segment};
 use crate::wire::{Fields, feature};
 
-/// Unit of addresses and capacities, whatever the blocks are.
+/// Unit of addresses and capacities, whatever the block size.
 const SECTOR: u64 = 512;
 /// Bytes of a request's header.
 const HEADER: usize = 16;
@@ -18,11 +18,11 @@ const HEADER: usize = 16;
 const RANGE: u64 = 16;
 /// Longest range of a discard, sectors (2 GiB).
 const DISCARD_MAX: u32 = 4 << 20;
-/// Longest range of zeroes, sectors (64 MiB): they are written.
+/// Longest range of zeroes, sectors (64 MiB): they are written out.
 const ZEROES_MAX: u32 = 128 << 10;
-/// Most segments of a request: what fits a ring of 128 with header and status.
+/// Maximum number of segments of a request: what fits a ring of 128 with header and status.
 const SEGMENTS_MAX: u32 = 126;
-/// Most rings.
+/// Maximum number of rings.
 pub(crate) const QUEUES: u16 = 16;
 /// Bytes of a name.
 const ID: usize = 20;
@@ -37,7 +37,7 @@ const WRITE_ZEROES: u32 = 13;
 /// In the flags of a range of zeroes: it may be unmapped.
 const UNMAP: u32 = 1;
 
-/// How a request ended.
+/// The status of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
     Ok = 0,
@@ -57,7 +57,7 @@ impl Status {
 /// A device as its client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disk {
-    /// Bytes; what is no whole sector of 512 is not shown.
+    /// Size in bytes; an incomplete last sector of 512 is not visible.
     pub size: u64,
     /// Bytes of a block.
     pub block_size: u32,
@@ -70,7 +70,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    /// A device of this shape.
+    /// A device with these properties.
     pub fn new(geometry: &Geometry, name: &str) -> Self {
         Self {
             size: geometry.bytes(),
@@ -81,7 +81,7 @@ impl Disk {
         }
     }
 
-    /// What is offered.
+    /// The offered features.
     pub(crate) fn features(&self) -> u64 {
         use feature::*;
         let always = SEG_MAX | BLK_SIZE | FLUSH | TOPOLOGY | CONFIG_WCE | MQ;
@@ -90,7 +90,7 @@ impl Disk {
         always | rings | if self.read_only { RO } else { WRITE_ZEROES | discard }
     }
 
-    /// The configuration space; what lies behind it is zero.
+    /// The configuration space; bytes behind it are zero.
     pub(crate) fn config(&self, write_back: bool) -> [u8; 64] {
         let mut config = [0; 64];
         let mut put = |at: usize, bytes: &[u8]| config[at..at + bytes.len()].copy_from_slice(bytes);
@@ -113,7 +113,7 @@ impl Disk {
         config
     }
 
-    /// Where the switch of the write cache is in the configuration space.
+    /// Offset of the write cache switch in the configuration space.
     pub(crate) const WRITE_BACK: u32 = 32;
 
     fn holds(&self, offset: u64, length: u64) -> bool {
@@ -122,14 +122,14 @@ impl Disk {
     }
 }
 
-/// A request that is under way: whose it is, and where its data lies.
+/// A request in progress: its owner, and the location of its data.
 #[derive(Debug)]
 pub struct Call {
-    /// Of which client, ring and chain.
+    /// Its client, ring and chain.
     pub(crate) session: u64,
     pub(crate) queue: u16,
     pub(crate) head: u16,
-    /// Where the status goes.
+    /// The address of the status.
     pub(crate) status: u64,
     pub(crate) memory: Rc<GuestMemory>,
     /// The data, as `length` bytes of segments.
@@ -137,8 +137,8 @@ pub struct Call {
 }
 
 impl Call {
-    /// Gives the pieces of `length` bytes from `at` on to `each`: a guest's address, where they
-    /// are among those bytes, and how many.
+    /// Passes the pieces of `length` bytes from `at` on to `each`: a guest's address, their offset
+    /// in those bytes, and their number.
     fn pieces(
         &self,
         at: u64,
@@ -163,7 +163,7 @@ impl Call {
     }
 }
 
-/// The data is no longer where it was; the memory's own error says no more.
+/// The data is no longer accessible; the memory's own error has no further information.
 const LOST: Error = Error::BadData(BadData::Outside);
 
 impl Transfer for Call {
@@ -198,23 +198,22 @@ impl Transfer for Call {
     }
 }
 
-/// What is to be done with a request.
+/// What to do with a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ask {
-    /// The device has to do something; the data is in the vector that was given.
+    /// The device has to act; the data is in the given vector.
     Device(Kind, Range),
-    /// The name is to be put there.
+    /// Put the name there.
     Id,
-    /// Nothing: this is how it ends.
+    /// Nothing: this is its status.
     Over(Status),
 }
 
-/// A chain that has no room for header or status: there is no way to answer it.
+/// A chain without room for header or status: it cannot be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NoRequest;
 
-/// Reads what a chain asks for: where its status goes, and what is to be done. `data` gets the
-/// segments of the data.
+/// Parses a chain: the address of its status, and what to do. `data` gets the segments of the data.
 pub(crate) fn read(
     disk: &Disk,
     memory: &GuestMemory,
@@ -271,7 +270,7 @@ pub(crate) fn read(
     }
 }
 
-/// Reads the range of a discard or of zeroes: its first sector and its bytes, or how it ends.
+/// Reads the range of a discard or of zeroes: its first sector and its bytes, or its status.
 fn read_range(
     is_discard: bool,
     memory: &GuestMemory,
@@ -293,7 +292,7 @@ fn read_range(
     Ok(if count > most { Err(Status::IoError) } else { Ok((sector, u64::from(count) * SECTOR)) })
 }
 
-/// Puts the name where a guest wants it: how many bytes.
+/// Writes the name to the guest's buffer; returns the number of bytes.
 pub(crate) fn put_id(name: &str, memory: &GuestMemory, data: &[Segment]) -> u32 {
     let mut id = [0; ID];
     let count = name.len().min(ID);
@@ -314,7 +313,7 @@ pub(crate) fn bytes_of(segments: &[Segment]) -> u64 {
     segments.iter().map(|segment| u64::from(segment.1)).sum()
 }
 
-/// Takes the last byte: its address.
+/// Removes the last byte; returns its address.
 fn take_last(segments: &mut Vec<Segment>) -> Option<u64> {
     while let Some(last) = segments.last_mut() {
         if last.1 > 0 {
@@ -326,7 +325,7 @@ fn take_last(segments: &mut Vec<Segment>) -> Option<u64> {
     None
 }
 
-/// Takes the first bytes, however they are cut, and reads them.
+/// Removes the first bytes, however they are divided, and reads them.
 fn take_first(memory: &GuestMemory, segments: &mut Vec<Segment>, to: &mut [u8]) -> Option<()> {
     let (mut done, mut whole) = (0, 0);
     for segment in segments.iter_mut() {

@@ -1,24 +1,24 @@
 //! A split virtqueue (virtio 1.2, section 2.7) in the guest's memory.
 //!
-//! The driver puts heads of chains into the available ring, the device puts them back into the
-//! used ring. Each side says when it wants to be told of the other's: by a flag, or, with event
-//! indices, by the index it waits for.
+//! The driver puts heads of chains into the available ring, the device returns them through the
+//! used ring. Each side says when it wants a notification: by a flag, or, with event indices, by
+//! the index that it waits for.
 
 use std::sync::atomic::{Ordering, fence};
 
 use flysch_api::machine::{GuestMemory, OutOfRange};
 
-/// Most entries of a ring, as QEMU has it.
+/// Maximum number of entries of a ring, as in QEMU.
 pub(crate) const ENTRIES_MAX: u16 = 1024;
 /// Bytes of a descriptor.
 const DESCRIPTOR: u64 = 16;
 const NEXT: u16 = 1;
 const WRITE: u16 = 2;
 const INDIRECT: u16 = 4;
-/// In the flags of either ring: I need not be told.
+/// In the flags of either ring: no notification needed.
 const QUIET: u16 = 1;
 
-/// What makes a ring none.
+/// What makes a ring invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Broken(pub(crate) &'static str);
 
@@ -31,16 +31,16 @@ impl From<OutOfRange> for Broken {
 /// Bytes of the guest: address and length.
 pub(crate) type Segment = (u64, u32);
 
-/// The bytes that a chain of descriptors names.
+/// The buffers of a chain of descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
-    /// What the device may read.
+    /// Those that the device may read.
     pub(crate) readable: Vec<Segment>,
-    /// What it may write.
+    /// Those that it may write.
     pub(crate) writable: Vec<Segment>,
 }
 
-/// A ring that runs.
+/// A running ring.
 #[derive(Debug)]
 pub(crate) struct Ring {
     size: u16,
@@ -51,13 +51,13 @@ pub(crate) struct Ring {
     pub(crate) next_avail: u16,
     /// Index of the next used entry to fill.
     used_idx: u16,
-    /// `used_idx` when the driver was told last.
+    /// `used_idx` at the last notification of the driver.
     told: u16,
     has_event_idx: bool,
     has_indirect: bool,
 }
 
-/// What was agreed on.
+/// The negotiated features.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Agreed {
     pub(crate) event_idx: bool,
@@ -65,7 +65,7 @@ pub(crate) struct Agreed {
 }
 
 impl Ring {
-    /// One of `size` entries at these addresses of the guest: descriptors, available, used.
+    /// A ring of `size` entries at these guest addresses: descriptors, available, used.
     pub(crate) fn new(
         size: u16,
         [desc, avail, used]: [u64; 3],
@@ -100,7 +100,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// Its entries.
+    /// Number of entries.
     pub(crate) fn size(&self) -> u16 {
         self.size
     }
@@ -110,7 +110,7 @@ impl Ring {
         self.used_idx
     }
 
-    /// How many chains wait.
+    /// Number of waiting chains.
     pub(crate) fn waiting(&self, memory: &GuestMemory) -> Result<u16, Broken> {
         let waiting = load16(memory, self.avail + 2)?.wrapping_sub(self.next_avail);
         if waiting > self.size {
@@ -119,7 +119,7 @@ impl Ring {
         Ok(waiting)
     }
 
-    /// The head of the next chain that waits; there is one.
+    /// The head of the next waiting chain; there must be one.
     pub(crate) fn head(&mut self, memory: &GuestMemory) -> Result<u16, Broken> {
         let place = self.avail + 4 + 2 * u64::from(self.next_avail % self.size);
         let mut head = [0; 2];
@@ -132,8 +132,8 @@ impl Ring {
         Ok(head)
     }
 
-    /// What the chain from `head` on names. A chain has no more descriptors than its table, so one
-    /// that runs in a circle ends.
+    /// The buffers of the chain from `head` on. A chain has no more descriptors than its table, so
+    /// a circular one ends.
     pub(crate) fn chain(
         &self,
         memory: &GuestMemory,
@@ -187,7 +187,7 @@ impl Ring {
         }
     }
 
-    /// Gives a chain back with so many bytes written.
+    /// Returns a chain with this many bytes written.
     pub(crate) fn give_back(
         &mut self,
         memory: &GuestMemory,
@@ -206,8 +206,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Whether the driver wants to be told of what it was given back since it was told last; it
-    /// is told then.
+    /// Whether the driver wants a notification of chains returned since the last one; it counts as
+    /// notified then.
     pub(crate) fn must_tell(&mut self, memory: &GuestMemory) -> Result<bool, Broken> {
         let (told, now) = (self.told, self.used_idx);
         if told == now {
@@ -222,8 +222,8 @@ impl Ring {
         Ok(load16(memory, self.avail)? & QUIET == 0)
     }
 
-    /// Whether the driver is to kick at the next chain. A caller that says so must look once more:
-    /// what came before it may have gone untold.
+    /// Whether the driver should kick for the next chain. A caller that enables this must check
+    /// once more: earlier chains may have come without a kick.
     pub(crate) fn ask_for_kicks(&self, memory: &GuestMemory, wanted: bool) -> Result<(), Broken> {
         if self.has_event_idx {
             if wanted {
@@ -239,7 +239,7 @@ impl Ring {
     }
 }
 
-/// The 16-bit word at an even address, in one access; what was stored before it is seen after it.
+/// The 16-bit word at an even address, in one access; data stored before it is visible after it.
 fn load16(memory: &GuestMemory, address: u64) -> Result<u16, OutOfRange> {
     let word = u32::from_le(memory.load32(address & !3)?);
     Ok((word >> ((address & 2) * 8)) as u16)

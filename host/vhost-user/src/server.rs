@@ -1,4 +1,4 @@
-//! One client at a time, as `flysch-export`'s loop wants it.
+//! One client at a time, for `flysch-export`'s loop.
 
 use std::io;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,10 +11,10 @@ use crate::ended::Ended;
 use crate::request::{Call, Disk};
 use crate::session::Session;
 
-/// While the rings keep the server busy it looks at the socket at every so many-th turn.
+/// While the rings keep the server busy, it checks the socket at every n-th iteration.
 const LOOK: u32 = 64;
 
-/// What happened.
+/// Events.
 pub type Event = flysch_export::Event<Ended>;
 
 /// The export of a disk.
@@ -23,10 +23,11 @@ pub struct Server<'a, L> {
     listener: &'a UnixListener,
     disk: &'a Disk,
     session: Option<Session>,
-    /// Who has connected and waits for the end of the last client's requests, and who that is.
+    /// A client that has connected and waits for the end of the previous client's requests, and its
+    /// description.
     next: Option<(UnixStream, String)>,
     accepted: u64,
-    /// Requests under way, those of clients that are gone among them.
+    /// Requests in flight, including those of clients that are gone.
     under_way: usize,
     turns: u32,
     is_stopping: bool,
@@ -34,7 +35,7 @@ pub struct Server<'a, L> {
 }
 
 impl<'a, L: FnMut(&Event)> Server<'a, L> {
-    /// Takes clients from `listener`, one after the other; `log` is told what happens.
+    /// Accepts clients from `listener`, one after the other; events go to `log`.
     ///
     /// # Errors
     /// The operating system refuses.
@@ -53,7 +54,7 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
         })
     }
 
-    /// Takes what the client has to say.
+    /// Processes the client's messages.
     fn messages(&mut self) -> bool {
         match self.session.as_mut().map(|session| session.messages(self.disk)) {
             None => false,
@@ -65,8 +66,8 @@ impl<'a, L: FnMut(&Event)> Server<'a, L> {
         }
     }
 
-    /// Takes who wants to connect. While requests of the last client are under way the next one
-    /// waits: it would do again what they still do.
+    /// Accepts a waiting connection. While requests of the previous client are in flight, the next
+    /// one waits, because it would repeat requests that are still being executed.
     fn accept(&mut self) -> bool {
         if self.next.is_none()
             && !self.is_stopping

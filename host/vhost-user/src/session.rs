@@ -1,4 +1,4 @@
-//! One client: what its messages do, its rings.
+//! One client: its messages and its rings.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -16,9 +16,9 @@ use crate::wire::{
     protocol,
 };
 
-/// Most requests under way.
+/// Maximum number of requests in flight.
 const REQUESTS_MAX: usize = 1024;
-/// In the number of a ring that comes with a descriptor: there is none.
+/// In the number of a ring that is sent with a descriptor: there is none.
 const NO_DESCRIPTOR: u64 = 1 << 8;
 
 const PROTOCOL: u64 = protocol::MQ
@@ -27,7 +27,7 @@ const PROTOCOL: u64 = protocol::MQ
     | protocol::INFLIGHT_SHMFD
     | protocol::CONFIGURE_MEM_SLOTS;
 
-/// A ring with its descriptors, whether it runs or not.
+/// A ring with its descriptors, running or not.
 #[derive(Debug)]
 struct Queue {
     size: u16,
@@ -38,7 +38,7 @@ struct Queue {
     error: Option<OwnedFd>,
     is_enabled: bool,
     ring: Option<Ring>,
-    /// Heads that the last server left; the next to take is the last.
+    /// Heads left by the previous server; the next to take is the last.
     left_over: Vec<u16>,
     in_flight: u16,
     asks_for_kicks: bool,
@@ -72,21 +72,21 @@ pub(crate) struct Session {
     memory: Memory,
     queues: [Queue; QUEUES as usize],
     inflight: Option<Inflight>,
-    /// The ring whose base is to be told when nothing of it is in flight.
+    /// The ring whose base is to be returned when none of its requests is in flight.
     stopping: Option<u16>,
     write_back: bool,
     under_way: usize,
-    /// Where the next look at the rings begins.
+    /// The ring at which the next check starts.
     first: usize,
     chain: Chain,
-    /// Vectors of segments that are not in use.
+    /// Unused vectors for segments.
     spare: Vec<Vec<Segment>>,
     pub(crate) counts: Counts,
 }
 
-/// What cannot be done, or ends the connection.
+/// An operation that fails, or ends the connection.
 enum Trouble {
-    /// The client is told, if it asked.
+    /// Reported to the client, if it asked for that.
     Refused,
     Ended(Ended),
 }
@@ -123,7 +123,7 @@ impl Session {
         })
     }
 
-    /// What wakes a server that sleeps.
+    /// What wakes a sleeping server.
     pub(crate) fn watch<'a>(&'a self, polls: &mut Vec<PollFd<'a>>) {
         let mut flags = PollFlags::IN;
         flags.set(PollFlags::OUT, self.channel.is_behind());
@@ -138,7 +138,7 @@ impl Session {
         self.memory.is_torn() || self.inflight.as_ref().is_some_and(Inflight::is_torn)
     }
 
-    /// Takes the messages that are here. Whether there were any.
+    /// Processes the available messages. Returns whether there were any.
     pub(crate) fn messages(&mut self, disk: &Disk) -> Result<bool, Ended> {
         if self.is_torn() {
             return Err(Ended::Torn);
@@ -179,7 +179,7 @@ impl Session {
         Ok(self.channel.send(&Header::reply(request, payload.len()), payload)?)
     }
 
-    /// Messages that have an answer of their own: whether it was one.
+    /// Messages with a specific answer; returns whether it was one.
     fn ask(&mut self, header: Header, payload: &[u8], disk: &Disk) -> Result<bool, Trouble> {
         let mut fields = Fields(payload);
         let number = match header.request {
@@ -228,7 +228,7 @@ impl Session {
         Ok(true)
     }
 
-    /// Messages that are answered only if the client wants it.
+    /// Messages that are answered only on request.
     fn tell(
         &mut self,
         header: Header,
@@ -306,7 +306,7 @@ impl Session {
         }
     }
 
-    /// Of the configuration space only the switch of the write cache can be written.
+    /// In the configuration space only the write cache switch can be written.
     fn set_config(&mut self, fields: &mut Fields<'_>) -> Result<(), Trouble> {
         let (offset, size, _flags) = (fields.u32()?, fields.u32()?, fields.u32()?);
         let value = fields.bytes(size as usize)?;
@@ -374,7 +374,7 @@ impl Session {
         Ok(())
     }
 
-    /// Has a ring run.
+    /// Starts a ring.
     fn start(&mut self, index: u16) -> Result<(), Trouble> {
         let agreed = Agreed {
             event_idx: self.features & feature::RING_EVENT_IDX != 0,
@@ -414,7 +414,7 @@ impl Session {
         Ok(())
     }
 
-    /// Answers `GET_VRING_BASE`, if nothing of the ring is in flight any more.
+    /// Answers `GET_VRING_BASE`, if none of the ring's requests is in flight any more.
     fn answer_base(&mut self) -> Result<(), Ended> {
         let Some(index) = self.stopping else { return Ok(()) };
         let queue = &mut self.queues[usize::from(index)];
@@ -433,8 +433,8 @@ impl Session {
         self.reply(message::GET_VRING_BASE, &answer)
     }
 
-    /// Takes what waits in the rings. Whether there was anything; `trouble` is told of rings that
-    /// are none.
+    /// Takes waiting requests from the rings. Returns whether there were any; invalid rings are
+    /// reported to `trouble`.
     pub(crate) fn take(
         &mut self,
         disk: &Disk,
@@ -498,7 +498,7 @@ impl Session {
         }
     }
 
-    /// Begins what a chain asks for, or answers it.
+    /// Starts the request in a chain, or answers it.
     fn begin(
         &mut self,
         (index, head): (u16, u16),
@@ -534,7 +534,7 @@ impl Session {
         Ok(())
     }
 
-    /// A job of it is over.
+    /// A job of it is done.
     pub(crate) fn finish(&mut self, job: Job<Call>) {
         let (kind, length) = (job.kind(), job.range().length);
         let status = match job.failed {
@@ -560,7 +560,7 @@ impl Session {
         }
     }
 
-    /// Gives a chain back.
+    /// Returns a chain.
     fn answer(&mut self, call: Call, status: Status, written: u32) -> Result<(), Broken> {
         let Call { queue: index, head, status: at, data, .. } = call;
         self.spare.push(data);
@@ -580,7 +580,7 @@ impl Session {
         Ok(())
     }
 
-    /// Tells drivers what they were given back, and the client what it waits for.
+    /// Notifies drivers of returned chains, and sends the client the answers that it waits for.
     pub(crate) fn send(&mut self) -> Result<(), Ended> {
         let memory = self.memory.guest();
         for queue in &mut self.queues {
@@ -592,7 +592,7 @@ impl Session {
         self.answer_base()
     }
 
-    /// About to sleep: has drivers kick, and looks once more whether nothing waits.
+    /// About to sleep: enables kicks, and checks once more whether nothing waits.
     pub(crate) fn rest(&mut self) -> bool {
         let memory = self.memory.guest();
         let mut nothing = !self.is_torn();
@@ -610,8 +610,8 @@ impl Session {
     }
 }
 
-/// Takes a descriptor only if it is an eventfd: neither reading nor writing one can block, once
-/// it is told not to. Anything else might be served by a process that never answers.
+/// Accepts a descriptor only if it is an eventfd: neither reading nor writing one can block, once
+/// it is non-blocking. Anything else might be served by a process that never answers.
 fn prepare(descriptor: BorrowedFd<'_>) -> Result<(), Malformed> {
     use std::os::fd::AsRawFd;
     let link = format!("/proc/self/fd/{}", descriptor.as_raw_fd());

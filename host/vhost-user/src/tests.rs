@@ -1,4 +1,4 @@
-//! The server against clients that do as they please, over a disk that ends requests in any order.
+//! The server against arbitrary clients, over a disk that ends requests in any order.
 
 mod client;
 
@@ -104,7 +104,7 @@ fn what_cannot_be_done_has_its_status() {
     assert!(offered.is_none(), "one client at a time");
 }
 
-/// Messages that are none: each ends its connection and nothing else.
+/// Invalid messages: each ends its connection and nothing else.
 #[test]
 fn what_is_no_message_ends_the_connection_of_who_sent_it() {
     let bench = Bench::new(false);
@@ -157,7 +157,7 @@ fn what_is_no_message_ends_the_connection_of_who_sent_it() {
     assert!(client.is_closed());
 }
 
-/// Rings that are none: they stop, the client is told, and nothing else happens.
+/// Invalid rings: they stop, the client is notified, and nothing else happens.
 #[test]
 fn what_is_no_ring_stops() {
     let bench = Bench::new(false);
@@ -251,7 +251,7 @@ fn what_was_under_way_is_done_by_the_next_server() {
     assert!((0..16).all(|head| now[16 + 16 * head] == 0), "nothing is under way");
 }
 
-/// Memory for requests in flight that is too small for the ring, once that runs.
+/// Inflight memory that is too small for the ring, once that runs.
 #[test]
 fn a_ring_that_runs_keeps_its_memory_for_requests_in_flight() {
     let bench = Bench::new(false);

@@ -1,4 +1,4 @@
-//! Messages of vhost-user: bytes and values. Numbers are the machine's own (little endian here).
+//! Messages of vhost-user: bytes and values. Numbers are in native byte order (little endian here).
 //!
 //! Sources: QEMU `docs/interop/vhost-user.rst`; virtio 1.2, sections 2.7, 5.2 and 6.
 
@@ -6,9 +6,9 @@ pub use flysch_export::Malformed;
 
 /// Bytes of a header.
 pub const HEADER_BYTES: usize = 12;
-/// Longest payload that is taken; the longest that is used is a memory table of 8 regions.
+/// Longest payload that is accepted; the longest in use is a memory table of 8 regions.
 pub const PAYLOAD_MAX: usize = 4096;
-/// Most descriptors with a message: one for each region of a memory table.
+/// Maximum number of descriptors with a message: one for each region of a memory table.
 pub const DESCRIPTORS_MAX: usize = 8;
 
 const VERSION: u32 = 1;
@@ -16,7 +16,7 @@ const VERSION_MASK: u32 = 3;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
-/// What a client asks for.
+/// The requests of a client.
 #[expect(missing_docs, reason = "the names of the specification")]
 pub mod message {
     pub const GET_FEATURES: u32 = 1;
@@ -44,7 +44,7 @@ pub mod message {
     pub const REM_MEM_REG: u32 = 38;
 }
 
-/// Bits of the protocol's own features.
+/// Protocol feature bits.
 #[expect(missing_docs, reason = "the names of the specification")]
 pub mod protocol {
     pub const MQ: u64 = 1 << 0;
@@ -54,7 +54,7 @@ pub mod protocol {
     pub const CONFIGURE_MEM_SLOTS: u64 = 1 << 15;
 }
 
-/// Bits of the device's features (virtio 1.2, 5.2.3 and 6; bit 30 is vhost-user's).
+/// Device feature bits (virtio 1.2, 5.2.3 and 6; bit 30 is vhost-user's).
 #[expect(missing_docs, reason = "the names of the specification")]
 pub mod feature {
     pub const SEG_MAX: u64 = 1 << 2;
@@ -72,19 +72,19 @@ pub mod feature {
     pub const VERSION_1: u64 = 1 << 32;
 }
 
-/// The head of a message.
+/// The header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What it asks for, or what it answers.
+    /// The request, or the one that it answers.
     pub request: u32,
-    /// Whether an answer is wanted where there is none by itself.
+    /// Whether an answer is requested for a message that normally has none.
     pub needs_reply: bool,
     /// Bytes that follow.
     pub size: usize,
 }
 
 impl Header {
-    /// The head of an answer to `request`.
+    /// The header of an answer to `request`.
     pub fn reply(request: u32, size: usize) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         for (at, value) in [request, VERSION | REPLY, size as u32].into_iter().enumerate() {
@@ -117,7 +117,7 @@ impl flysch_export::Header<HEADER_BYTES> for Header {
     }
 }
 
-/// What stands in a message, field by field.
+/// The fields of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Fields<'a>(pub &'a [u8]);
 
@@ -133,26 +133,26 @@ impl<'a> Fields<'a> {
         Ok(bytes)
     }
 
-    /// A field of 16 bits.
+    /// A 16-bit field.
     ///
     /// # Errors
-    /// It is not there.
+    /// It is missing.
     pub fn u16(&mut self) -> Result<u16, Malformed> {
         self.bytes(2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]))
     }
 
-    /// A field of 32 bits.
+    /// A 32-bit field.
     ///
     /// # Errors
-    /// It is not there.
+    /// It is missing.
     pub fn u32(&mut self) -> Result<u32, Malformed> {
         Ok(u32::from(self.u16()?) | u32::from(self.u16()?) << 16)
     }
 
-    /// A field of 64 bits.
+    /// A 64-bit field.
     ///
     /// # Errors
-    /// It is not there.
+    /// It is missing.
     pub fn u64(&mut self) -> Result<u64, Malformed> {
         Ok(u64::from(self.u32()?) | u64::from(self.u32()?) << 32)
     }
@@ -165,9 +165,9 @@ pub struct Region {
     pub guest: u64,
     /// Bytes.
     pub size: u64,
-    /// First address for the client, which its rings are named by.
+    /// First address for the client, used to address its rings.
     pub user: u64,
-    /// Where it starts in its file.
+    /// Its offset in its file.
     pub offset: u64,
 }
 
@@ -175,7 +175,7 @@ impl Region {
     /// Reads one.
     ///
     /// # Errors
-    /// It is not whole.
+    /// It is incomplete.
     pub fn parse(fields: &mut Fields<'_>) -> Result<Self, Malformed> {
         let (guest, size) = (fields.u64()?, fields.u64()?);
         Ok(Self { guest, size, user: fields.u64()?, offset: fields.u64()? })
@@ -184,7 +184,7 @@ impl Region {
     /// The regions of `SET_MEM_TABLE`.
     ///
     /// # Errors
-    /// There are more than descriptors, or fewer than are announced.
+    /// There are more than descriptors, or fewer than announced.
     pub fn parse_table(payload: &[u8]) -> Result<Vec<Self>, Malformed> {
         let mut fields = Fields(payload);
         let count = fields.u32()? as usize;
@@ -196,22 +196,22 @@ impl Region {
     }
 }
 
-/// Where a ring lies, by the client's addresses.
+/// The addresses of a ring, in the client's address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RingAddress {
     /// The descriptors.
     pub desc: u64,
-    /// What the device has used.
+    /// The used ring.
     pub used: u64,
-    /// What the driver has made available.
+    /// The available ring.
     pub avail: u64,
 }
 
 impl RingAddress {
-    /// Reads what `SET_VRING_ADDR` has, with the ring's number.
+    /// Parses `SET_VRING_ADDR`, with the ring's number.
     ///
     /// # Errors
-    /// It is not whole.
+    /// It is incomplete.
     pub fn parse(payload: &[u8]) -> Result<(u32, Self), Malformed> {
         let mut fields = Fields(payload);
         let (index, _flags) = (fields.u32()?, fields.u32()?);
@@ -220,12 +220,12 @@ impl RingAddress {
     }
 }
 
-/// What `GET_INFLIGHT_FD` and `SET_INFLIGHT_FD` have.
+/// The payload of `GET_INFLIGHT_FD` and `SET_INFLIGHT_FD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InflightArea {
     /// Bytes of the memory.
     pub size: u64,
-    /// Where it starts in its file.
+    /// Its offset in its file.
     pub offset: u64,
     /// Rings.
     pub queues: u16,
@@ -237,7 +237,7 @@ impl InflightArea {
     /// Reads one.
     ///
     /// # Errors
-    /// It is not whole.
+    /// It is incomplete.
     pub fn parse(payload: &[u8]) -> Result<Self, Malformed> {
         let mut fields = Fields(payload);
         let (size, offset) = (fields.u64()?, fields.u64()?);

@@ -1,5 +1,5 @@
-//! blktrace's files, version 7: records of 48 bytes with something behind them
-//! (`struct blk_io_trace` of Linux's `blktrace_api.h`), in the byte order of the machine.
+//! blktrace's files, version 7: records of 48 bytes, each followed by its payload (`struct
+//! blk_io_trace` of Linux's `blktrace_api.h`), in the byte order of the machine.
 
 use std::io::{BufRead, Read};
 
@@ -13,11 +13,11 @@ const RECORD: usize = 48;
 pub(crate) const QUEUE: u32 = 1;
 /// `BLK_TC_FLUSH`.
 const CATEGORY_FLUSH: u32 = 1 << 2;
-/// Requests that are no reads or writes of sectors but commands; notes.
+/// Requests that are commands instead of reads or writes of sectors; notes.
 pub(crate) const CATEGORY_COMMAND: u32 = 1 << 9;
 pub(crate) const CATEGORY_NOTIFY: u32 = 1 << 10;
 
-/// Whether a file begins as one, of whatever version and byte order.
+/// Whether a file starts like one, in any version and byte order.
 pub(crate) fn is_blktrace(start: &[u8]) -> bool {
     let Some(word) = start.first_chunk::<4>() else { return false };
     [u32::from_le_bytes(*word), u32::from_be_bytes(*word)].iter().any(|it| it & !0xff == MAGIC)
@@ -56,7 +56,7 @@ impl Record {
         self.long(8)
     }
 
-    /// What was queued, if it tells of that.
+    /// The queued request, if this is such a record.
     pub(crate) fn queued(&self) -> Option<Queued> {
         let (action, device) = (self.word(28), self.word(36));
         let categories = action >> 16;
@@ -96,15 +96,15 @@ pub(crate) struct Queued {
     pub(crate) operation: Operation,
 }
 
-/// What comes next in a file.
+/// The next item of a file.
 pub(crate) enum Next {
-    /// A record, with the first bytes behind it.
+    /// A record, with the first bytes of its payload.
     Record(Record, [u8; 16]),
-    /// Something else: nothing says where the next record begins.
+    /// Something else: the start of the next record is unknown.
     Lost,
     /// A record of another version.
     Version(u32),
-    /// Nothing, or a part of a record.
+    /// Nothing, or part of a record.
     End,
 }
 
@@ -131,7 +131,8 @@ pub(crate) fn next(file: &mut dyn BufRead) -> std::io::Result<Next> {
     Ok(Next::Record(record, extra))
 }
 
-/// What the categories of a record say is done; `None` if nothing of it moves or frees data.
+/// The operation according to the categories of a record; `None` if it neither moves nor frees
+/// data.
 pub(crate) fn operation_of_bits(bits: u32) -> Option<Operation> {
     match bits {
         bits if bits & 1 << 13 != 0 => Some(Operation::Delete),
@@ -141,7 +142,7 @@ pub(crate) fn operation_of_bits(bits: u32) -> Option<Operation> {
     }
 }
 
-/// Fills `to`; false at the end of the file, be it in the middle.
+/// Fills `to`; false at the end of the file, even in the middle of a record.
 fn read_whole(file: &mut dyn BufRead, to: &mut [u8]) -> std::io::Result<bool> {
     match file.read_exact(to) {
         Ok(()) => Ok(true),

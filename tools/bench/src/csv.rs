@@ -12,7 +12,7 @@ const PERCENTILES: [(f64, &str); 3] = [(50.0, "p50"), (99.0, "p99"), (99.9, "p99
 /// Writes `results` to `out`.
 ///
 /// # Errors
-/// What `out` says.
+/// Errors of `out`.
 pub fn write(out: &mut impl Write, results: &Results) -> io::Result<()> {
     write!(out, "{HEAD}")?;
     for area in AREAS {

@@ -1,11 +1,11 @@
-//! How requests get from those who want them to the disks: by calls, or over queues and threads.
+//! How requests get from their users to the disks: by calls, or over queues and threads.
 //!
 //! A. Motin's experiment with FreeBSD's GEOM and CAM of 2013: 16 disks on 4 controllers, each disk
 //! with two paths, a stripe over all of them, reads of 512 bytes. Before, a request went over
 //! queues from its caller to a thread for the way down (`g_down`), to the controller, whose lock
-//! everybody took, and over a thread for the way up (`g_up`) back. After, the caller goes all the
-//! way by calls. Here both stand beside each other: the same disks, the same [`Way`] through the
-//! block layer.
+//! everybody took, and through a thread for the way up (`g_up`) back. After, the caller goes all
+//! the way by calls. Here both variants use the same disks and the same [`Way`] through the block
+//! layer.
 
 mod channel;
 mod disks;
@@ -25,21 +25,21 @@ use crate::null::Null;
 use disks::{Bus, Lane};
 use queued::Queued;
 
-/// Disks, and the controllers that they hang on.
+/// Disks, and their controllers.
 pub const DISKS: usize = 16;
 /// Controllers.
 pub const CONTROLLERS: usize = 4;
 /// Bytes of a request.
 const BYTES: u64 = 512;
-/// Bytes of a stripe: so that neighbours lie on different disks.
+/// Bytes of a stripe: neighbouring requests fall on different disks.
 const STRIPE: u32 = 4096;
 
-/// Which way requests take.
+/// How requests are dispatched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Dispatch {
     /// By calls, all the way.
     Direct,
-    /// Over queues, and a thread for each way and each controller.
+    /// Over queues, with a thread for each direction and each controller.
     Queued,
 }
 
@@ -52,23 +52,23 @@ impl fmt::Display for Dispatch {
     }
 }
 
-/// What is done.
+/// The parameters of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct Experiment {
-    /// Which way requests take.
+    /// How requests are dispatched.
     pub dispatch: Dispatch,
-    /// Requests under way at a time.
+    /// Requests in flight at a time.
     pub depth: u32,
-    /// Requests in all.
+    /// Total number of requests.
     pub count: u64,
     /// How long a disk works on a request; it does one at a time.
     pub service: Duration,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome {
-    /// Processor time of all threads: with one processor, how long it took.
+    /// Processor time of all threads: the duration on a single processor.
     pub time: Duration,
     /// Requests that ended, each once.
     pub ended: u64,
@@ -144,7 +144,7 @@ fn read(number: u64, memory: &DmaRegion, bytes: u64, accepted: Instant) -> Reque
     }
 }
 
-/// Does it.
+/// Runs it.
 ///
 /// # Panics
 /// If a request fails or does not end exactly once: nothing can go wrong on these disks.
@@ -175,7 +175,7 @@ fn spent() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Keeps so many requests under way and sees to it that each ends once.
+/// Keeps this many requests in flight and checks that each ends once.
 struct Ledger {
     open: Vec<bool>,
     begun: u64,
@@ -235,7 +235,7 @@ fn over_queues(bus: &Bus, queued: &mut Queued, experiment: &Experiment) {
     }
 }
 
-/// Requests that one thread does in a second through a partition on a device that does nothing.
+/// Requests per second of one thread through a partition on a device that does nothing.
 pub fn part_on_null(count: u64) -> Outcome {
     let mut graph = Graph::new(&all(), 1);
     let bytes = 4 << 20;
@@ -268,8 +268,8 @@ pub fn part_on_null(count: u64) -> Outcome {
     Outcome { time, ended, handed: 0, switches: switches().saturating_sub(before) }
 }
 
-/// How often threads of this process gave the processor away and got it back, as Linux counts it;
-/// 0 where it does not.
+/// How often threads of this process gave up and regained the processor, as Linux counts it; 0 if
+/// it does not.
 fn switches() -> u64 {
     let Ok(tasks) = std::fs::read_dir("/proc/self/task") else { return 0 };
     let of = |status: String| -> u64 {
@@ -280,7 +280,7 @@ fn switches() -> u64 {
     statuses.filter_map(|path| std::fs::read_to_string(path).ok()).map(of).sum()
 }
 
-/// The head of the table.
+/// The header of the table.
 const HEADING: &str = "| requests under way | queued, thousand/s | direct, thousand/s | ratio \
                        | switches each, queued | ns of one |";
 

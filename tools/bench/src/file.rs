@@ -1,7 +1,7 @@
 //! A file, or a block device of this machine, as a block device: the target `file:PATH`.
 //!
-//! Reads and writes are plain system calls, done one after the other when the batch is rung for.
-//! The page cache is used; a flush makes the data durable.
+//! Reads and writes are plain system calls, executed one after the other when the doorbell is rung
+//! for their batch. The page cache is used; a flush makes the data durable.
 
 use std::collections::VecDeque;
 use std::fs::File as SystemFile;
@@ -17,7 +17,7 @@ use rustix::fs::FallocateFlags;
 
 use crate::clock::RealClock;
 
-/// Requests taken before `Full`.
+/// Requests accepted before `Full`.
 const QUEUE_DEPTH: u32 = 4096;
 
 /// Why a file cannot be a disk.
@@ -29,7 +29,7 @@ pub enum OpenError {
     Open {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// It holds less than one block.
@@ -54,7 +54,7 @@ pub enum OpenError {
     BlockSize {
         /// The file.
         path: PathBuf,
-        /// What was asked for.
+        /// The requested size.
         block_size: u32,
     },
 }
@@ -64,7 +64,7 @@ pub enum OpenError {
 pub struct Options {
     /// Bytes per block, a power of two of at least 512.
     pub block_size: u32,
-    /// Make the file with this size if it does not exist.
+    /// Create the file with this size if it does not exist.
     pub create_size: Option<u64>,
     /// Bytes of buffer memory for requests.
     pub memory_len: usize,
@@ -88,17 +88,17 @@ pub struct File {
     /// Data on its way between the file and DMA memory.
     scratch: Vec<u8>,
     path: PathBuf,
-    /// The first time that there was no room on the disk of this machine.
+    /// The first time that the disk of this machine had no space.
     failure: Option<String>,
 }
 
 impl File {
-    /// From now on data lies in `memory` and `clock` tells the times. Nothing may be under way.
+    /// From now on data lies in `memory` and times come from `clock`. Nothing may be in flight.
     pub fn join(&mut self, memory: &DmaRegion, clock: &RealClock) {
         (self.memory, self.clock) = (memory.clone(), clock.clone());
     }
 
-    /// Opens `path`; times are told by `clock`, which must be the one that drives the device.
+    /// Opens `path`; times come from `clock`, which must be the one that drives the device.
     ///
     /// # Errors
     /// [`OpenError`] if it cannot be opened or is too small.
@@ -140,7 +140,7 @@ impl File {
         })
     }
 
-    /// Why the machine could not take more, if that happened.
+    /// Why the machine could not store more, if that happened.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -177,7 +177,7 @@ impl File {
         Ok(())
     }
 
-    /// Every range of a request's data: where it is in our memory, and its place in the data.
+    /// Every range of a request's data: where it is in our memory, and its offset in the data.
     fn each_range(
         &self,
         request: &Request,
@@ -195,7 +195,7 @@ impl File {
     }
 }
 
-/// Opens for reading and writing, or for reading if that is all that is allowed.
+/// Opens for reading and writing, or only for reading if writing is not allowed.
 fn open(path: &Path, create_size: Option<u64>) -> io::Result<(SystemFile, bool)> {
     let read_write = || SystemFile::options().read(true).write(true).open(path);
     match (read_write(), create_size) {
@@ -229,7 +229,7 @@ fn grown(buffer: &mut Vec<u8>, length: usize) -> &mut [u8] {
     &mut buffer[..length]
 }
 
-/// The system's error in the words of a block device (SPC-5 sense keys and codes).
+/// The system's error as an error of a block device (SPC-5 sense keys and codes).
 fn error_of(error: &io::Error, operation: Operation) -> Error {
     let medium = |asc, ascq| Error::Medium(Cause::sense(3, asc, ascq));
     match error.kind() {

@@ -12,7 +12,7 @@ use crate::results::{
     SteadyResults, TargetResults, VerifyResults,
 };
 
-/// The document fio would write, ready to be serialised.
+/// The document that fio would write, ready to be serialised.
 #[derive(Debug, Serialize)]
 pub struct Document<'a> {
     #[serde(rename = "fio version")]
@@ -40,7 +40,7 @@ struct Target<'a> {
     clock: &'a str,
     block_size: u32,
     bytes: u64,
-    /// By who tells, then by what.
+    /// By reporter, then by kind.
     incidents: BTreeMap<&'a str, BTreeMap<&'a str, u64>>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     layers: &'a [Layer],
@@ -88,7 +88,7 @@ struct Job<'a> {
     flysch: Ours<'a>,
 }
 
-/// What fio has no place for.
+/// Results for which fio's schema has no place.
 #[derive(Debug, Serialize)]
 struct Ours<'a> {
     target: &'a str,

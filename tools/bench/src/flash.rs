@@ -1,12 +1,12 @@
-//! Raw flash and the file systems on it: what UBIFS and JFFS2 cost beside the chip itself.
+//! Raw flash and the file systems on it: what UBIFS and JFFS2 cost compared with the chip itself.
 //!
 //! | module | what it does |
 //! |---|---|
 //! | [`target`], [`chip`] | the chip |
-//! | [`meter`] | whose time it is: file system, UBI, MTD, chip |
+//! | [`meter`] | attribution of time: file system, UBI, MTD, chip |
 //! | [`stack`] | file systems put together on a chip |
-//! | [`plan`], [`run`](mod@run) | what is measured, and the measuring |
-//! | [`results`] | what came out, as table, JSON and page |
+//! | [`plan`], [`run`](mod@run) | what is measured, and how |
+//! | [`results`] | the results, as table, JSON and page |
 //! | [`published`] | what others measured |
 
 mod buffer;
@@ -32,11 +32,11 @@ use self::target::FlashTarget;
 
 pub use self::report::render;
 
-/// Runs everything on one chip. `tell` hears what is about to begin.
+/// Runs everything on one chip. `tell` is called before each test.
 ///
 /// # Errors
-/// In words: what should not have happened, and where. That a chip is too small for a test is no
-/// error; the test's row has no value.
+/// In words: what should not have happened, and where. A chip that is too small for a test is not
+/// an error; the test's row has no value.
 pub fn run(
     name: &str,
     target: &FlashTarget,

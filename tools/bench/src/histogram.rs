@@ -1,11 +1,11 @@
 //! Latency histograms: log-linear bins, fixed memory, one increment per sample.
 //!
-//! Theory. A value is put into the power of two it lies in, and each power of two is cut into
-//! [`SUB_BINS`] equal bins, so a bin is never wider than 1/[`SUB_BINS`] of its value: below
+//! Theory. A value belongs to the power of two that contains it, and each power of two is divided
+//! into [`SUB_BINS`] equal bins, so a bin is never wider than 1/[`SUB_BINS`] of its value: below
 //! [`SUB_BINS`] every value has its own bin, above it the error of a percentile is at most half a
-//! bin, 0.4 %. This is the layout HDR histograms use. All histograms have the same bins, so
-//! merging is adding. Sum and sum of squares are kept exactly beside the bins: mean and standard
-//! deviation have no rounding from bins in them.
+//! bin, 0.4 %. HDR histograms use this layout. All histograms have the same bins, so merging is
+//! adding. Sum and sum of squares are kept exactly beside the bins, so mean and standard deviation
+//! have no rounding error from bins.
 
 /// Bins per power of two.
 pub const SUB_BINS: usize = 1 << SUB_BITS;
@@ -15,7 +15,7 @@ const SUB_BITS: u32 = 7;
 const VALUE_BITS: u32 = 44;
 const BINS: usize = ((VALUE_BITS - SUB_BITS + 1) as usize) << SUB_BITS;
 
-/// The percentiles fio prints when it is not told others.
+/// The percentiles that fio prints by default.
 pub const DEFAULT_PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
@@ -124,8 +124,8 @@ impl Histogram {
         (spread as f64 / (n as f64 * (n - 1) as f64)).sqrt()
     }
 
-    /// The value that `percent` of the samples do not exceed: the middle of its bin, held inside
-    /// what was really seen. 0 if there is no sample.
+    /// The value that `percent` of the samples do not exceed: the middle of its bin, limited to the
+    /// range of actual samples. 0 if there is no sample.
     pub fn percentile(&self, percent: f64) -> u64 {
         if self.count == 0 {
             return 0;

@@ -1,16 +1,16 @@
-//! Traces of Linux's own storage stack, made into I/Os with their four areas.
+//! Traces of Linux's own storage stack, turned into I/Os with their four areas.
 //!
 //! | area | from | to |
 //! |---|---|---|
 //! | 1 file system | the system call's entry | its first `block_bio_queue` |
-//! | 2 block layer and driver | there | the last event before the doorbell: `ufshcd_command` send, `mmc_request_start`, `scsi_dispatch_cmd_start`, else `block_rq_issue` |
-//! | 3 device | there | the interrupt that brought the completion; without one of its own, the driver's completion |
+//! | 2 block layer and driver | there | the last event before the doorbell: `ufshcd_command` send, `mmc_request_start`, `scsi_dispatch_cmd_start`, otherwise `block_rq_issue` |
+//! | 3 device | there | the interrupt that brought the completion; without its own interrupt, the driver's completion |
 //! | 4 completion | there | the system call's exit; without a call `block_rq_complete` |
 //!
-//! `text` reads what ftrace, `trace-cmd report` and `perf script` print, `binary` blktrace's files;
-//! both give events. `join` makes I/Os of them, `summary` figures of those.
-//! What is read comes from anywhere: lines, numbers of events and of what is open are bounded, and
-//! what is not understood is counted and told.
+//! `text` reads the output of ftrace, `trace-cmd report` and `perf script`, `binary` reads
+//! blktrace's files; both produce events. `join` turns them into I/Os, `summary` computes their
+//! figures. Input may come from anywhere: the lengths of lines and the numbers of events and open
+//! items are bounded, and unknown input is counted and reported.
 
 mod binary;
 mod event;
@@ -30,17 +30,17 @@ pub use spans::write_perfetto;
 pub use summary::{AREAS, Area, Group, Summary, summarise};
 pub use words::render;
 
-/// Most events that are taken from all files together.
+/// Maximum number of events from all files together.
 pub const EVENTS_MAX: usize = 4 << 20;
 
-/// Why a trace cannot be taken.
+/// Why a trace is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImportError {
     /// It cannot be read.
     #[error("{0}")]
     Read(#[from] std::io::Error),
-    /// There is more than fits into memory.
+    /// It does not fit into memory.
     #[error("the trace has more than {EVENTS_MAX} events; cut it into pieces")]
     TooMany,
     /// Its times are ticks of an unknown length.
@@ -53,15 +53,15 @@ pub enum ImportError {
     /// It is a blktrace file of another version.
     #[error("a blktrace file of version {0}; version 7 is known: use `blktrace` up to 1.3")]
     Version(u32),
-    /// It is what a recorder keeps for itself, or compressed.
+    /// It is a recorder's internal format, or compressed.
     #[error("{what}; {remedy} makes text of it")]
     NotText {
         /// What it is.
         what: &'static str,
-        /// The command.
+        /// The command that converts it.
         remedy: &'static str,
     },
-    /// There is nothing in it that is known.
+    /// It contains nothing known.
     #[error("{}", nothing(.0))]
     Nothing(Box<Told>),
 }
@@ -85,7 +85,7 @@ fn nothing(told: &Told) -> String {
     }
 }
 
-/// How files begin that are no text: what they are, and what makes text of them.
+/// The first bytes of files that are not text: what they are, and what converts them to text.
 const OTHER_FILES: [(&[u8], &str, &str); 7] = [
     (b"\x17\x08Dtracing", "a trace.dat of trace-cmd", "`trace-cmd report -i FILE`"),
     (b"PERFILE2", "a perf.data", "`perf script --ns -i FILE`"),
@@ -110,17 +110,17 @@ pub struct Trace {
 pub struct Told {
     /// Lines or records.
     pub lines: u64,
-    /// Of them, events that are known.
+    /// Known events among them.
     pub events: u64,
     /// Events of other names.
     pub other_events: u64,
-    /// Lines that are none, comments left out.
+    /// Lines that are not events, not counting comments.
     pub unknown_lines: u64,
-    /// Events that are known by name and cannot be read, and the first of them.
+    /// Known events that cannot be read, and the first of them.
     pub odd_events: u64,
     /// The first line that was not understood.
     pub first_odd: Option<String>,
-    /// Events that the recorder lost, as far as it tells.
+    /// Events that the recorder lost, as far as it reports them.
     pub lost: u64,
 }
 
@@ -130,7 +130,7 @@ impl Trace {
         Self::default()
     }
 
-    /// Takes a file: blktrace's, or text.
+    /// Reads a file: blktrace's, or text.
     ///
     /// # Errors
     /// [`ImportError`]: it cannot be read, is of another kind, or is more than fits.
@@ -145,11 +145,11 @@ impl Trace {
         text::read(self, file)
     }
 
-    /// The I/Os. `ticks_per_second` is the rate of the clock of times that are ticks; without it
-    /// the trace's own marks tell.
+    /// The I/Os. `ticks_per_second` is the rate of the clock if times are ticks; without it the
+    /// marks in the trace are used.
     ///
     /// # Errors
-    /// [`ImportError::Ticks`] if nothing tells it, [`ImportError::Nothing`] without events.
+    /// [`ImportError::Ticks`] if the rate is unknown, [`ImportError::Nothing`] without events.
     pub fn join(mut self, ticks_per_second: Option<f64>) -> Result<(Joined, Told), ImportError> {
         if self.events.is_empty() {
             return Err(ImportError::Nothing(Box::new(self.told)));

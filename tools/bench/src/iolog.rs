@@ -1,9 +1,9 @@
-//! Logs of requests in fio's form: what `write_iolog` writes and `read_iolog` replays.
+//! Request logs in fio's form: written by `write_iolog` and replayed by `read_iolog`.
 //!
-//! A log is text, one action a line. Its first line says the version. Version 2 is
-//! `DISK ACTION OFFSET LENGTH`, with `wait MICROSECONDS` between; version 3 has the time of each
-//! action, microseconds from the begin, in front. `DISK add`, `open` and `close` have no place.
-//! blktrace's binary files are taken as well: what was queued is what is replayed.
+//! A log is text, one action per line. Its first line gives the version. Version 2 is `DISK ACTION
+//! OFFSET LENGTH`, with `wait MICROSECONDS` in between; version 3 has the time of each action,
+//! microseconds from the start, in front. `DISK add`, `open` and `close` have no offset. blktrace's
+//! binary files are accepted as well: queued requests are replayed.
 
 mod blktrace;
 mod read;
@@ -19,7 +19,7 @@ pub(crate) use write::Line;
 pub(crate) const VERSION_3: &str = "fio version 3 iolog";
 /// The first line of a log of version 2.
 pub(crate) const VERSION_2: &str = "fio version 2 iolog";
-/// Most requests of a log; more would need over 512 MiB.
+/// Maximum number of requests in a log; more would need over 512 MiB.
 pub const ENTRIES_MAX: usize = 1 << 24;
 /// Longest request of a log, bytes.
 pub const LENGTH_MAX: u32 = 1 << 30;
@@ -27,31 +27,31 @@ pub const LENGTH_MAX: u32 = 1 << 30;
 /// One request of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// When it is due, nanoseconds from the begin.
+    /// When it is due, nanoseconds from the start.
     pub at_nanos: u64,
-    /// What is asked.
+    /// The operation.
     pub operation: Operation,
-    /// Where, bytes; 0 of a flush.
+    /// Offset, bytes; 0 for a flush.
     pub offset: u64,
-    /// How much, bytes; 0 of a flush.
+    /// Length, bytes; 0 for a flush.
     pub length: u32,
 }
 
-/// A log, read.
+/// A parsed log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Replay {
     /// Its requests, in their order.
     pub entries: Vec<Entry>,
     lengths: [Option<(u32, u32)>; 3],
-    /// Disks and files they were made on: all are replayed on one.
+    /// Disks and files in the log: all are replayed on one.
     pub disks: usize,
-    /// Requests that are left out (`replay_skip`).
+    /// Requests omitted (`replay_skip`).
     pub skipped: u64,
-    /// Lines that no request could be made of.
+    /// Lines that are not valid requests.
     pub odd: u64,
 }
 
-/// What moves data or gives it back: the order of `Replay`'s lengths.
+/// Operations that move or free data: the order of `Replay`'s lengths.
 const OPERATIONS: [Operation; 3] = [Operation::Read, Operation::Write, Operation::Delete];
 
 impl Replay {
@@ -65,13 +65,13 @@ impl Replay {
         Self { entries, lengths, disks: 1, skipped: 0, odd: 0 }
     }
 
-    /// Whether it changes what is on the disk.
+    /// Whether it modifies the disk.
     pub fn writes(&self) -> bool {
         [Operation::Write, Operation::Delete].iter().any(|&it| self.lengths(it).is_some())
     }
 
-    /// Its shortest and its longest request of this operation, bytes; `None` if it has none, and of
-    /// flushes.
+    /// The shortest and the longest request of this operation, bytes; `None` if there is none, and
+    /// for flushes.
     pub fn lengths(&self, operation: Operation) -> Option<(u32, u32)> {
         let at = OPERATIONS.iter().position(|known| *known == operation)?;
         self.lengths[at]
@@ -81,16 +81,16 @@ impl Replay {
 /// How a log is read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadOptions {
-    /// Do not keep the times: as fast as the queue takes them.
+    /// Ignore the times: replay as fast as the queue accepts requests.
     pub no_stall: bool,
     /// Rate of the replay, percent of the log's.
     pub time_scale_percent: u64,
     /// Offsets are rounded down to multiples of this power of two, and lengths of blktrace's
-    /// records up; 0: they are not.
+    /// records up; 0: no rounding.
     pub align: u32,
-    /// Offsets are divided by this; 0 and 1: they are not.
+    /// Offsets are divided by this; 0 and 1: no scaling.
     pub scale: u64,
-    /// Left out: reads, writes, trims, flushes.
+    /// Omit: reads, writes, trims, flushes.
     pub skip: [bool; 4],
 }
 
@@ -110,13 +110,13 @@ impl ReadOptions {
         }]
     }
 
-    /// The offset that stands for one of the log.
+    /// The replay's offset for an offset in the log.
     fn place(&self, offset: u64) -> u64 {
         let offset = offset / self.scale.max(1);
         if self.align == 0 { offset } else { offset & !u64::from(self.align - 1) }
     }
 
-    /// `nanos` of the log, as the replay takes them.
+    /// The replay's time for `nanos` in the log.
     fn stretched(&self, nanos: u64) -> u64 {
         if self.no_stall {
             return 0;
@@ -126,7 +126,7 @@ impl ReadOptions {
     }
 }
 
-/// Entries as they are made of a log.
+/// Entries while a log is being read.
 #[derive(Debug, Default)]
 struct Builder {
     entries: Vec<Entry>,
@@ -136,7 +136,7 @@ struct Builder {
 }
 
 impl Builder {
-    /// Takes a request, unless it is to be left out.
+    /// Adds a request, unless it is omitted.
     fn push(
         &mut self,
         options: &ReadOptions,
@@ -162,9 +162,9 @@ impl Builder {
         Ok(())
     }
 
-    /// A disk or file of the log; so many are told apart.
+    /// A disk or file of the log; up to a limit they are distinguished.
     fn name(&mut self, name: &str) {
-        /// Names that are told apart.
+        /// Names that are distinguished.
         const NAMES_MAX: usize = 64;
         if self.names.len() < NAMES_MAX && !self.names.iter().any(|known| known == name) {
             self.names.push(name.to_string());

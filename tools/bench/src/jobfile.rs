@@ -1,8 +1,8 @@
 //! fio job files, and the same options from the command line.
 //!
-//! Every option fio knows is known here: most apply, those without meaning for a stack in user
-//! space are noted once, and those that would change what is measured are refused. An option fio
-//! does not know either is an error that names it, its line, and the nearest one that exists.
+//! Every option of fio is known here: most apply, those without meaning for a stack in user space
+//! are reported once, and those that would change what is measured are refused. An option that fio
+//! does not know either is an error that names it, its line, and the nearest existing name.
 
 mod ini;
 pub mod known;
@@ -38,7 +38,7 @@ pub enum Place {
 pub struct JobError {
     /// Where.
     pub place: Place,
-    /// What.
+    /// The error.
     pub message: String,
 }
 
@@ -61,24 +61,24 @@ pub struct Job {
     pub name: String,
     /// Its own options as written, by fio's canonical name; those of `[global]` are not repeated.
     pub options: BTreeMap<String, String>,
-    /// What they amount to.
+    /// The settings that result.
     pub settings: Settings,
 }
 
-/// Jobs in the order they run, and what there is to say about them.
+/// Jobs in the order in which they run, and notes about them.
 #[derive(Clone, Debug, Default)]
 pub struct JobFile {
     /// Options of the `[global]` sections, as written.
     pub global: BTreeMap<String, String>,
     /// The jobs.
     pub jobs: Vec<Job>,
-    /// Options that were given and have no meaning here, with the reason; each once.
+    /// Given options that have no meaning here, with the reason; each once.
     pub ignored: BTreeMap<&'static str, &'static str>,
-    /// What else there is to say about the jobs, a line each.
+    /// Other notes about the jobs, one line each.
     pub notes: Vec<String>,
 }
 
-/// Options on top of those of a job file, as (name, value).
+/// Options in addition to those of a job file, as (name, value).
 pub type Overrides = [(String, Option<String>)];
 
 impl JobFile {
@@ -90,7 +90,7 @@ impl JobFile {
         Self::of_sections(ini::read(path)?, path, overrides)
     }
 
-    /// The jobs in `text`, which stands in the file `path`.
+    /// The jobs in `text`, the contents of the file `path`.
     ///
     /// # Errors
     /// [`JobError`] with file and line.
@@ -100,7 +100,7 @@ impl JobFile {
         Self::of_sections(sections, path, overrides)
     }
 
-    /// One job made of command line options alone.
+    /// A job made only of command line options.
     ///
     /// # Errors
     /// [`JobError`] naming the option.
@@ -159,8 +159,8 @@ impl JobFile {
         Ok(file)
     }
 
-    /// Takes a finished job. An engine that is synchronous to fio keeps one request in flight; a
-    /// job file that names none means fio's default, which is.
+    /// Adds a finished job. An engine that is synchronous in fio keeps one request in flight; a job
+    /// file that names none means fio's default, which is synchronous.
     fn finish(
         &mut self,
         mut job: Job,
@@ -248,7 +248,7 @@ impl JobFile {
         self.jobs.iter().any(|job| job.settings.log.is_some())
     }
 
-    /// The jobs by the stages they run in: those of one stage run at the same time.
+    /// The jobs by stage: those of one stage run at the same time.
     pub fn stages(&self) -> Vec<&[Job]> {
         let mut stages = Vec::new();
         let mut start = 0;
@@ -279,7 +279,7 @@ impl Job {
     /// The workloads of its workers on a device of `device` bytes in blocks of `block_size`.
     ///
     /// # Errors
-    /// What cannot be, in words.
+    /// In words, what is impossible.
     pub fn workers(&self, device: u64, block_size: u32) -> Result<Vec<Workload>, String> {
         let settings = &self.settings;
         let resolve = |amount: Amount| amount.resolve(device, block_size);
@@ -315,8 +315,8 @@ impl Job {
         (0..settings.numjobs).map(worker).collect()
     }
 
-    /// What the log of worker number `index` calls the disk: the file that the job names, or the
-    /// one that fio would make. Names in logs have no blanks.
+    /// The name of the disk in the log of worker number `index`: the file named by the job, or the
+    /// one that fio would create. Names in logs have no blanks.
     fn disk_name(&self, index: u32) -> String {
         let name = self.settings.filename.clone();
         let name = name.unwrap_or_else(|| format!("{}.{index}.0", self.name));

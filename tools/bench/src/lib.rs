@@ -1,4 +1,4 @@
-//! Workloads for block devices and raw flash: run them, measure them, say what came out.
+//! Workloads for block devices and raw flash: runs them, measures them, reports the results.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -7,12 +7,12 @@
 //! | [`runner`] | keeps the queues of any [`flysch_api::block::Device`] full, stamps, counts |
 //! | [`histogram`], [`statistics`] | what is measured, with constant memory and no allocation |
 //! | [`verify`] | data that says where and when it was written |
-//! | [`results`] | what came out, ready to be printed, written as JSON or drawn |
-//! | [`published`] | the figures others published, to stand beside ours |
+//! | [`results`] | the results, ready to be printed, written as JSON or drawn |
+//! | [`published`] | figures published by others, for comparison with ours |
 //! | [`report`] | the HTML page |
 //! | [`trace`] | every request of a run, for blktrace's and Perfetto's tools |
 //! | [`import`] | traces of Linux's own stack, with the four areas |
-//! | [`iolog`] | logs of requests, which are replayed |
+//! | [`iolog`] | request logs and their replay |
 //! | [`flash`] | raw flash and its file systems |
 //! | [`dispatch`] | requests by calls, against queues and threads |
 //! | [`null`], [`clock`] | a device that does nothing, and the real clock |

@@ -1,11 +1,11 @@
-//! A block device that does nothing, at once: what remains is the cost of the workload runner.
+//! A block device that does nothing, at once: only the cost of the workload runner remains.
 
 use flysch_api::block::{Completion, Device, Geometry, Refused, Request};
 use flysch_api::data::SegmentLimits;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
 
-/// Takes requests, completes them when they are rung for, moves no data.
+/// Accepts requests, completes them when the doorbell is rung, moves no data.
 #[derive(Debug)]
 pub struct Null {
     geometry: Geometry,
@@ -13,9 +13,9 @@ pub struct Null {
     waiting: Box<[(u64, Instant)]>,
     /// Where the next request goes in `waiting`.
     end: usize,
-    /// How many at the front of `waiting` were rung for.
+    /// How many at the front of `waiting` the doorbell was rung for.
     rung: usize,
-    /// How many of those were handed back.
+    /// How many of those were returned.
     taken: usize,
     issued: Instant,
 }
@@ -39,12 +39,12 @@ impl Null {
         Self { geometry, memory, waiting, end: 0, rung: 0, taken: 0, issued: Instant::START }
     }
 
-    /// Requests' data lies in `memory` from now on. Nothing may be under way.
+    /// Requests' data lies in `memory` from now on. Nothing may be in flight.
     pub fn set_memory(&mut self, memory: &DmaRegion) {
         self.memory = memory.clone();
     }
 
-    /// Makes room at the end; the usual case is that nothing has to move.
+    /// Makes room at the end; usually nothing has to move.
     fn forget_taken(&mut self) {
         self.waiting.copy_within(self.taken..self.end, 0);
         self.end -= self.taken;

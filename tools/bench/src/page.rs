@@ -1,9 +1,9 @@
-//! What all HTML pages have in common: the frame, tables, bars. A page runs no script and asks the
-//! network for nothing; light and dark are the reader's own preference.
+//! The common parts of all HTML pages: the frame, tables, bars. A page runs no script and loads
+//! nothing from the network; the reader's preference decides between light and dark.
 //!
 //! The template of a page extends `frame.html` and fills its blocks: `style`, `heading`, `remarks`,
-//! `main`. Its data has a flattened [`Frame`]. `table.html` and `bars.html` are included where a
-//! variable `table` is a [`Table`], or `figure` a [`BarChart`].
+//! `main`. Its data has a flattened [`Frame`]. `table.html` and `bars.html` are included if there
+//! is a variable `table`, a [`Table`], or `figure`, a [`BarChart`].
 
 use minijinja::Environment;
 use minijinja::value::Serde;
@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::calendar::ctime;
 
-/// What stands around every page.
+/// The frame around every page.
 #[derive(Debug, Serialize)]
 pub struct Frame<'a> {
     /// Its title.
@@ -23,8 +23,8 @@ pub struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// The frame of a page that was made by `command` (not known when empty) of this version, at
-    /// this time in milliseconds since 1970 (not told without one).
+    /// The frame of a page produced by `command` (omitted if empty) with this version, at this time
+    /// in milliseconds since 1970 (omitted if none).
     pub fn new(
         title: &'static str,
         timestamp_ms: Option<u64>,
@@ -37,19 +37,19 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Rows under a heading; the first cell of each is what the row is about.
+/// Rows under a heading; the first cell of each is its label.
 #[derive(Debug, Serialize)]
 pub struct Table {
-    /// What stands above it; nothing when empty.
+    /// The heading above it; nothing if empty.
     pub caption: String,
-    /// One cell a column.
+    /// One cell per column.
     pub heading: Vec<String>,
-    /// As many cells each.
+    /// As many cells in each.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// A table without rows yet.
+    /// A table without rows.
     pub fn new(caption: impl Into<String>, heading: &[&str]) -> Self {
         let heading = heading.iter().map(|cell| (*cell).to_owned()).collect();
         Self { caption: caption.into(), heading, rows: Vec::new() }
@@ -75,17 +75,17 @@ pub struct BarChart {
 /// A bar.
 #[derive(Debug, Default, Serialize)]
 pub struct Bar {
-    /// Whose it is.
+    /// Its label.
     pub name: String,
     /// Its figure, with the unit.
     pub value: String,
     /// Its length, per cent of the longest.
     pub width: f64,
-    /// What it consists of.
+    /// Its parts.
     pub parts: Vec<Share>,
-    /// Another figure to hold it against.
+    /// Another figure for comparison.
     pub mark: Option<Mark>,
-    /// What is to be said of it, if anything.
+    /// A remark, if any.
     pub note: String,
 }
 
@@ -94,7 +94,7 @@ pub struct Bar {
 pub struct Share {
     /// Class of its colour.
     pub class: String,
-    /// What it is, and its figure.
+    /// Its label and figure.
     pub text: String,
     /// Per cent of the bar.
     pub width: f64,
@@ -103,7 +103,7 @@ pub struct Share {
 /// A figure beside a bar.
 #[derive(Debug, Serialize)]
 pub struct Mark {
-    /// What it is.
+    /// Its label.
     pub text: String,
     /// Per cent of the longest bar.
     pub width: f64,
@@ -112,7 +112,7 @@ pub struct Mark {
 /// The page of a template, which is a part of the program.
 ///
 /// # Panics
-/// When the template is none, or uses what `page` has not: a mistake of ours.
+/// If the template is invalid, or uses what `page` lacks: a bug of ours.
 pub fn render(template: &'static str, page: &impl Serialize) -> String {
     let mut environment = Environment::new();
     let parts = [

@@ -1,4 +1,4 @@
-//! The sequence of requests a workload makes: direction, place and length of each.
+//! The sequence of requests of a workload: direction, offset and length of each.
 
 mod map;
 mod skew;
@@ -12,10 +12,10 @@ use skew::{Bell, Pareto, Zipf};
 use stretches::Stretches;
 use strides::Zones;
 
-/// One request to make.
+/// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
     /// First byte on the device.
     pub offset: u64,
@@ -23,7 +23,7 @@ pub struct Step {
     pub length: u32,
 }
 
-/// Makes one [`Step`] after the other, without end.
+/// Produces one [`Step`] after the other, without end.
 #[derive(Debug)]
 pub struct Pattern {
     mix: Mix,
@@ -38,7 +38,7 @@ pub struct Pattern {
     zones: Option<Box<Zones>>,
 }
 
-/// Where the next request goes, in units from the start of the region.
+/// The next request's position, in units from the start of the region.
 #[derive(Debug)]
 enum Walk {
     Sequential { gap: i64, position: [u64; 3] },
@@ -52,7 +52,7 @@ enum Walk {
     Sequence { blocks: Vec<u64>, next: usize, base: u64, step: u64, units: u64 },
 }
 
-/// Requests that follow each other before the next random jump.
+/// Sequential requests before the next random jump.
 #[derive(Debug)]
 struct Run {
     length: u32,
@@ -68,7 +68,7 @@ enum Sizes {
         min: u32,
         count: u64,
     },
-    /// Sizes with the sum of the shares up to and including each.
+    /// Sizes with the cumulative shares.
     Split(Vec<(u32, u32)>),
 }
 
@@ -185,7 +185,7 @@ impl Pattern {
         step
     }
 
-    /// Where the next request of up to `wanted` bytes goes, and how long it can be there.
+    /// The position of the next request of up to `wanted` bytes, and its possible length.
     #[inline]
     fn place(&mut self, direction: Direction, wanted: u32) -> (u64, u32) {
         let unit = u64::from(self.unit);
@@ -235,7 +235,7 @@ impl Pattern {
         (place, u64::from(wanted).min(self.size - place) as u32)
     }
 
-    /// A place drawn without regard to earlier ones, or the continuation of a run.
+    /// A position drawn independently of earlier ones, or the continuation of a run.
     fn free_place(&mut self, units: u64, wanted: u32) -> (u64, u32) {
         if self.run.left == 0 || self.run.position >= self.size {
             self.run.position = self.random.below(units) * u64::from(self.unit);

@@ -17,7 +17,7 @@ use crate::workload::Workload;
 /// How to play.
 #[derive(Default)]
 pub struct PlayOptions<'a> {
-    /// Records each lane's trace keeps per stage; 0 switches the trace off.
+    /// Records kept per lane and stage by the traces; 0 disables tracing.
     pub trace_records: usize,
     /// Called now and then with the fraction done, 0..=1.
     pub progress: Option<&'a mut dyn FnMut(f64)>,
@@ -31,14 +31,14 @@ impl core::fmt::Debug for PlayOptions<'_> {
     }
 }
 
-/// What came of a job file on one device.
+/// The results of a job file on one device.
 #[derive(Debug, Default)]
 pub struct Played {
     /// One result per worker, or per group that reports together.
     pub jobs: Vec<JobResults>,
     /// All workers together of each job that has several which report apart.
     pub totals: Vec<JobResults>,
-    /// The traces of all stages, if they were asked for.
+    /// The traces of all stages, if they were requested.
     pub traces: Vec<Ring>,
 }
 
@@ -53,7 +53,7 @@ pub enum PlayError {
     Run(#[from] runner::Error),
 }
 
-/// What the jobs of a file need of the stack they run on.
+/// The resources that the jobs of a file require from the stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Demand {
     /// Workers at the same time.
@@ -67,7 +67,7 @@ pub struct Demand {
 }
 
 impl Demand {
-    /// The most that any stage of `file` needs.
+    /// The maximum required by any stage of `file`.
     pub fn of(file: &JobFile) -> Self {
         file.stages().iter().fold(Self::default(), |most, stage| {
             let mut sum = Self::default();
@@ -91,7 +91,7 @@ impl Demand {
     }
 }
 
-/// Workers of a job, and the group and report they belong to.
+/// Workers of a job, with their group and report.
 struct Member<'a> {
     job: &'a Job,
     group: u32,
@@ -101,8 +101,8 @@ struct Member<'a> {
 /// Runs the jobs of `file` on the lanes of a device.
 ///
 /// # Errors
-/// [`PlayError`] when a job does not fit the device or the device loses requests. Requests that
-/// fail are told in the results of their job.
+/// [`PlayError`] if a job does not fit the device or the device loses requests. Failed requests are
+/// reported in the results of their job.
 pub fn play<D: Device, C: Clock>(
     lanes: &mut [D],
     clock: &C,
@@ -142,7 +142,7 @@ pub fn play<D: Device, C: Clock>(
     Ok(played)
 }
 
-/// The workers of a stage, dealt out over the lanes.
+/// The workers of a stage, distributed over the lanes.
 fn assign<'a, D: Device>(
     lanes: &[D],
     stage: &'a [Job],
@@ -171,8 +171,8 @@ fn assign<'a, D: Device>(
     Ok((assignments, members))
 }
 
-/// Gives each worker that writes a log a file of its own: those behind the first of one name get
-/// their number behind it.
+/// Gives each worker that writes a log its own file; if several have the same name, a number is
+/// appended to all but the first.
 fn name_logs(assignments: &mut [Assignment], used: &mut BTreeMap<PathBuf, u32>) {
     for log in assignments.iter_mut().filter_map(|it| it.workload.log.as_mut()) {
         let count = used.entry(log.path.clone()).or_default();
@@ -245,9 +245,10 @@ fn report(
     }
 }
 
-/// Simulated time each cell of the depth table is measured for, after a tenth of it to warm up.
+/// Simulated time for which each cell of the depth table is measured, after a warm-up of a tenth of
+/// it.
 const CELL_MS: u32 = 500;
-/// Bytes of the device the table's jobs use, as in the article.
+/// Bytes of the device used by the table's jobs, as in the article.
 const TABLE_SIZE: &str = "1g";
 
 /// The jobs of the depth table: four workloads at six depths, one after the other, on a device of

@@ -1,4 +1,4 @@
-//! The published figures the table stands beside: UFS on FreeBSD and Linux.
+//! The published figures shown beside the table: UFS on FreeBSD and Linux.
 //!
 //! Source: J. Choi, FreeBSD Journal 2025, on the `ufshci(4)` driver: a Galaxy Book S (i5-L16G7),
 //! a UFS 4.0 part at HS-Gear 4 on a 3.1 host; fio, 1 GiB, direct, 128 KiB sequential and 4 KiB
@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 /// The queue depths of the table.
 pub const DEPTHS: [u32; 6] = [1, 2, 4, 8, 16, 32];
 
-/// The machine the figures are from.
+/// The machine of the figures.
 pub const MACHINE: &str = "Galaxy Book S (UFS 4.0 part at HS-Gear 4)";
 
-/// A machine with a device that figures were published of.
+/// A machine with a device that has published figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -72,7 +72,7 @@ impl Column {
         if self.is_sequential() { 131_072 } else { 4096 }
     }
 
-    /// Whether the unit is MiB/s, not thousands of requests per second.
+    /// Whether the unit is MiB/s rather than thousands of requests per second.
     pub const fn is_sequential(self) -> bool {
         matches!(self, Self::SeqRead | Self::SeqWrite)
     }
@@ -87,7 +87,7 @@ impl Column {
         if self.is_sequential() { "MiB/s" } else { "kIOPS" }
     }
 
-    /// Mean nanoseconds of one request where `depth` of them in flight give `figure`.
+    /// Mean nanoseconds of one request if `depth` of them in flight result in `figure`.
     pub fn nanos(self, depth: u32, figure: f64) -> f64 {
         let per_second = if self.is_sequential() {
             figure * f64::from(1 << 20) / f64::from(self.block_bytes())
@@ -117,7 +117,7 @@ impl fmt::Display for Column {
     }
 }
 
-/// What was published for one cell, in the column's unit.
+/// The published figures of one cell, in the column's unit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Published {
     /// The column.

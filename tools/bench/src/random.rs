@@ -5,9 +5,9 @@ pub use flysch_random::{SplitMix64 as Random, mix};
 /// A random order of `0..len`, each number once, in constant memory.
 ///
 /// Theory. Adding a key, multiplying by an odd number and folding the high half onto the low half
-/// are each one-to-one on the numbers of `bits` bits; so is any chain of them. When `len` is not
-/// a power of two, numbers that fall outside are sent through the chain again until they fall
-/// inside: still one-to-one on `0..len`, and on average less than two rounds, because `len` is
+/// are each one-to-one on numbers of `bits` bits, and so is any chain of them. If `len` is not a
+/// power of two, numbers that fall outside go through the chain again until they fall inside: this
+/// is still one-to-one on `0..len`, and takes less than two rounds on average, because `len` is
 /// more than half of the power of two above it.
 #[derive(Clone, Debug)]
 pub struct Permutation {
@@ -18,7 +18,7 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The order of `0..len` that belongs to `seed`. `len` must not be 0.
+    /// The order of `0..len` for `seed`. `len` must not be 0.
     pub fn new(len: u64, seed: u64) -> Self {
         assert!(len > 0, "a permutation of nothing");
         let bits = (u64::BITS - (len - 1).leading_zeros()).max(2);

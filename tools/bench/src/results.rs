@@ -1,4 +1,4 @@
-//! What came out of a run, ready to be printed, written or drawn: plain serialisable values.
+//! The results of a run, ready to be printed, written or drawn: plain serialisable values.
 
 mod energy;
 mod summary;
@@ -25,14 +25,14 @@ pub struct Results {
     pub targets: Vec<TargetResults>,
 }
 
-/// What one target did.
+/// The results of one target.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TargetResults {
     /// The target as the user wrote it.
     pub target: String,
-    /// What it turned out to be: vendor, product, queue mode.
+    /// Its description: vendor, product, queue mode.
     pub description: String,
-    /// The clock its times are from: `virtual`, `hybrid` or `real`.
+    /// The clock of its times: `virtual`, `hybrid` or `real`.
     pub clock: String,
     /// Bytes per block.
     pub block_size: u32,
@@ -42,59 +42,59 @@ pub struct TargetResults {
     pub jobs: Vec<JobResults>,
     /// All workers together of each job that has several which report apart.
     pub totals: Vec<JobResults>,
-    /// Where figures were published that may stand beside its own: its device is one they are of.
+    /// Where figures of its device were published, which may be shown beside its own.
     pub origin: Option<Origin>,
-    /// Whether that device is alone, without its published host: what the figures are beyond its
-    /// time is that host's software.
+    /// Whether that device stands alone, without its published host: the part of the figures that
+    /// exceeds its time is then that host's software.
     pub is_bare: bool,
-    /// What went wrong meanwhile, and what was done about it.
+    /// What went wrong, and what was done about it.
     pub incidents: Vec<Incident>,
-    /// What the classes of the block layer did on the way to the disks, the topmost first; nothing
-    /// of a target without one.
+    /// What the classes of the block layer did on the way to the disks, topmost first; empty for a
+    /// target without one.
     pub layers: Vec<Layer>,
-    /// What the device took from its supply meanwhile, if it is modelled.
+    /// The energy used by the device, if it is modelled.
     pub energy: Option<Energy>,
 }
 
-/// What a class of the block layer did with the requests to one of its providers. A request to
-/// which nothing happens is handed on in the call in which it came: what it took there is software
-/// of the submission. What a class kept it waiting for is told here.
+/// What a class of the block layer did with the requests to one of its providers. A request that
+/// needs no special handling is passed on in the call in which it arrived: the time for that counts
+/// as software of the submission. Waits caused by a class are reported here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Layer {
     /// The class.
     pub class: String,
     /// The provider.
     pub provider: String,
-    /// Reads that came.
+    /// Number of reads.
     pub reads: u64,
-    /// Writes that came.
+    /// Number of writes.
     pub writes: u64,
-    /// Flushes and deletes that came.
+    /// Number of flushes and deletes.
     pub others: u64,
-    /// How often one was held up on its way down: for room beneath, for others, on purpose.
+    /// How often one was held back on its way down: for lack of room below, for others, on purpose.
     pub stalls: u64,
-    /// Nanoseconds of that, all together.
+    /// Total nanoseconds of that.
     pub stalled_nanos: u64,
-    /// How many were asked of another component or path, because the first did not do them.
+    /// How many were sent to another component or path because the first one failed.
     pub retries: u64,
-    /// Nanoseconds from then until they ended, all together.
+    /// Total nanoseconds from then until they ended.
     pub retried_nanos: u64,
 }
 
 /// Something that went wrong, or was done about it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Incident {
-    /// Who tells: `injected` (faults on purpose), `power` (writes that losses of power hit), `disk`
-    /// (the command layer), `driver`.
+    /// The reporter: `injected` (injected faults), `power` (writes affected by losses of power),
+    /// `disk` (the command layer), `driver`.
     pub source: String,
-    /// What.
+    /// The kind.
     pub what: String,
-    /// How often.
+    /// The number.
     pub count: u64,
 }
 
 impl Incident {
-    /// What happened between two looks at the same counters: those that went up.
+    /// The changes between two readings of the same counters: those that increased.
     pub fn between(before: &[Self], after: &[Self]) -> Vec<Self> {
         let earlier = |now: &Self| {
             let same = |then: &&Self| then.source == now.source && then.what == now.what;
@@ -107,14 +107,14 @@ impl Incident {
         risen.filter(|incident| incident.count > 0).collect()
     }
 
-    /// By who tells, in the order of appearance.
+    /// By reporter, in the order of appearance.
     pub fn grouped(incidents: &[Self]) -> impl Iterator<Item = (&str, &[Self])> {
         incidents.chunk_by(|a, b| a.source == b.source).map(|group| (&group[0].source[..], group))
     }
 }
 
 impl TargetResults {
-    /// Each job as a whole: the total of those whose workers report apart.
+    /// Each job as a whole: the total of those whose workers report separately.
     pub fn wholes(&self) -> impl Iterator<Item = &JobResults> {
         let is_part = |job: &JobResults, total: &JobResults| {
             job.name == total.name && job.group == total.group && job.workers == 1
@@ -133,7 +133,7 @@ impl TargetResults {
     }
 }
 
-/// What one job, or a group of jobs that report together, did.
+/// The results of one job, or of a group of jobs that report together.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobResults {
     /// Name of the job.
@@ -144,7 +144,7 @@ pub struct JobResults {
     pub group: u32,
     /// Workers added up in this result.
     pub workers: u32,
-    /// Job options as they were written, by fio's name.
+    /// Job options as given, with fio's names.
     pub options: BTreeMap<String, String>,
     /// fio's name of the access pattern: `randread`.
     pub rw: String,
@@ -154,24 +154,24 @@ pub struct JobResults {
     pub block_bytes: u32,
     /// Requests in flight per worker.
     pub iodepth: u32,
-    /// The queue depth that was looked for, if one was.
+    /// The queue depth found, if one was searched for.
     pub latency: Option<LatencyResults>,
-    /// What came of looking for a steady state, if it was looked for.
+    /// The result of looking for a steady state, if that was requested.
     pub steady: Option<SteadyResults>,
-    /// Number of `errno`, as fio tells it: of the failure that ended it (5 for most), 84 for data
-    /// that is not what was written, even if that was tolerated, else 0.
+    /// The `errno` as in fio: that of the failure that ended it (mostly 5), 84 for data that
+    /// differs from what was written, even if that was tolerated, otherwise 0.
     pub error: i32,
     /// The failure that ended it, in words.
     pub failure: Option<String>,
-    /// Failures in all, tolerated ones included.
+    /// Total failures, including tolerated ones.
     pub failures: u64,
     /// Whether `continue_on_error` tolerates any.
     pub tolerates: bool,
     /// Code of the first failure, tolerated or not; 0 if there was none.
     pub first_error: i32,
-    /// The first failure in words.
+    /// The first failure, in words.
     pub first_failure: Option<String>,
-    /// The percentiles that were asked for; empty: fio's default list.
+    /// The requested percentiles; empty: fio's default list.
     pub percentiles: Vec<f64>,
     /// Length of the measurement, nanoseconds of the target's clock.
     pub runtime_nanos: u64,
@@ -191,16 +191,16 @@ pub struct JobResults {
     pub complete_percent: [f64; 7],
     /// Requests by total latency, percent, under each of fio's limits; see [`LATENCY_LIMITS`].
     pub latency_percent: Vec<f64>,
-    /// What was verified, if it was asked for.
+    /// The results of verification, if it was requested.
     pub verified: Option<VerifyResults>,
     /// Processor time of the process over the job, percent of the real time it took.
     pub cpu: Cpu,
-    /// The figure published for this cell of the table, where there is one.
+    /// The published figure for this cell of the table, if there is one.
     pub published: Option<Published>,
 }
 
 impl JobResults {
-    /// The directions that did something, with fio's names.
+    /// The directions with any activity, with fio's names.
     pub fn directions(&self) -> impl Iterator<Item = (&'static str, &DirectionResults)> {
         let all = [("read", &self.read), ("write", &self.write), ("trim", &self.trim)];
         all.into_iter().filter_map(|(name, direction)| direction.as_ref().map(|d| (name, d)))
@@ -217,7 +217,7 @@ impl JobResults {
     }
 }
 
-/// What one direction of a job did.
+/// The results of one direction of a job.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DirectionResults {
     /// Requests completed.
@@ -236,7 +236,7 @@ pub struct DirectionResults {
     pub clat: Latency,
     /// fio's total latency.
     pub lat: Latency,
-    /// Where the time went.
+    /// The time by area.
     pub areas: Areas,
     /// Bandwidth over time, KiB/s.
     pub bandwidth_samples: SampleSummary,
@@ -247,15 +247,15 @@ pub struct DirectionResults {
 /// The four areas of one I/O's time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Areas {
-    /// Area 1: the file system, where there is one.
+    /// Area 1: the file system, if there is one.
     pub file_system: Option<Latency>,
     /// Area 2: from the block layer to the doorbell.
     pub submission: Latency,
     /// Area 3: the device.
     pub device: Latency,
-    /// Area 4: from the device's end of work to the caller.
+    /// Area 4: from the end of the device's work to the caller.
     pub completion: Latency,
-    /// Share of areas 1, 2 and 4 in all of the time, percent.
+    /// Share of areas 1, 2 and 4 in the total time, percent.
     pub software_percent: f64,
 }
 
@@ -277,7 +277,7 @@ pub struct Latency {
 }
 
 impl Latency {
-    /// The percentile `percent`, if it was asked for.
+    /// The percentile `percent`, if it was requested.
     pub fn percentile(&self, percent: f64) -> Option<u64> {
         let found = self.percentiles.iter().find(|p| (p.percent - percent).abs() < 1e-9);
         found.map(|p| p.nanos)
@@ -308,25 +308,25 @@ pub struct SampleSummary {
     pub stddev: f64,
 }
 
-/// The queue depth that was found for a latency.
+/// The queue depth found for a target latency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyResults {
-    /// How long a request may take, nanoseconds.
+    /// The target latency, nanoseconds.
     pub target_nanos: u64,
     /// How long each depth was tried, nanoseconds.
     pub window_nanos: u64,
-    /// How many of the requests must be fast enough, percent.
+    /// The percentage of requests that must be fast enough.
     pub percentile: f64,
-    /// The depth at the end.
+    /// The final depth.
     pub depth: u32,
 }
 
-/// What came of looking for a steady state.
+/// The result of looking for a steady state.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SteadyResults {
-    /// What was looked at, by fio's name: `iops`, `bw_slope`.
+    /// The criterion, with fio's name: `iops`, `bw_slope`.
     pub criterion: String,
-    /// What it had to be below.
+    /// Its limit.
     pub limit: f64,
     /// Limit and value are percentages of the mean.
     pub percent: bool,
@@ -334,46 +334,46 @@ pub struct SteadyResults {
     pub window_seconds: u64,
     /// Whether it was below its limit.
     pub attained: bool,
-    /// What was held against the limit at last.
+    /// The value last compared with the limit.
     pub value: f64,
-    /// The greatest distance from the mean; 0 where slopes are judged.
+    /// The greatest distance from the mean; 0 if slopes are judged.
     pub deviation: f64,
-    /// Slope of the regression line, per measurement; 0 where distances are judged.
+    /// Slope of the regression line, per measurement; 0 if distances are judged.
     pub slope: f64,
     /// Mean of the window: requests per second.
     pub iops_mean: u64,
     /// Mean of the window: bytes per second.
     pub bandwidth_mean: u64,
-    /// Mean of the window: completion latency, nanoseconds; where that is what was looked at.
+    /// Mean of the window: completion latency, nanoseconds, if that is the criterion.
     pub latency_mean: Option<u64>,
-    /// The measurements of the window, the oldest first; 0 for those it has not.
+    /// The measurements of the window, oldest first; 0 for missing ones.
     pub iops: Vec<u64>,
     /// The same of the bandwidth.
     pub bandwidth: Vec<u64>,
-    /// The same of the latency, where that is what was looked at.
+    /// The same of the latency, if that is the criterion.
     pub latency: Vec<u64>,
 }
 
-/// What was verified.
+/// The results of verification.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct VerifyResults {
     /// Checksum method, by fio's name.
     pub method: String,
     /// Whether anything was to be checked: not with `do_verify=0`.
     pub checked: bool,
-    /// Bytes that are as they should be.
+    /// Bytes that are correct.
     pub bytes: u64,
-    /// Units that are not.
+    /// Units that are wrong.
     pub mismatches: u64,
     /// The first of those, in words.
     pub first: Vec<String>,
-    /// Files that those were written to, or why not.
+    /// Files to which those were written, or why not.
     pub dumped: Vec<String>,
     /// Length of the read-back phase, nanoseconds.
     pub nanos: u64,
 }
 
-/// What the process used during a job.
+/// The process's resource usage during a job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
     /// Time in the program, percent of the real time.

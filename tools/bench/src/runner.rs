@@ -1,8 +1,8 @@
 //! Runs workloads on a block device and measures every request.
 //!
-//! One loop serves all workers: take every completion there is, refill every worker's queue, ring
-//! once per lane, and wait on the clock when nothing happened. The loop is generic over device and
-//! clock, so the way of one request has no indirect call, no allocation and no lock in it.
+//! One loop serves all workers: take every available completion, refill every worker's queue, ring
+//! the doorbell once per lane, and wait on the clock if nothing happened. The loop is generic over
+//! device and clock, so a request's path contains no indirect call, no allocation and no lock.
 //!
 //! The clock is read once per request on the way down (its `accepted`) and once on the way up (its
 //! `delivered`, which is also the `seen` of the next completion), and twice per round.
@@ -36,21 +36,21 @@ use steady::Watch;
 pub use steady::{Measured, SteadyState};
 use worker::Worker;
 
-/// One worker: what it does, and the lane it does it on.
+/// One worker: its orders, and its lane.
 #[derive(Clone, Debug)]
 pub struct Assignment {
     /// The orders.
     pub workload: Workload,
     /// Index of its device among the lanes.
     pub lane: usize,
-    /// Workers of one number end together, if their workloads say so.
+    /// Workers with the same number end together, if their workloads say so.
     pub group: u32,
     /// Indices of the assignments that must have ended before it begins.
     pub after: Vec<usize>,
 }
 
 impl Assignment {
-    /// A worker on `lane` that has nothing to do with others.
+    /// A worker on `lane` that is independent of others.
     pub fn new(workload: Workload, lane: usize) -> Self {
         Self { workload, lane, group: 0, after: Vec::new() }
     }
@@ -59,11 +59,11 @@ impl Assignment {
 /// How to run.
 #[derive(Default)]
 pub struct Options<'a> {
-    /// Records each lane's trace keeps; 0 switches the trace off.
+    /// Records kept by each lane's trace; 0 disables tracing.
     pub trace_records: usize,
-    /// When this becomes true the workers stop issuing and the run ends early, in order.
+    /// When this becomes true, the workers stop issuing and the run ends early, in good order.
     pub stop: Option<&'a AtomicBool>,
-    /// Called now and then with how far the run is.
+    /// Called now and then with the progress of the run.
     pub progress: Option<&'a mut dyn FnMut(&Progress)>,
 }
 
@@ -76,7 +76,7 @@ impl core::fmt::Debug for Options<'_> {
     }
 }
 
-/// How far a run is.
+/// The progress of a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Progress {
     /// Fraction done, 0..=1: of the slowest worker, by bytes, requests or time.
@@ -85,49 +85,48 @@ pub struct Progress {
     pub requests: u64,
 }
 
-/// What came of a run.
+/// The results of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// One report per assignment, in order.
     pub workers: Vec<WorkerOutcome>,
-    /// One trace per lane, if they were asked for.
+    /// One trace per lane, if they were requested.
     pub traces: Vec<Ring>,
-    /// A worker that has ended asks that nothing more begins ([`crate::workload::Ends::All`]).
+    /// A worker that has ended requires that nothing more starts ([`crate::workload::Ends::All`]).
     pub halts: bool,
 }
 
-/// What came of one worker.
+/// The results of one worker.
 #[derive(Debug)]
 pub struct WorkerOutcome {
-    /// What it measured.
+    /// Its measurements.
     pub statistics: Statistics,
-    /// What it checked, if it was to check.
+    /// Its verification, if it was to verify.
     pub verified: Option<Verified>,
     /// The failure that ended it, if one did.
     pub failure: Option<Failure>,
     /// The first failure, tolerated or not.
     pub first: Option<Failure>,
-    /// Failures in all, tolerated ones included.
+    /// Total failures, including tolerated ones.
     pub failures: u64,
-    /// Requests it kept in flight at last: the job's depth, or the one that was found for its
-    /// latency target.
+    /// Requests finally kept in flight: the job's depth, or the depth found for its target latency.
     pub depth: u32,
-    /// What came of looking for a steady state, if it was to look.
+    /// The result of looking for a steady state, if it was to look.
     pub steady: Option<SteadyState>,
 }
 
-/// What a worker checked.
+/// The verification by a worker.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Whether anything was to be checked.
     pub checked: bool,
-    /// Bytes that are as they should be.
+    /// Bytes that are correct.
     pub bytes: u64,
-    /// Units that are not.
+    /// Units that are wrong.
     pub mismatches: u64,
-    /// The first of those, told in words.
+    /// The first of those, in words.
     pub first: Vec<String>,
-    /// Files that those were written to (`verify_dump`), or why not.
+    /// Files to which those were written (`verify_dump`), or why not.
     pub dumped: Vec<String>,
     /// Time the read-back phase took, nanoseconds.
     pub nanos: u64,
@@ -139,13 +138,13 @@ pub enum Failure {
     /// The device failed it.
     #[error("{operation} of {length} bytes at offset {offset}: {error}")]
     Request {
-        /// What was asked.
+        /// The operation.
         operation: block::Operation,
-        /// Where, bytes.
+        /// Offset, bytes.
         offset: u64,
-        /// How much, bytes.
+        /// Length, bytes.
         length: u32,
-        /// What the device said.
+        /// The device's error.
         error: block::Error,
     },
     /// It was slower than demanded over a whole cycle.
@@ -154,43 +153,43 @@ pub enum Failure {
          demanded"
     )]
     TooSlow {
-        /// Which requests.
+        /// The kind of requests.
         direction: Direction,
-        /// What was reached.
+        /// The rate reached.
         rate: u64,
-        /// What was demanded.
+        /// The rate demanded.
         least: u64,
-        /// What is counted: bytes or requests.
+        /// The unit: bytes or requests.
         unit: &'static str,
     },
-    /// It took longer than it may.
+    /// It took longer than allowed.
     #[error(
         "{operation} of {length} bytes at offset {offset} took {nanos} ns; max_latency or \
          latency_target allows {limit} ns"
     )]
     TooLong {
-        /// What was asked.
+        /// The operation.
         operation: block::Operation,
-        /// Where, bytes.
+        /// Offset, bytes.
         offset: u64,
-        /// How much, bytes.
+        /// Length, bytes.
         length: u32,
         /// How long it took, from acceptance to delivery.
         nanos: u64,
         /// How long it may take.
         limit: u64,
     },
-    /// It did not bring back what was written.
+    /// It did not return what was written.
     #[error("verify of the block at offset {offset}: {mismatch}{}", at_device(*offset, mismatch))]
     Verify {
         /// First byte of the unit.
         offset: u64,
-        /// What is wrong with it.
+        /// The error in it.
         mismatch: crate::verify::Mismatch,
     },
 }
 
-/// Where on the device the first wrong byte is.
+/// The offset on the device of the first wrong byte.
 fn at_device(offset: u64, mismatch: &crate::verify::Mismatch) -> String {
     let first = mismatch.first_byte();
     first.map_or_else(String::new, |first| format!(" (offset {})", offset + first as u64))
@@ -227,7 +226,7 @@ pub enum Error {
         offset: u64,
         /// Bytes.
         size: u64,
-        /// Bytes on the device.
+        /// Bytes of the device.
         device: u64,
     },
     /// Not one request fits into the region.
@@ -262,29 +261,29 @@ pub enum Error {
         job: String,
         /// Bytes needed by all workers up to this one.
         needed: u64,
-        /// Bytes there are.
+        /// Available bytes.
         memory: u64,
     },
-    /// A value is out of bounds.
+    /// A value is out of range.
     #[error("job {job}: {what}")]
     Invalid {
         /// The job.
         job: String,
-        /// What is wrong.
+        /// The error.
         what: &'static str,
     },
-    /// A request of a log that is replayed does not fit the device.
+    /// A request of a replayed log does not fit the device.
     #[error("job {job}: request {number} of its log, {length} bytes at offset {offset}, {what}")]
     Replay {
         /// The job.
         job: String,
-        /// Which of the log's requests, from 1.
+        /// The number of the log's request, from 1.
         number: usize,
         /// Its offset, bytes.
         offset: u64,
         /// Its length, bytes.
         length: u32,
-        /// What is wrong with it, and what to do.
+        /// The error, and the remedy.
         what: &'static str,
     },
     /// A log of requests cannot be written.
@@ -292,11 +291,11 @@ pub enum Error {
     Log {
         /// The job.
         job: String,
-        /// What is wrong.
+        /// The error.
         #[source]
         cause: LogError,
     },
-    /// Requests are in flight, but the device went quiet for good.
+    /// Requests are in flight, but the device has gone quiet for good.
     #[error("the device went idle with {in_flight} requests unanswered: a completion was lost")]
     Stalled {
         /// Requests without an answer.
@@ -308,19 +307,18 @@ pub enum Error {
 pub const WORKERS_MAX: usize = (1 << 15) - 1;
 /// Deepest queue of one worker.
 pub const DEPTH_MAX: u32 = 1 << 15;
-/// Rounds between looks at the stop flag and calls of the progress function.
+/// Rounds between checks of the stop flag and calls of the progress function.
 const ROUNDS_PER_LOOK: u32 = 256;
 
-/// What all workers of a run share.
+/// The state shared by all workers of a run.
 struct Shared {
     versions: Option<Versions>,
     /// One request's data, while it is stamped or checked.
     scratch: Vec<u8>,
-    /// Some worker still writes: read-back waits, so that every block is checked once, for its last
-    /// write.
+    /// Some worker still writes: read-back waits, so that every block is checked once, against its
+    /// last write.
     writing: bool,
-    /// The worker whose turn it is to be refilled first: when a queue is too short for all, each
-    /// gets its share.
+    /// The worker to be refilled first: if a queue is too short for all, each gets its share.
     turn: usize,
 }
 
@@ -386,7 +384,7 @@ pub fn run<D: Device, C: Clock>(
     Ok(Outcome { workers, traces, halts: company.halts })
 }
 
-/// Takes every completion `lane` has. Whether there was one.
+/// Takes every completion of `lane`. Returns whether there was one.
 #[inline]
 fn collect<D: Device, C: Clock>(
     lane: &mut D,
@@ -412,9 +410,9 @@ fn collect<D: Device, C: Clock>(
 /// What happened in a round.
 #[derive(Clone, Copy, Debug, Default)]
 struct Round {
-    /// Something moved: look again before waiting.
+    /// Something happened: poll again before waiting.
     busy: bool,
-    /// The device refused a request for good; its worker goes on with the next.
+    /// The device refused a request for good; its worker continues with the next one.
     refused: bool,
 }
 
@@ -451,7 +449,7 @@ fn refill<D: Device, C: Clock>(
     round
 }
 
-/// Nothing to do: waits for the device or for the next instant that matters to someone.
+/// Nothing to do: waits for the device or for the next relevant instant.
 #[cold]
 fn wait<D: Device, C: Clock>(
     lanes: &[D],
@@ -486,7 +484,7 @@ fn look_around(now: Instant, workers: &mut [Worker<'_>], options: &mut Options<'
     }
 }
 
-/// The direction an operation counts for.
+/// The direction for which an operation counts.
 fn direction_of(operation: block::Operation) -> Option<Direction> {
     match operation {
         block::Operation::Read => Some(Direction::Read),

@@ -16,7 +16,7 @@ pub struct DirectionStatistics {
     pub completion: Histogram,
     /// Areas 3 and 4: fio's completion latency.
     pub response: Histogram,
-    /// All of it: fio's latency.
+    /// The total: fio's latency.
     pub total: Histogram,
     /// Bytes transferred.
     pub bytes: u64,
@@ -91,7 +91,7 @@ impl DirectionStatistics {
 /// Minimum, maximum, mean and deviation of a few values.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Samples {
-    /// How many.
+    /// Number of values.
     pub count: u64,
     /// Smallest.
     pub min: f64,
@@ -125,7 +125,7 @@ impl Samples {
         (spread.max(0.0) / (self.count - 1) as f64).sqrt()
     }
 
-    /// Workers of a group run side by side: their rates add up.
+    /// Workers of a group run concurrently: their rates add up.
     fn merge(&mut self, other: &Self) {
         if other.count == 0 {
             return;
@@ -164,7 +164,7 @@ pub struct Statistics {
 }
 
 impl Statistics {
-    /// Room for the directions that `used` tells.
+    /// Room for the directions in `used`.
     pub fn new(used: impl Fn(Direction) -> bool) -> Self {
         let directions = Direction::ALL.map(|d| used(d).then(Box::default));
         Self { directions, ..Self::default() }
@@ -175,7 +175,7 @@ impl Statistics {
         self.directions[direction.index()].as_deref()
     }
 
-    /// The directions in which something was done or failed.
+    /// The directions with completed or failed requests.
     pub fn used(&self) -> impl Iterator<Item = (Direction, &DirectionStatistics)> {
         let all = Direction::ALL.into_iter();
         let all = all.filter_map(|d| self.direction(d).map(|statistics| (d, statistics)));
@@ -187,7 +187,7 @@ impl Statistics {
         self.used().map(|(_, d)| d.requests()).sum()
     }
 
-    /// Forgets what was measured, keeping the memory: the ramp is over.
+    /// Forgets all measurements, keeping the memory: the ramp is over.
     pub fn clear(&mut self) {
         self.directions.iter_mut().flatten().for_each(|d| d.clear());
         self.flush.clear();
@@ -200,7 +200,7 @@ impl Statistics {
         self.directions.iter_mut().flatten().for_each(|d| d.sample(nanos));
     }
 
-    /// Adds what another worker of the same group measured.
+    /// Adds the measurements of another worker of the same group.
     pub fn merge(&mut self, other: &Self) {
         for (mine, theirs) in self.directions.iter_mut().zip(&other.directions) {
             match (mine.as_deref_mut(), theirs) {
@@ -219,7 +219,7 @@ impl Statistics {
         self.runtime_nanos = self.runtime_nanos.max(other.runtime_nanos);
     }
 
-    /// Counts `requests` submitted at a depth of `in_flight`, themselves included.
+    /// Counts `requests` submitted at a depth of `in_flight`, including themselves.
     #[inline]
     pub(crate) fn at_depth(&mut self, in_flight: u32) {
         let level = in_flight.max(1).ilog2().min(6);
@@ -227,7 +227,7 @@ impl Statistics {
     }
 }
 
-/// The place of a batch of `length` requests in the batch counters.
+/// The index of a batch of `length` requests in the batch counters.
 #[inline]
 pub(crate) fn batch_level(length: u32) -> usize {
     match length {

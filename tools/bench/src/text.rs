@@ -14,7 +14,7 @@ use format::{binary_size, rate, share, time};
 /// The percentiles in every table of areas.
 const COLUMNS: [f64; 3] = [50.0, 99.0, 99.9];
 
-/// The whole output for `results`.
+/// The complete output for `results`.
 pub fn render(results: &Results) -> String {
     let mut out = String::new();
     for target in &results.targets {
@@ -34,7 +34,7 @@ pub fn render(results: &Results) -> String {
     out
 }
 
-/// The line that says what a target is.
+/// The line that describes a target.
 fn headline(target: &TargetResults) -> String {
     let TargetResults { target: name, description, clock, bytes, block_size, .. } = target;
     let what = if description.is_empty() { String::new() } else { format!("{description}, ") };
@@ -42,7 +42,7 @@ fn headline(target: &TargetResults) -> String {
     format!("{name}: {what}{size} in blocks of {block_size} bytes, {clock} clock")
 }
 
-/// What has to be said about the times of this clock.
+/// A note about the times of this clock.
 fn clock_note(target: &TargetResults) -> Option<&'static str> {
     (target.clock == "virtual").then_some("On the virtual clock software takes no time.")
 }
@@ -62,7 +62,7 @@ fn write_target(out: &mut String, target: &TargetResults) -> std::fmt::Result {
     Ok(())
 }
 
-/// What the device took from its supply: of how many runs one line tells, of what in two more.
+/// The energy used by the device: one line for the total of how many runs, two more for its use.
 fn write_energy(out: &mut String, target: &TargetResults) -> std::fmt::Result {
     let Some(energy) = &target.energy else { return Ok(()) };
     let per_gib = energy.joules_per_gib.map(|joules| format!(", {joules:.3} J/GiB"));
@@ -82,10 +82,10 @@ fn write_energy(out: &mut String, target: &TargetResults) -> std::fmt::Result {
     Ok(())
 }
 
-/// Of the columns of numbers in the table of the block layer.
+/// Alignment of the columns of numbers in the table of the block layer.
 const WIDTHS: [usize; 7] = [9, 9, 7, 8, 8, 12, 8];
 
-/// Where requests went through the block layer, and what kept them waiting there.
+/// Where requests went through the block layer, and what delayed them there.
 fn write_layers(out: &mut String, target: &TargetResults) -> std::fmt::Result {
     if target.layers.is_empty() {
         return Ok(());
@@ -123,7 +123,7 @@ fn write_layers(out: &mut String, target: &TargetResults) -> std::fmt::Result {
     Ok(())
 }
 
-/// What went wrong and what was done about it, a line for each who tells.
+/// What went wrong and what was done about it, one line per reporter.
 fn write_incidents(out: &mut String, target: &TargetResults) -> std::fmt::Result {
     if target.incidents.is_empty() {
         return Ok(());
@@ -205,7 +205,7 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
     Ok(())
 }
 
-/// What a search for a depth or for a steady state came to.
+/// The result of a search for a depth or for a steady state.
 fn write_ends(out: &mut String, job: &JobResults) -> std::fmt::Result {
     if let Some(latency) = &job.latency {
         let [target, window] =
@@ -237,7 +237,7 @@ fn write_ends(out: &mut String, job: &JobResults) -> std::fmt::Result {
     }
 }
 
-/// The rows under a direction: its areas, all of them together, the software's share.
+/// The rows under a direction: its areas, their total, the software's share.
 fn write_areas(
     out: &mut String,
     results: &DirectionResults,
@@ -267,7 +267,7 @@ fn write_areas(
     writeln!(out, "    software {} of the time", share(*software_percent))
 }
 
-/// A percentile, or a dash when the job asked for others.
+/// A percentile, or a dash if the job asked for others.
 fn percentile(latency: &Latency, percent: f64) -> String {
     latency.percentile(percent).map_or_else(|| "-".to_string(), |nanos| time(nanos as f64))
 }

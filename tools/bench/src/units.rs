@@ -24,7 +24,7 @@ impl fmt::Display for Size {
     }
 }
 
-/// What `k` means; fio's option `kb_base`.
+/// The meaning of `k`; fio's option `kb_base`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KiloBase {
     /// fio's default: `k`, `kb` and `ki` are 1024, `kib` is 1000.
@@ -64,18 +64,18 @@ pub enum UnitError {
     /// There is no number.
     #[error("`{0}` is not a number")]
     NotANumber(String),
-    /// The unit is none of ours.
+    /// The unit is unknown.
     #[error("`{text}` has an unknown unit; {known}")]
     Unit {
-        /// What was written.
+        /// The text.
         text: String,
-        /// What could have been.
+        /// The possible units.
         known: &'static str,
     },
     /// It cannot be computed.
     #[error("`{0}` is not a value that can be computed, like 4k*3 or (1g+64k)/2")]
     Expression(String),
-    /// It does not fit 64 bits.
+    /// It does not fit into 64 bits.
     #[error("`{0}` is too large")]
     TooLarge(String),
 }
@@ -83,7 +83,7 @@ pub enum UnitError {
 const SIZE_UNITS: &str = "use b, k, m, g, t or p";
 const TIME_UNITS: &str = "use us, ms, s, m, h or d";
 
-/// Reads a size or count: `4k`, `1g`, `0x200`, `512`, or what is computed of such: `5*1g/8`.
+/// Reads a size or count: `4k`, `1g`, `0x200`, `512`, or an expression of these: `5*1g/8`.
 ///
 /// # Errors
 /// [`UnitError`] naming the text.

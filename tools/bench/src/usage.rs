@@ -8,7 +8,7 @@ use crate::results::Cpu;
 /// Clock ticks per second in `/proc`; fixed in Linux's interface (`USER_HZ`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// A point from which use is counted.
+/// A starting point for counting usage.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Usage {
     at: Instant,
@@ -42,7 +42,7 @@ impl Usage {
         }
     }
 
-    /// What was used since.
+    /// The usage since then.
     pub(crate) fn since(&self) -> Cpu {
         let now = Self::now();
         let seconds = now.at.duration_since(self.at).as_secs_f64();

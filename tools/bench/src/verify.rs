@@ -1,7 +1,7 @@
-//! Data that says what it is: headers and checksums in everything a verifying workload writes.
+//! Self-describing data: headers and checksums in everything that a verifying workload writes.
 //!
-//! Each unit (the verify interval) starts with a header in the layout of fio 3.33's
-//! `struct verify_header`, found out by reading what that fio wrote, so either program checks the
+//! Each unit (the verify interval) starts with a header in the layout of fio 3.33's `struct
+//! verify_header`, determined by reading what fio wrote, so that either program can check the
 //! other's data. All numbers are little-endian.
 //!
 //! | byte | bytes | what |
@@ -17,9 +17,9 @@
 //! | 36 | 4 | CRC-32C of bytes 0..36, not inverted at the end |
 //! | 40 | 0 to 64 | checksum of the rest of the unit |
 //!
-//! The offset tells misplaced data, the seed tells stale data (an earlier write's number comes
-//! back out of it), and the payload, made from the seed alone, tells which bytes differ: a few
-//! bits, or all from a byte on as in a torn write.
+//! The offset identifies misplaced data, the seed identifies stale data (the number of an earlier
+//! write can be recovered from it), and the payload, generated from the seed alone, shows which
+//! bytes differ: a few bits, or all from a byte on as in a torn write.
 
 pub(crate) mod versions;
 
@@ -67,9 +67,9 @@ pub enum Method {
     Sha3_512,
     /// None: only the header is checked.
     Meta,
-    /// A header, and the pattern behind it.
+    /// A header, followed by the pattern.
     PatternHeader,
-    /// The pattern alone. What was written earlier, or for another place, cannot be told from it.
+    /// The pattern alone, which cannot reveal data of an earlier write or for another place.
     Pattern,
 }
 
@@ -93,8 +93,8 @@ static CRC7: crc::Crc<u8> = crc::Crc::<u8>::new(&crc::CRC_7_MMC);
 const SUM_MAX: usize = 64;
 
 impl Method {
-    /// All of them, by fio's name. `sha256` and `sha512` are for our own data alone: what fio 3.33
-    /// stores for these is the end of the data and no checksum of it.
+    /// All of them, with fio's names. `sha256` and `sha512` work only for our own data: what fio
+    /// 3.33 stores for these is the end of the data, not a checksum of it.
     pub const NAMES: [(&'static str, Self); 18] = [
         ("crc32c", Self::Crc32c),
         ("crc32c-intel", Self::Crc32c),
@@ -171,12 +171,12 @@ impl Method {
         if self == Self::Pattern { 0 } else { HEADER_LEN + self.len() }
     }
 
-    /// The shortest unit it can work on: header, checksum and something to check.
+    /// The shortest unit that it can work on: header, checksum and at least a byte of payload.
     pub fn unit_min(self) -> u32 {
         (self.head() + 8) as u32
     }
 
-    /// Whether it is nothing without a pattern.
+    /// Whether it requires a pattern.
     pub fn needs_pattern(self) -> bool {
         matches!(self, Self::Pattern | Self::PatternHeader)
     }
@@ -216,12 +216,13 @@ impl fmt::Display for Method {
     }
 }
 
-/// Bytes that are repeated from the begin of each unit on, in place of random ones.
+/// Bytes repeated from the start of each unit, instead of random ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pattern {
     bytes: [u8; Self::MAX],
     len: u8,
-    /// A bit for each byte at which the unit's offset on the device stands, 8 bytes little-endian.
+    /// A bit for each byte at which the unit's offset on the device is stored, 8 bytes
+    /// little-endian.
     offsets: u64,
 }
 
@@ -229,13 +230,13 @@ impl Pattern {
     /// Longest pattern, bytes.
     pub const MAX: usize = 64;
 
-    /// A pattern of these bytes; `None` for none, and for too many.
+    /// A pattern of these bytes; `None` for an empty one, or too many bytes.
     pub fn new(text: &[u8]) -> Option<Self> {
         Self::with_offsets(text, &[])
     }
 
-    /// The same, with the unit's offset on the device (8 bytes, little-endian) at each of `places`
-    /// in place of what is there; `None` also if one does not lie within the pattern.
+    /// The same, with the unit's offset on the device (8 bytes, little-endian) at each of `places`;
+    /// `None` also if one does not lie within the pattern.
     pub fn with_offsets(text: &[u8], places: &[usize]) -> Option<Self> {
         let mut bytes = [0; Self::MAX];
         bytes.get_mut(..text.len()).filter(|to| !to.is_empty())?.copy_from_slice(text);
@@ -246,7 +247,7 @@ impl Pattern {
         Some(Self { bytes, len: text.len() as u8, offsets })
     }
 
-    /// Fills what begins at byte `at` of the unit at `offset`.
+    /// Fills the bytes from byte `at` on of the unit at `offset`.
     fn fill(&self, bytes: &mut [u8], at: usize, offset: u64) {
         let mut pattern = self.bytes;
         for place in (0..Self::MAX - 7).filter(|place| self.offsets & 1 << place != 0) {
@@ -258,15 +259,14 @@ impl Pattern {
     }
 }
 
-/// How the content of units is made.
+/// How the content of units is generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Form {
     /// The checksum.
     pub method: Method,
-    /// What the payload is made of; random bytes without one.
+    /// The pattern of the payload; random bytes without one.
     pub pattern: Option<Pattern>,
-    /// Bytes from the begin of a unit to where its header and checksum stand, in place of the bytes
-    /// that stand at the begin instead; 0: they stand there.
+    /// Offset of header and checksum in a unit, exchanged with the bytes there; 0: at the start.
     pub header_at: u32,
 }
 
@@ -277,7 +277,7 @@ impl From<Method> for Form {
 }
 
 impl Form {
-    /// Fills `payload`, which begins at byte `at` of the unit at `offset`.
+    /// Fills `payload`, which starts at byte `at` of the unit at `offset`.
     fn fill(&self, payload: &mut [u8], (at, offset): (usize, u64), seed: u64) {
         match &self.pattern {
             Some(pattern) => pattern.fill(payload, at, offset),
@@ -285,14 +285,14 @@ impl Form {
         }
     }
 
-    /// Whether the header has its place in units of `unit` bytes.
+    /// Whether the header fits into units of `unit` bytes.
     pub(crate) fn fits(&self, unit: u64) -> bool {
         let (head, at) = (self.method.head() as u64, u64::from(self.header_at));
         at == 0 || head == 0 || (at >= head && at + head <= unit)
     }
 
-    /// Changes header and checksum, which stand at the begin of `unit`, with what stands at
-    /// `header_at`: as it is on the device; and back again, as [`check`] wants it.
+    /// Exchanges header and checksum, at the start of `unit`, with the bytes at `header_at`: this
+    /// gives the form on the device; and back again, the form that [`check`] expects.
     pub(crate) fn move_header(&self, unit: &mut [u8]) {
         let (head, at) = (self.method.head(), self.header_at as usize);
         if at > 0 && head > 0 {
@@ -307,7 +307,7 @@ fn crc32c_raw(bytes: &[u8]) -> u32 {
     !crc32c::crc32c(bytes)
 }
 
-/// Which write of a run a unit belongs to.
+/// The write of a run to which a unit belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Seed of the run.
@@ -351,9 +351,9 @@ pub fn stamp(unit: &mut [u8], form: &Form, offset: u64, version: &Version, now: 
     form.move_header(unit);
 }
 
-/// What should be in `unit` at `offset`, whose header stands at its begin, in the form it has on
-/// the device: the content of that version, or else of the seed in its own header; `None` if that
-/// is none.
+/// The expected contents of `unit` at `offset`, whose header is at its start, in the form on the
+/// device: the content of that version, or otherwise of the seed in its own header; `None` if there
+/// is no valid header.
 pub(crate) fn expected(
     unit: &[u8],
     form: &Form,
@@ -378,7 +378,7 @@ pub(crate) fn expected(
     Some(right)
 }
 
-/// Fills `bytes` with the random bytes that belong to `seed`.
+/// Fills `bytes` with the random bytes for `seed`.
 pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
     let mut random = Random::new(seed);
     let mut words = bytes.chunks_exact_mut(8);
@@ -390,12 +390,12 @@ pub(crate) fn fill(bytes: &mut [u8], seed: u64) {
     rest.copy_from_slice(&random.bits().to_le_bytes()[..len]);
 }
 
-/// How a unit differs from what should be there.
+/// How a unit differs from what is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mismatch {
     /// There is no header: never written, or overwritten with something else.
     NoHeader {
-        /// What stands in its place.
+        /// What is there instead.
         found: u16,
     },
     /// There is a header, but its own checksum is wrong.
@@ -407,21 +407,21 @@ pub enum Mismatch {
         /// Method code in the header.
         method: u16,
     },
-    /// This is the data of another place.
+    /// The data belongs to another place.
     Misplaced {
         /// The offset it was written for.
         offset: u64,
     },
-    /// This is an earlier write of the same run: the last one was lost.
+    /// It is an earlier write of the same run: the last one was lost.
     Stale {
         /// The write found.
         found: u64,
-        /// The write that should be there.
+        /// The write expected.
         expected: u64,
     },
-    /// This was written by another run.
+    /// It was written by another run.
     OtherRun,
-    /// The unit is as written but for some bits.
+    /// The unit is as written except for some bits.
     Flipped {
         /// First byte of the unit that differs.
         first: usize,
@@ -430,19 +430,19 @@ pub enum Mismatch {
         /// Bits that differ.
         bits: u32,
     },
-    /// The header is right, but a run of the payload's bytes is something else.
+    /// The header is right, but a run of the payload's bytes is wrong.
     Torn {
         /// First byte of the unit that differs.
         first: usize,
         /// Last byte that differs.
         last: usize,
     },
-    /// The payload does not fit its checksum.
+    /// The payload does not match its checksum.
     Checksum,
 }
 
 impl Mismatch {
-    /// The first byte of the unit that is wrong, where that can be told.
+    /// The first wrong byte of the unit, if it can be determined.
     pub fn first_byte(&self) -> Option<usize> {
         match self {
             Self::Flipped { first, .. } | Self::Torn { first, .. } => Some(*first),
@@ -481,8 +481,8 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// Checks that `unit`, with its header at its begin, is the content of `offset`. With `expected` it
-/// must be that version; without, any version whose checksum fits.
+/// Checks that `unit`, with its header at its start, is the content of `offset`. With `expected` it
+/// must be that version; without, any version whose checksum matches.
 ///
 /// # Errors
 /// How it differs.
@@ -548,8 +548,8 @@ pub fn check(
     Err(difference(&unit[HEADER_LEN..], &written, HEADER_LEN))
 }
 
-/// Checks that `payload`, which begins at byte `at` of the unit at `offset`, is what is filled in
-/// there.
+/// Checks that `payload`, which starts at byte `at` of the unit at `offset`, has the contents to be
+/// filled in there.
 fn same(
     payload: &[u8],
     form: &Form,
@@ -561,7 +561,7 @@ fn same(
     if payload == written { Ok(()) } else { Err(difference(payload, &written, at)) }
 }
 
-/// The byte with the one flipped bit that keeps `header` from being one.
+/// The byte with the single flipped bit that invalidates `header`.
 fn flipped_bit(
     header: &[u8; HEADER_LEN],
     is_header: impl Fn(&[u8; HEADER_LEN]) -> bool,
@@ -577,9 +577,9 @@ fn flipped_bit(
     bit.map(|bit| bit / 8)
 }
 
-/// How what was `read` at byte `at` of a unit differs from what was `written`.
+/// How the bytes `read` from byte `at` of a unit on differ from those `written`.
 fn difference(read: &[u8], written: &[u8], at: usize) -> Mismatch {
-    /// Bytes that by chance are all different.
+    /// The number of bytes that all differ by chance.
     const CHANCE: usize = 8;
     let differ =
         || read.iter().zip(written).enumerate().filter(|(_, (read, written))| read != written);

@@ -1,4 +1,4 @@
-//! What a workload is: plain values, made by the command line or a job file, read by the runner.
+//! What a workload is: plain values, created by the command line or a job file, read by the runner.
 
 use core::fmt;
 use std::path::PathBuf;
@@ -10,14 +10,14 @@ use flysch_api::block::Operation;
 use crate::iolog::Replay;
 use crate::verify::{Form, Method, Pattern};
 
-/// Which way data moves. The order is fio's: read, write, trim.
+/// The direction of data. The order is fio's: read, write, trim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Direction {
     /// Device to memory.
     Read,
     /// Memory to device.
     Write,
-    /// Blocks are given back; no data moves.
+    /// Blocks are freed; no data moves.
     Trim,
 }
 
@@ -25,7 +25,7 @@ impl Direction {
     /// All directions, in order.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Trim];
 
-    /// What is asked of a device for it.
+    /// The operation of a device for it.
     pub const fn operation(self) -> Operation {
         match self {
             Self::Read => Operation::Read,
@@ -34,7 +34,7 @@ impl Direction {
         }
     }
 
-    /// Place in arrays by direction.
+    /// Index into arrays by direction.
     pub const fn index(self) -> usize {
         self as usize
     }
@@ -75,15 +75,15 @@ impl Mix {
     }
 }
 
-/// In which order the blocks are visited.
+/// The order in which blocks are visited.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Order {
-    /// One after the other; after each, `gap` bytes are skipped (negative: backwards).
+    /// Sequentially; after each, `gap` bytes are skipped (negative: backwards).
     Sequential {
         /// Bytes between the end of one request and the start of the next.
         gap: i64,
     },
-    /// At random. `each_once`: no block comes twice before every block came once.
+    /// At random. `each_once`: no block is repeated before every block has been visited once.
     Random {
         /// Visit every block once per pass.
         each_once: bool,
@@ -94,21 +94,21 @@ pub enum Order {
     },
 }
 
-/// How likely each block of a random workload is.
+/// The distribution of blocks of a random workload.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Distribution {
-    /// All alike.
+    /// Uniform.
     Uniform,
-    /// Zipf's law with this exponent: the k-th most popular block is asked for 1/k^theta as often.
+    /// Zipf's law with this exponent: the k-th most popular block is requested 1/k^theta as often.
     Zipf(f64),
     /// Pareto's law with this power, 0..1: smaller is more skewed.
     Pareto(f64),
-    /// A bell curve; its flanks are made wider by so many percent of the blocks.
+    /// A bell curve; its flanks are widened by this percentage of the blocks.
     Normal(f64),
-    /// Stretches of the region with their shares, by direction; within each all blocks are alike.
+    /// Stretches of the region with their shares, by direction; uniform within each.
     Zoned([Vec<Stretch>; 3]),
-    /// These blocks one after the other, again and again. `stride`: each round begins as many
-    /// blocks further on as there are in the list.
+    /// These blocks in sequence, again and again. `stride`: each round starts as many blocks
+    /// further on as there are in the list.
     Sequence {
         /// Numbers of blocks.
         blocks: Vec<u64>,
@@ -120,25 +120,25 @@ pub enum Distribution {
 /// A part of the region that gets a part of the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// Percent of the requests.
+    /// Percentage of the requests.
     pub share: u32,
-    /// How much of the region, behind the stretch before.
+    /// Its part of the region, following the previous stretch.
     pub size: StretchSize,
 }
 
 /// How long a [`Stretch`] is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StretchSize {
-    /// So many percent of the region.
+    /// This percentage of the region.
     Percent(u32),
-    /// So many bytes.
+    /// This many bytes.
     Bytes(u64),
 }
 
 /// A region visited zone by zone (fio: `zonemode=strided`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Strides {
-    /// Bytes transferred in each zone before the next begins.
+    /// Bytes transferred in each zone before the next one starts.
     pub size: u64,
     /// Bytes of a zone.
     pub range: u64,
@@ -203,10 +203,10 @@ impl fmt::Display for BlockSize {
     }
 }
 
-/// What is in the buffers of writes.
+/// The contents of write buffers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Fill {
-    /// Random bytes, made once.
+    /// Random bytes, generated once.
     #[default]
     Random,
     /// Fresh random bytes for every write.
@@ -217,7 +217,7 @@ pub enum Fill {
     Pattern(Vec<u8>),
 }
 
-/// How what was written is checked.
+/// How written data is verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verify {
     /// The checksum.
@@ -230,15 +230,15 @@ pub struct Verify {
     pub fatal: bool,
     /// Read back and check after the write phase.
     pub read_back: bool,
-    /// Do not write: read what an earlier run with the same options wrote.
+    /// Do not write: verify what an earlier run with the same options wrote.
     pub only: bool,
-    /// Bytes from the begin of each unit to where its header stands; 0: at its begin.
+    /// Offset of the header in each unit; 0: at its start.
     pub header_at: u32,
-    /// Writes before some of them are read back, in the midst of the run; 0: only at its end.
+    /// Writes after which some of them are read back during the run; 0: only at its end.
     pub backlog: u32,
     /// How many are read back then; 0: as many as `backlog`.
     pub backlog_batch: u32,
-    /// Leave what was found, and what should be there, in files.
+    /// Save the data found, and the expected data, in files.
     pub dump: bool,
 }
 
@@ -261,19 +261,19 @@ impl Default for Verify {
 }
 
 impl Verify {
-    /// How the content is made.
+    /// How the content is generated.
     pub fn form(&self) -> Form {
         Form { method: self.method, pattern: self.pattern, header_at: self.header_at }
     }
 }
 
-/// How long requests may take, from acceptance to delivery.
+/// Limits on the latency of requests, from acceptance to delivery.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LatencyLimits {
-    /// The longest a request of each direction may take, nanoseconds; 0 is no limit. One that takes
+    /// The maximum latency of each direction, nanoseconds; 0 is no limit. A request that takes
     /// longer ends the worker.
     pub max_nanos: [u64; 3],
-    /// Look for the queue depth at which requests are fast enough.
+    /// Search for the queue depth at which requests are fast enough.
     pub target: Option<LatencyTarget>,
 }
 
@@ -284,20 +284,20 @@ impl LatencyLimits {
     }
 }
 
-/// The latency that a queue depth is looked for.
+/// The target latency of the search for a queue depth.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LatencyTarget {
-    /// How long a request may take, nanoseconds.
+    /// The target latency, nanoseconds.
     pub nanos: u64,
     /// How long each depth is tried, nanoseconds.
     pub window_nanos: u64,
-    /// How many of the requests must be fast enough, percent, above 0 up to 100.
+    /// The percentage of requests that must be fast enough, above 0 up to 100.
     pub percentile: f64,
-    /// Go on looking until the job ends by itself.
+    /// Continue to search until the job ends by itself.
     pub goes_on: bool,
 }
 
-/// What is looked at for a steady state.
+/// The quantity judged for a steady state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SteadyMeasure {
     /// Requests per second.
@@ -311,12 +311,12 @@ pub enum SteadyMeasure {
 /// The steady state that ends a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Steady {
-    /// What is looked at.
+    /// The quantity.
     pub measure: SteadyMeasure,
     /// Judge the slope of the regression line, per measurement, instead of the greatest distance
     /// from the mean.
     pub slope: bool,
-    /// It must be below this.
+    /// The limit.
     pub limit: f64,
     /// The limit is a percentage of the mean.
     pub percent: bool,
@@ -358,13 +358,13 @@ pub struct Pace {
     pub think_time_us: u64,
     /// Requests between pauses; at least 1.
     pub think_requests: u64,
-    /// Requests arrive as by chance (a Poisson process), instead of evenly.
+    /// Requests arrive randomly (a Poisson process) instead of evenly.
     pub poisson: bool,
-    /// Least bytes per second by direction, over each cycle; 0 is no demand.
+    /// Minimum bytes per second by direction, over each cycle; 0 is no demand.
     pub bytes_min: [u64; 3],
-    /// Least requests per second by direction, over each cycle; 0 is no demand.
+    /// Minimum requests per second by direction, over each cycle; 0 is no demand.
     pub requests_min: [u64; 3],
-    /// A cycle, milliseconds; 0 is one of a second.
+    /// Length of a cycle, milliseconds; 0 means one second.
     pub cycle_ms: u64,
 }
 
@@ -377,22 +377,22 @@ impl Pace {
             && !self.has_least()
     }
 
-    /// Whether it must not be slower than something.
+    /// Whether there is a minimum rate.
     pub fn has_least(&self) -> bool {
         self.bytes_min != [0; 3] || self.requests_min != [0; 3]
     }
 }
 
-/// Workers that share what there is by weight (fio: `flow`).
+/// Workers that share the available rate by weight (fio: `flow`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Which of them share.
+    /// The number of the group that shares.
     pub id: u32,
-    /// This worker's part, at least 1.
+    /// This worker's weight, at least 1.
     pub weight: u32,
 }
 
-/// Who ends when a worker has ended (fio: `exitall`, `exit_what`).
+/// Which workers end when a worker has ended (fio: `exitall`, `exit_what`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ends {
     /// Nobody.
@@ -400,20 +400,20 @@ pub enum Ends {
     Alone,
     /// All workers of its group.
     Group,
-    /// All that run now.
+    /// All that are running.
     Stage,
-    /// All, and those that have not begun.
+    /// All, including those that have not started.
     All,
 }
 
-/// After which failures a workload goes on.
+/// The failures after which a workload continues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tolerance {
     /// Failed reads.
     pub read: bool,
     /// Failed writes, flushes and trims.
     pub write: bool,
-    /// Data that is not what was written.
+    /// Data that differs from what was written.
     pub verify: bool,
 }
 
@@ -433,7 +433,7 @@ pub struct Workload {
     /// Offsets of random requests are multiples of this; `None`: of the shortest request.
     pub align: Option<u32>,
     /// Segments of each request's data: 1 is one range, more are a list of pieces with odd lengths
-    /// and places.
+    /// and addresses.
     pub segments: u32,
     /// Requests kept in flight.
     pub depth: u32,
@@ -441,13 +441,13 @@ pub struct Workload {
     pub offset: u64,
     /// Bytes used from there; `None`: up to the device's end.
     pub size: Option<u64>,
-    /// Bytes to transfer in all; `None`: `size`.
+    /// Total bytes to transfer; `None`: `size`.
     pub io_size: Option<u64>,
-    /// Requests to issue in all.
+    /// Total requests to issue.
     pub requests_max: Option<u64>,
     /// Passes over the region.
     pub loops: u32,
-    /// Longest run time, ramp not counted.
+    /// Longest run time, not including the ramp.
     pub runtime: Option<Duration>,
     /// Run for all of `runtime`, starting over when the region is done.
     pub time_based: bool,
@@ -461,34 +461,34 @@ pub struct Workload {
     pub flush_at_end: bool,
     /// Writes carry force-unit-access.
     pub force_unit_access: bool,
-    /// The root of everything random in it.
+    /// The seed of everything random in it.
     pub seed: u64,
     /// Speed limits.
     pub pace: Pace,
-    /// What writes carry.
+    /// The contents of writes.
     pub fill: Fill,
     /// Whether and how data is checked.
     pub verify: Option<Verify>,
-    /// What does not end the run.
+    /// Failures that do not end the run.
     pub tolerance: Tolerance,
-    /// Errors that do not end the run either, whatever `tolerance` says: numbers of `errno`, by
-    /// direction of the request; the third list is for data that is not what was written.
+    /// Errors that do not end the run either, whatever `tolerance` says: `errno` numbers by
+    /// direction of the request; the third list is for data that differs from what was written.
     pub ignored: [Vec<i32>; 3],
-    /// Whom it shares with.
+    /// The flow that it shares.
     pub flow: Option<Flow>,
     /// Who ends when it has ended.
     pub ends: Ends,
     /// Who ends when it has failed.
     pub ends_failed: Ends,
-    /// How long requests may take.
+    /// Latency limits.
     pub latency: LatencyLimits,
     /// The steady state that ends it.
     pub steady: Option<Steady>,
-    /// Its steady state is that of all workers of its group which say so too.
+    /// Its steady state is that of all workers of its group with the same setting.
     pub steady_together: bool,
-    /// The log that is replayed, in place of `mix`, `order`, sizes and numbers of requests.
+    /// The log to replay, instead of `mix`, `order`, sizes and numbers of requests.
     pub replay: Option<Arc<Replay>>,
-    /// Where its requests are written to, as fio's `write_iolog` does.
+    /// The log to which its requests are written, as by fio's `write_iolog`.
     pub log: Option<LogTo>,
 }
 
@@ -497,7 +497,7 @@ pub struct Workload {
 pub struct LogTo {
     /// The file.
     pub path: PathBuf,
-    /// What the log calls the disk.
+    /// The name of the disk in the log.
     pub disk: String,
 }
 
@@ -578,7 +578,7 @@ impl Workload {
         moves.map(|d| self.block_size[d.index()].max()).max().unwrap_or(0)
     }
 
-    /// Whether it changes what is on the device.
+    /// Whether it modifies the device.
     pub fn writes(&self) -> bool {
         let only = self.verify.is_some_and(|v| v.only);
         !only && (self.uses(Direction::Write) || self.uses(Direction::Trim))

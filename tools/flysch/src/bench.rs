@@ -26,15 +26,15 @@ use crate::progress::Progress;
 use files::{Page, Traces};
 use options::JobOptions;
 
-/// Records a trace keeps per lane and stage unless told otherwise.
+/// Records that a trace keeps per lane and stage by default.
 const TRACE_RECORDS: usize = 1 << 18;
 
 /// Options of `flysch bench`.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "\
-Without job files and job options: the queue-depth table of the four classic fio jobs.
-With job options: one job made of them. With job files: their jobs, the options overriding theirs.
+Without job files and job options: prints the queue-depth table of the four classic fio jobs.
+With job options: runs one job. With job files: runs their jobs; options override theirs.
 Examples:
   flysch bench
   flysch bench --on ufs --on ufs,mcq=4 --rw=randread --bs=4k --iodepth=32 --runtime=1
@@ -50,11 +50,11 @@ pub(crate) struct Arguments {
     /// fio job files.
     #[arg(value_name = "JOBFILE")]
     files: Vec<PathBuf>,
-    /// What to run on: a target, or RIG:PROVIDER of a rig; more than one are compared. `flysch
-    /// targets` lists the kinds.
+    /// What to run on: a target, or RIG:PROVIDER of a rig; several are compared. `flysch targets`
+    /// lists the kinds.
     #[arg(long, value_name = "TARGET", default_value = "ufs")]
     on: Vec<String>,
-    /// Whose time counts on modelled targets: their own `clock=` for all of them.
+    /// The clock of modelled targets: sets `clock=` for all of them.
     #[arg(long, value_name = "CLOCK", value_parser = parse_clock)]
     clock: Option<ClockKind>,
     /// Seed of everything random in the workloads.
@@ -69,30 +69,30 @@ pub(crate) struct Arguments {
     /// Write every request to FILE.blktrace.N and FILE.perfetto-trace.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Requests each lane's trace keeps per stage: the last ones.
+    /// How many requests each lane's trace keeps per stage; it keeps the last ones.
     #[arg(long, value_name = "NUMBER", default_value_t = TRACE_RECORDS)]
     trace_records: usize,
-    /// An I/O scheduler before every lane: `default`, or rules such as
+    /// Put an I/O scheduler in front of every lane: `default`, or rules such as
     /// `read-latency=2000,delete-depth=1`; see docs/cam.md.
     #[arg(long, value_name = "RULES")]
     iosched: Option<iosched::Chosen>,
-    /// Make a socket that `flysch gstat` asks what the providers of a rig do while this runs.
+    /// Create a socket for `flysch gstat`, which shows what the providers of a rig do meanwhile.
     #[arg(long, value_name = "PATH")]
     stats_socket: Option<PathBuf>,
     #[command(flatten)]
     jobs: JobOptions,
 }
 
-/// What is not a workload on a disk.
+/// Measurements other than workloads on a disk.
 #[derive(Debug, clap::Subcommand)]
 enum Other {
-    /// Measure UBIFS and JFFS2 on raw flash, beside the chip itself.
+    /// Measure UBIFS and JFFS2 on raw flash, compared with the chip itself.
     Flash(flash::Arguments),
     /// Measure every profile of every model against published figures.
     Profiles(profiles::Arguments),
-    /// Compare UFS, NVMe, eMMC and SATA: areas, energy, an equal device, a phone's day.
+    /// Compare UFS, NVMe, eMMC and SATA: areas, energy, equal devices, a day of phone use.
     Study(study::Arguments),
-    /// Traces of Linux's own stack: their I/Os with the four areas.
+    /// Read traces of Linux's own stack: its I/Os with the four areas.
     Trace(trace::Arguments),
 }
 
@@ -156,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     written.and_then(|()| first_failure(&results))
 }
 
-/// What is to be run.
+/// What to run.
 struct Jobs {
     /// `None`: the depth table, which depends on the device.
     file: Option<JobFile>,
@@ -222,7 +222,7 @@ fn targets(arguments: &Arguments) -> Result<Vec<(String, On)>, Failure> {
     arguments.on.iter().map(parse).collect()
 }
 
-/// The socket that is asked what the workloads do, if one is wanted.
+/// The socket that answers queries about the workloads, if one is wanted.
 fn watched(arguments: &Arguments, targets: &[(String, On)]) -> Result<Option<Watched>, Failure> {
     let Some(path) = &arguments.stats_socket else { return Ok(None) };
     if let Some((name, _)) = targets.iter().find(|(_, on)| on.target().is_some()) {
@@ -302,7 +302,7 @@ fn run_on(
     Ok((results, played.traces))
 }
 
-/// Most lanes of a provider of a rig: as many as all of its disks have.
+/// The maximum number of lanes of a provider of a rig: as many as all of its disks have.
 const RIG_LANES: u8 = 31;
 
 /// Lanes, slots and buffers for `demand`.
@@ -313,7 +313,7 @@ fn needs(on: &On, demand: &Demand) -> Needs {
     }
 }
 
-/// What the user wants to have in files.
+/// The files that the user wants.
 struct Files {
     csv: Option<Named>,
     report: Option<Page>,
@@ -321,7 +321,7 @@ struct Files {
 }
 
 impl Files {
-    /// Opens them before anything runs, so that what cannot be written is told early.
+    /// Opens them before anything runs, so that errors are reported early.
     fn open(arguments: &Arguments, output: &mut Output) -> Result<Self, Failure> {
         Ok(Self {
             csv: arguments.csv.as_deref().map(|path| Named::open(path, output)).transpose()?,
@@ -352,7 +352,7 @@ fn milliseconds_since_1970() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
 }
 
-/// A job that failed fails the command, after everything was said.
+/// A failed job makes the command fail, after all output has been written.
 fn first_failure(results: &Results) -> Result<(), Failure> {
     for target in &results.targets {
         for job in &target.jobs {

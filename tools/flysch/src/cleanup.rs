@@ -1,30 +1,30 @@
-//! What must not be left behind, wherever the command ends: see `flysch-files`.
+//! What has to be cleaned up, wherever the command ends: see `flysch-files`.
 //!
 //! QEMU ends with this process by itself; see `flysch-qemu`.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Status of a command ended by Ctrl-C, as shells have it.
+/// Status of a command ended by Ctrl-C, as in shells.
 const INTERRUPTED: i32 = 130;
 
-/// What a command does to end by itself when it is told to.
+/// What a command does to end itself when it is asked to.
 static END: Mutex<Option<Box<dyn Fn() + Send>>> = Mutex::new(None);
 
-/// What stays behind when the command is interrupted, in words.
+/// What remains when the command is interrupted, in words.
 static STAYS: Mutex<Option<String>> = Mutex::new(None);
 
-/// From now on an interrupted command says this: what stands, and how to go on.
+/// From now on an interrupted command prints this: what remains, and how to continue.
 pub(crate) fn say_when_interrupted(text: String) {
     *STAYS.lock().unwrap_or_else(PoisonError::into_inner) = Some(text);
 }
 
-/// From now on the first signal calls `end`, which has the command end by itself; another one
-/// ends it as ever.
+/// From now on the first signal calls `end`, which makes the command end itself; a second one ends
+/// it as usual.
 pub(crate) fn end_by(end: impl Fn() + Send + 'static) {
     *END.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(end));
 }
 
-/// Prepares for Ctrl-C and for a reader that goes away.
+/// Prepares for Ctrl-C and for a reader that closes the pipe.
 pub(crate) fn prepare() {
     // Without the handler the kernel ends the process as it always did: no reason to fail.
     let _ = ctrlc::set_handler(|| {

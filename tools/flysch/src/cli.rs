@@ -16,7 +16,7 @@ use crate::{
 #[command(name = "flysch", version, about, max_term_width = 100)]
 #[command(after_help = "\
 Targets are KIND[@WHERE][,key=value...]; `flysch targets` lists them.
-Exit status: 0 done, 1 failed, 2 used wrongly, 130 interrupted.")]
+Exit status: 0 success, 1 failure, 2 usage error, 130 interrupted.")]
 pub(crate) struct Cli {
     /// Print JSON instead of tables.
     #[arg(long, global = true)]
@@ -31,9 +31,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run workloads and show where the time of each I/O goes.
     Bench(bench::Arguments),
-    /// List what is on the buses of targets.
+    /// List the devices on the buses of targets.
     Devlist(cam::devlist::Arguments),
-    /// Devices and commands to them, as camcontrol(8) has them.
+    /// List devices and send commands to them, as in camcontrol(8).
     Cam(cam::Arguments),
     /// Manage a UFS device: descriptors, attributes, flags, power, errors.
     Ufs(ufs::Arguments),
@@ -43,23 +43,23 @@ pub(crate) enum Command {
     Ata(ata::Arguments),
     /// Manage an eMMC device or SD card: registers, protection, partitions, RPMB, health.
     Emmc(emmc::Arguments),
-    /// Copy between a file and a target, either way.
+    /// Copy data between a file and a target, in either direction.
     Copy(copy::Arguments),
     /// Open flash images: UBI, UBIFS, JFFS2, raw dumps.
     Image(image::Arguments),
-    /// Partitions, labels, stripes on disk images and targets, as FreeBSD's GEOM has them.
+    /// Manage partitions, labels and stripes on disk images and targets, as in FreeBSD's GEOM.
     Geom(geom::Arguments),
-    /// Show what a mounted graph does right now, as gstat.
+    /// Show live statistics of a mounted graph, as gstat does.
     Gstat(gstat::Arguments),
-    /// Let programs and machines use the disk of a target, over NBD.
+    /// Export the disk of a target to programs and virtual machines, or as a disk of this machine.
     Export(export::Arguments),
     /// List the PCI functions of this machine; take them from Linux's drivers and give them back.
     Pci(pci::Arguments),
-    /// Show a modelled device to a virtual machine monitor, over vfio-user.
+    /// Serve a modelled device to a virtual machine monitor, over vfio-user.
     Serve(serve::Arguments),
-    /// Do things to a device that is served: faults, power cuts, removal.
+    /// Act on a served device: faults, power cuts, removal.
     ServeCtl(serve::ControlArguments),
-    /// Boot Linux on modelled devices, or QEMU's: its own drivers drive them.
+    /// Boot Linux on modelled devices, or QEMU's, which its own drivers drive.
     Lab(lab::Arguments),
     /// List the kinds of target and their keys.
     Targets,
@@ -70,7 +70,7 @@ pub(crate) enum Command {
     },
     /// Print a manual page: of the command, or of one of its commands.
     Man {
-        /// Whose, such as `bench`, or `image create`.
+        /// The command that it is about, such as `bench`, or `image create`.
         #[arg(value_name = "COMMAND")]
         words: Vec<String>,
         /// Write the pages of all commands into this folder instead.
@@ -79,11 +79,11 @@ pub(crate) enum Command {
     },
 }
 
-/// What an error is where a command was said without its verb.
+/// The error for a command that was given without its verb.
 const HELP_INSTEAD: ErrorKind = ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
 
-/// Ends the command for words it does not understand. A value that cannot be read is told in one
-/// line, by whoever tried to read it.
+/// Ends the command for words that it does not understand. An unreadable value is reported in one
+/// line by the parser that tried to read it.
 pub(crate) fn refuse(error: &clap::Error) -> ! {
     match error.source() {
         Some(cause) if error.kind() == ErrorKind::ValueValidation => {
@@ -99,7 +99,7 @@ pub(crate) fn refuse(error: &clap::Error) -> ! {
     }
 }
 
-/// Why a value cannot be read. Who read a number says nothing of where it stood.
+/// Why a value cannot be read. The parser of a number does not know where the number stood.
 fn of_value(error: &clap::Error, why: &str) -> String {
     let told = (error.get(ContextKind::InvalidValue), error.get(ContextKind::InvalidArg));
     match told {

@@ -1,4 +1,4 @@
-//! Consent to what cannot be undone, and telling that it was done.
+//! Consent to what cannot be undone, and the report that it was done.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -35,7 +35,7 @@ impl Consent {
     }
 }
 
-/// Tells that something was done: a line for people, `value` for programs.
+/// Reports that something was done: a line for people, `value` for programs.
 pub(crate) fn done(output: &mut Output, value: &Value, line: &str) -> Result<(), Failure> {
     if output.json() { output.value(value) } else { output.line(line) }
 }

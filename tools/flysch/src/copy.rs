@@ -1,4 +1,4 @@
-//! `flysch copy`: data between a file and a target, either way.
+//! `flysch copy`: copies data between a file and a target, in either direction.
 
 mod ends;
 
@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::progress::Progress;
 use ends::{End, Sink, Source};
 
-/// Bytes on their way at once.
+/// Bytes in flight at once.
 const CHUNK: usize = blocks::MEMORY;
 
 /// Options of `flysch copy`.
@@ -30,13 +30,13 @@ pub(crate) struct Arguments {
     /// A target, a file, or `-` for standard output.
     #[arg(value_name = "DST")]
     sink: String,
-    /// Bytes to leave out at the beginning of SRC.
+    /// Bytes to skip at the start of SRC.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
     skip: u64,
-    /// Bytes to leave alone at the beginning of DST.
+    /// Bytes to leave unchanged at the start of DST.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_size)]
     seek: u64,
-    /// Bytes to copy; without, all there are.
+    /// Bytes to copy; default: all of SRC.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     length: Option<u64>,
     /// Read everything back and compare.
@@ -110,7 +110,7 @@ fn report(bytes: u64, seconds: f64, verified: bool, output: &mut Output) -> Resu
     output.line(format!("{} copied in {seconds:.1} s, {rate}/s{verified}", show(bytes)))
 }
 
-/// Copies, checks and ends the copy; tells how many bytes it is.
+/// Copies, verifies and ends the copy; returns how many bytes were copied.
 fn copy_all(
     (mut source, mut sink): (Source<'_>, Sink<'_>),
     length: Option<u64>,

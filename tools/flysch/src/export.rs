@@ -1,5 +1,5 @@
-//! `flysch export`: the disk of a target for programs and machines, over NBD or vhost-user, and for
-//! this machine's Linux, by ublk.
+//! `flysch export`: the disk of a target for programs and virtual machines, over NBD or vhost-user,
+//! and for this machine's Linux, through ublk.
 
 use std::fmt;
 use std::net::TcpListener;
@@ -26,13 +26,13 @@ use crate::place::Place;
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("door").required(true).args(["nbd", "vhost_user", "ublk"]))]
 #[command(after_help = "\
-Every client of NBD sees the same disk: QEMU, qemu-img, nbdcopy, fio's nbd engine, Linux's
-nbd-client. vhost-user is for one virtual machine, whose virtio disk it is; its memory must be
-shared. By ublk it is a disk of this machine, /dev/ublkbN, which only root can make; the module
+All NBD clients see the same disk: QEMU, qemu-img, nbdcopy, fio's nbd engine, Linux's
+nbd-client. vhost-user makes it the virtio disk of one virtual machine, whose memory must be
+shared. ublk makes it a disk of this machine, /dev/ublkbN, which only root can do; the module
 ublk_drv has to be loaded.
-The command ends by SIGTERM or Ctrl-C: what is under way is finished, and the disk is flushed.
-Whoever reaches the socket may read and write the disk. Without --tls-certificates TCP is not
-encrypted and asks nobody who he is: listen on 127.0.0.1 or in a network you trust.
+The command ends on SIGTERM or Ctrl-C: requests in flight are finished, and the disk is flushed.
+Anyone who can reach the socket can read and write the disk. Without --tls-certificates TCP is
+neither encrypted nor authenticated: listen on 127.0.0.1 or in a network that you trust.
 Examples:
   flysch export ufs,image=lu0.img --nbd unix:disk.sock
   qemu-img convert -O raw 'nbd+unix:///?socket=disk.sock' copy.img
@@ -46,7 +46,7 @@ Examples:
   flysch export nvme,size=4G --ublk
   flysch export file:disk.img --ublk=3 --ublk-recover")]
 pub(crate) struct Arguments {
-    /// What to export: a target, which `flysch targets` lists, or a provider of a rig.
+    /// What to export: a target (see `flysch targets`) or a provider of a rig.
     #[arg(value_name = "TARGET|RIG:PROVIDER")]
     target: On,
     /// Where clients connect: `unix:PATH` or `tcp:HOST:PORT`; may be given more than once.
@@ -55,7 +55,7 @@ pub(crate) struct Arguments {
     /// A socket for the virtio disk of a virtual machine (vhost-user-blk).
     #[arg(long, value_name = "PATH")]
     vhost_user: Option<PathBuf>,
-    /// A disk of this machine: /dev/ublkbN, with this number or any that is free.
+    /// A disk of this machine: /dev/ublkbN, with this number or the next free one.
     #[arg(long, value_name = "N", num_args = 0..=1, require_equals = true)]
     ublk: Option<Option<u32>>,
     /// Queues of the disk.
@@ -66,22 +66,22 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 64, conflicts_with_all = ["nbd", "vhost_user"])]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     ublk_depth: u16,
-    /// If the command is killed, the disk stays, and its requests wait until the command is given
-    /// again; take the place of one that was killed.
+    /// Keep the disk if the command is killed; its requests wait until the command is given again.
+    /// Take over from a killed one.
     #[arg(long, conflicts_with_all = ["nbd", "vhost_user"])]
     ublk_recover: bool,
-    /// The export's name; clients that give none get it as well. To a machine it is the serial
-    /// number, of which it sees 20 bytes.
+    /// The export's name; clients that ask for no name get it as well. For a virtual machine it is
+    /// the serial number, of which 20 bytes are visible.
     #[arg(long, value_name = "NAME", default_value = "", value_parser = parse_name)]
     name: String,
-    /// Encrypt NBD: ca-cert.pem, server-cert.pem and server-key.pem in this folder, and
-    /// ca-crl.pem if there is one, as QEMU names them.
+    /// Encrypt NBD with ca-cert.pem, server-cert.pem and server-key.pem in this folder, and
+    /// ca-crl.pem if it exists (QEMU's names).
     #[arg(long, value_name = "DIR", requires = "nbd")]
     tls_certificates: Option<PathBuf>,
-    /// Serve clients that do not ask for TLS as well.
+    /// Also serve clients that do not ask for TLS.
     #[arg(long, requires = "tls_certificates")]
     tls_optional: bool,
-    /// Let in clients that have no certificate of ca-cert.pem's authority.
+    /// Admit clients without a certificate signed by ca-cert.pem's authority.
     #[arg(long, requires = "tls_certificates")]
     tls_any_client: bool,
     /// Refuse writes.
@@ -89,7 +89,7 @@ pub(crate) struct Arguments {
     read_only: bool,
 }
 
-/// NBD bounds strings at 4096 bytes.
+/// NBD limits strings to 4096 bytes.
 fn parse_name(text: &str) -> Result<String, String> {
     match text.len() {
         0..=4096 => Ok(text.to_owned()),
@@ -131,7 +131,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     tell(output, &ended(&counts, &stack))
 }
 
-/// A listener, and where it is in the end.
+/// A listener, and its final address.
 fn listen(place: &Place, files: &mut Vec<SocketFile>) -> Result<(Listener, Place), Failure> {
     match place {
         Place::Unix(path) => {
@@ -148,7 +148,7 @@ fn listen(place: &Place, files: &mut Vec<SocketFile>) -> Result<(Listener, Place
     }
 }
 
-/// What clients speak, and where they come from.
+/// What clients speak, and where they connect.
 enum Door {
     Nbd(Vec<Listener>, Option<Tls>),
     VhostUser(UnixListener),
@@ -156,7 +156,7 @@ enum Door {
 }
 
 impl Door {
-    /// Opens the sockets; where they are in the end.
+    /// Opens the sockets; returns their final addresses.
     fn open(
         arguments: &Arguments,
         tls: Option<Tls>,
@@ -195,7 +195,7 @@ impl Door {
         }
     }
 
-    /// Memory for as much in flight as the disk takes.
+    /// Memory for as many requests in flight as the disk takes.
     fn needs(&self) -> Needs {
         let memory = match self {
             Self::Ublk(_, settings) => flysch_ublk::memory_for(settings),
@@ -237,14 +237,14 @@ fn done(counts: &Counts) -> Value {
     })
 }
 
-/// The server, on whatever the target is.
+/// The server, whatever the target is.
 struct Serve<'a> {
     server: &'a Server,
     door: &'a mut Door,
     geometry: Geometry,
     name: &'a str,
     description: &'a str,
-    /// What is told when clients may come.
+    /// What is reported when clients can connect.
     ready: Value,
     output: &'a mut Output,
 }
@@ -287,7 +287,7 @@ impl Visitor for Serve<'_> {
     }
 }
 
-/// What is told while it runs.
+/// What is reported while it runs.
 struct Log<'a> {
     output: &'a mut Output,
     all: Counts,
@@ -304,7 +304,7 @@ impl Log<'_> {
         }
     }
 
-    /// The kernel is the one client; the disk is there when it has read its partitions.
+    /// The kernel is the only client; the disk exists once the kernel has read its partitions.
     fn take_ublk(&mut self, event: &flysch_ublk::Event, ready: &mut Value) {
         match event {
             Event::Connected(_, path) => {

@@ -3,16 +3,16 @@
 use std::io;
 use std::process::ExitCode;
 
-/// Why the command did not do what it was asked for.
+/// Why the command did not do what it was asked to do.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Failure {
-    /// The command was used wrongly: status 2.
+    /// A usage error: status 2.
     #[error("{0}")]
     Usage(String),
-    /// What was asked for did not work: status 1.
+    /// The requested operation failed: status 1.
     #[error("{0}")]
     Failed(String),
-    /// Ended with a status of its own, as fsck has them; a line if there is more to say.
+    /// Ended with a special status, as in fsck; a line if there is more to say.
     #[error("{}", line.as_deref().unwrap_or_default())]
     Status {
         /// Not 0.
@@ -20,28 +20,28 @@ pub(crate) enum Failure {
         /// Why.
         line: Option<String>,
     },
-    /// Nobody reads our output any more: no message, and not our failure.
+    /// The reader of our output has gone: no message, and not our failure.
     #[error("nobody reads the output")]
     NobodyReads,
 }
 
 impl Failure {
-    /// Used wrongly.
+    /// A usage error.
     pub(crate) fn usage(what: impl ToString) -> Self {
         Self::Usage(what.to_string())
     }
 
-    /// Did not work.
+    /// A failure.
     pub(crate) fn failed(what: impl ToString) -> Self {
         Self::Failed(what.to_string())
     }
 
-    /// Did not work, on this object.
+    /// A failure on this object.
     pub(crate) fn of(object: impl std::fmt::Display, cause: impl std::fmt::Display) -> Self {
         Self::Failed(format!("{object}: {cause}"))
     }
 
-    /// The same, with the object it happened to in front.
+    /// The same, preceded by the object concerned.
     pub(crate) fn on(self, object: &str) -> Self {
         match self {
             Self::Failed(line) => Self::of(object, line),
@@ -49,7 +49,7 @@ impl Failure {
         }
     }
 
-    /// The cause behind it, where the stack knows one: a device can only tell what it saw.
+    /// The underlying cause, if the stack knows one: a device can only report what it saw.
     pub(crate) fn behind(self, target: impl std::fmt::Display, why: Option<String>) -> Self {
         match (why, self) {
             (Some(why), Self::Failed(_)) => Self::of(target, why),
@@ -57,7 +57,7 @@ impl Failure {
         }
     }
 
-    /// Says what happened and gives the status to end with.
+    /// Reports what happened and returns the status to exit with.
     pub(crate) fn report(&self) -> ExitCode {
         match self {
             Self::Usage(line) => {
@@ -94,7 +94,7 @@ impl From<flysch_rig::Error> for Failure {
     }
 }
 
-/// Of writing to standard output; errors of other files are given their name by [`Failure::of`].
+/// Errors of writing to standard output; those of other files get their name from [`Failure::of`].
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {

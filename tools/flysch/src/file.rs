@@ -8,7 +8,7 @@ use flysch_files::Sink;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Bytes kept back before they are handed over.
+/// Bytes buffered before they are written.
 const BUFFER: usize = 1 << 16;
 
 /// An output and its name.
@@ -19,18 +19,18 @@ pub(crate) struct Named {
 }
 
 impl Named {
-    /// Opens it to be written from the front on. Standard output is the file's then, and `output`
-    /// goes to standard error.
+    /// Opens it to be written from the start. If that is standard output, `output` switches to
+    /// standard error.
     pub(crate) fn open(path: &Path, output: &mut Output) -> Result<Self, Failure> {
         Self::of(Sink::open(path), path, output)
     }
 
-    /// Opens it to be written anywhere.
+    /// Opens it to be written at any offset.
     pub(crate) fn open_anywhere(path: &Path, output: &mut Output) -> Result<Self, Failure> {
         Self::of(Sink::open_anywhere(path), path, output)
     }
 
-    /// Opens it to be changed, with the content of the file `from`.
+    /// Opens it to be modified, starting with the content of the file `from`.
     pub(crate) fn copy(from: &Path, path: &Path, output: &mut Output) -> Result<Self, Failure> {
         Self::of(Sink::copy(from, path), path, output)
     }
@@ -48,12 +48,12 @@ impl Named {
         self.sink.fill(from).map_err(|error| failed(&self.path, error))
     }
 
-    /// Where what [`copy`](Self::copy) made lies until it is finished: never for telling the user.
+    /// Where the result of [`copy`](Self::copy) lies until it is finished: never shown to the user.
     pub(crate) fn temporary_path(&self) -> &Path {
         self.sink.temporary_path().expect("a copy is a file")
     }
 
-    /// Writes from the front on.
+    /// Writes from the start.
     pub(crate) fn write(
         &mut self,
         write: impl FnOnce(&mut BufWriter<&mut Sink>) -> io::Result<()>,
@@ -71,7 +71,7 @@ impl Named {
         written.map_err(|error| failed(&self.path, error))
     }
 
-    /// Puts everything in its place.
+    /// Puts everything into its final place.
     pub(crate) fn finish(self) -> Result<(), Failure> {
         self.sink.finish().map_err(|error| failed(&self.path, error))
     }

@@ -52,8 +52,8 @@ pub(crate) use stats::{Counter, Kind, Snapshot};
 /// Options of `flysch geom`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-A disk is called as its file is, without what follows the last dot. Nothing is written but by verbs
-that say so. Verbs, options and output are those of FreeBSD's geom(8), gpart(8), glabel(8) and kin.
+A disk is named after its file, without the extension. Only verbs that modify something write to
+disks. Verbs, options and output are those of FreeBSD's geom(8), gpart(8), glabel(8) and so on.
 Examples:
   flysch geom -f disk.img part show
   flysch geom -f disk.img part create -s gpt disk
@@ -62,34 +62,34 @@ Examples:
   flysch geom -f disk.img copy diskp1 root.img")]
 #[command(subcommand_required = false, args_conflicts_with_subcommands = false)]
 pub(crate) struct Arguments {
-    /// A disk image, with `,serial=TEXT`, `,sector=BYTES`, `,name=TEXT` behind it where the file
-    /// name, 512 and the file name are not right. Can be given several times.
+    /// A disk image; `,serial=TEXT`, `,sector=BYTES` and `,name=TEXT` after it replace the
+    /// defaults: the file name, 512 and the file name. Can be given several times.
     #[arg(short, value_name = "FILE[,KEY=VALUE]...")]
     file: Vec<Image>,
-    /// A target, as other commands take it. Can be given several times.
+    /// A target, as for other commands. Can be given several times.
     #[arg(long, value_name = "TARGET")]
     on: Vec<Target>,
-    /// A rig: a TOML file that names controllers, disks and what stands on them; docs/geom.md says
-    /// how. What it says is made where it is not there. Can be given several times.
+    /// A rig: a TOML file that describes controllers, disks and what stands on them; see
+    /// docs/geom.md. Whatever is missing is created. Can be given several times.
     #[arg(long, value_name = "FILE")]
     rig: Vec<PathBuf>,
-    /// Do it on a graph that is mounted: by the folder that it is mounted on, or by its socket.
-    /// With `mount`: where its socket is to be.
+    /// Act on a mounted graph: the folder on which it is mounted, or its socket.
+    /// With `mount`: where to create its socket.
     #[arg(long, value_name = "DIR|SOCKET")]
     socket: Option<PathBuf>,
-    /// Write over metadata and volumes of others.
+    /// Overwrite foreign metadata and volumes.
     #[arg(id = "overwrite", long = "force", global = true)]
     force: bool,
-    /// Say what was done, as FreeBSD's tools do.
+    /// Report what was done, as FreeBSD's tools do.
     #[arg(short, global = true)]
     verbose: bool,
     /// Show the geom that offers a provider.
     #[arg(short, value_name = "PROVIDER", conflicts_with_all = ["tree", "script"])]
     provider: Option<String>,
-    /// Show who stands on whom, as FreeBSD's `geom -t`; `tree` also tells sizes.
+    /// Show which geom stands on which, as FreeBSD's `geom -t`; `tree` also shows sizes.
     #[arg(short, conflicts_with = "script")]
     tree: bool,
-    /// Do the lines of a file, one verb each, before anything else; `-` for standard input.
+    /// First run the lines of a file, one verb each; `-` for standard input.
     #[arg(long, value_name = "FILE")]
     script: Option<PathBuf>,
     #[command(subcommand)]
@@ -99,15 +99,15 @@ pub(crate) struct Arguments {
 /// Options of `geom mount`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Every provider is a file: DIR/da0, DIR/mirror/gm0p1. Who has one open for writing has it as a
-device: others may be refused, and what was tasted from it comes back when it is closed. Changes are
-safe after fsync, and when the file is closed.
+Every provider is a file: DIR/da0, DIR/mirror/gm0p1. Opening one for writing has the effects of
+opening a device: others may be refused, and it is tasted again when it is closed. Changes are
+durable after fsync, and when the file is closed.
 Examples:
   flysch geom mount nas.toml /mnt/rig
   mkfs.ext4 /mnt/rig/mirror/gm0p1
   flysch geom --socket /mnt/rig mirror status")]
 struct Mount {
-    /// A rig, where there are no -f and --on; and the folder.
+    /// A rig, unless -f or --on are given; and the folder.
     #[arg(value_names = ["[RIG] DIR"], num_args = 1..=2, required = true)]
     places: Vec<PathBuf>,
 }
@@ -126,7 +126,7 @@ struct Line {
 }
 
 impl Line {
-    /// The verb that these words are.
+    /// The verb that these words spell.
     fn of(words: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
         let words: Vec<OsString> = words.into_iter().collect();
         Self::try_parse_from(&words)
@@ -137,57 +137,57 @@ impl Line {
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Partition tables: GPT, MBR, EBR, BSD.
+    /// Manage partition tables: GPT, MBR, EBR, BSD.
     #[command(subcommand)]
     Part(part::Verb),
-    /// Names of providers.
+    /// Manage names of providers.
     #[command(subcommand)]
     Label(label::Verb),
-    /// Disks in turns (RAID 0).
+    /// Manage striped disks (RAID 0).
     #[command(subcommand)]
     Stripe(array::StripeVerb),
-    /// Disks one behind the other.
+    /// Manage concatenated disks.
     #[command(subcommand)]
     Concat(array::ConcatVerb),
-    /// The same on several disks (RAID 1).
+    /// Manage mirrored disks (RAID 1).
     #[command(subcommand)]
     Mirror(mirror::Verb),
-    /// Several paths to one disk.
+    /// Manage several paths to one disk.
     #[command(subcommand)]
     Multipath(multipath::Verb),
-    /// Volumes of the RAID of BIOSes.
+    /// Manage BIOS RAID volumes.
     #[command(subcommand)]
     Raid(raid::Verb),
-    /// Failures on purpose.
+    /// Inject failures.
     #[command(subcommand)]
     Nop(nop::Verb),
-    /// Blocks that were read are kept.
+    /// Cache blocks that were read.
     #[command(subcommand)]
     Cache(cache::Verb),
-    /// What NBD servers have.
+    /// Use NBD servers as providers.
     #[command(subcommand)]
     Gate(gate::Verb),
-    /// Targets, and disks of rigs, which can go and come back.
+    /// Show targets; detach and attach disks of rigs.
     #[command(subcommand)]
     Disk(plug::Verb),
-    /// Disk images.
+    /// Show disk images.
     #[command(subcommand)]
     Md(list::Verb),
-    /// An exbibyte of zeros, which keeps nothing.
+    /// Provide an exbibyte of zeros that discards writes.
     #[command(subcommand)]
     Zero(zero::Verb),
-    /// Zones of a disk, as zonectl(8).
+    /// Manage zones of a disk, as in zonectl(8).
     Zone(zone::Arguments),
-    /// Show who stands on whom.
+    /// Show which geom stands on which.
     Tree,
-    /// Show who took a provider, by which bytes, and what all others said of it.
+    /// Show which class claimed a provider, by which bytes, and what all others found.
     Why {
         /// The provider.
         provider: String,
     },
-    /// Show sizes of providers, and what their disks say of themselves, as diskinfo(8).
+    /// Show sizes of providers and identification of their disks, as diskinfo(8).
     Diskinfo(diskinfo::Arguments),
-    /// Show what happened.
+    /// Show what has happened.
     Log,
     /// Print the graph as XML, as FreeBSD's kern.geom.confxml.
     Confxml,
@@ -199,7 +199,7 @@ enum Action {
     Mount(Mount),
 }
 
-/// Does what was asked for.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     arguments.check()?;
     let mount = match &arguments.action {
@@ -254,7 +254,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 }
 
 impl Arguments {
-    /// Something is to be done, and only one thing.
+    /// Something has to be done, and only one thing.
     fn check(&self) -> Result<(), Failure> {
         let shows = self.tree || self.provider.is_some();
         match &self.action {
@@ -269,7 +269,7 @@ impl Arguments {
     }
 }
 
-/// Does the one thing that was asked for, besides a script.
+/// Does the one thing that was requested in addition to a script.
 fn obey(session: &mut Session, arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if let Some(provider) = &arguments.provider {
         return list::behind(session, provider, output);
@@ -297,7 +297,7 @@ fn act(session: &mut Session, action: &Action, output: &mut Output) -> Result<()
 }
 
 impl Action {
-    /// Whether FreeBSD's tool for this class ends with a word when it was told `-v`.
+    /// Whether FreeBSD's tool for this class prints a closing word with `-v`.
     fn tells_done(&self) -> bool {
         use Action::{Cache, Concat, Gate, Label, Mirror, Multipath, Nop, Raid, Stripe};
         matches!(self, Label(_) | Stripe(_) | Concat(_) | Mirror(_) | Multipath(_))

@@ -1,5 +1,4 @@
-//! `flysch gstat`: what a mounted graph, or that of a workload, does right now, as gstat(8) shows
-//! it.
+//! `flysch gstat`: live statistics of a mounted graph, or of a workload's, as in gstat(8).
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, stdout};
@@ -16,50 +15,50 @@ use crate::output::Output;
 /// Options of `flysch gstat`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Columns: requests under way; requests, reads, KiB and milliseconds a read, the same of writes, each
-a second; how much of the time anything was under way. On a terminal it is drawn anew after every
-interval until Ctrl-C; elsewhere, and with -b, once. What is not measured is a dash.
+Columns: requests in flight; requests, reads, KiB and milliseconds per read, the same for writes,
+per second; the share of time with requests in flight. On a terminal it is redrawn at every
+interval until Ctrl-C; otherwise, and with -b, printed once. A dash means not measured.
 Examples:
   flysch gstat /mnt/rig
   flysch gstat -bp -I 5s /mnt/rig
   flysch bench --on rig.toml:mirror/gm0 --rw=randrw --runtime=60 --stats-socket sock &
   flysch gstat sock")]
 pub(crate) struct Arguments {
-    /// A folder that `flysch geom mount` mounted, or its socket; the socket of `flysch bench
-    /// --stats-socket`.
+    /// A folder on which `flysch geom mount` mounted a graph, or its socket; or the socket of
+    /// `flysch bench --stats-socket`.
     #[arg(value_name = "DIR|SOCKET")]
     place: PathBuf,
-    /// Only what is busy at all.
+    /// Show only busy providers.
     #[arg(short)]
     active: bool,
-    /// Once, and no more.
+    /// Print once and exit.
     #[arg(short)]
     batch: bool,
-    /// As -b, again and again.
+    /// Like -b, repeatedly.
     #[arg(short = 'B', conflicts_with = "batch")]
     endless: bool,
-    /// Comma-separated values.
+    /// Print comma-separated values.
     #[arg(short = 'C')]
     csv: bool,
-    /// Consumers, too.
+    /// Also show consumers.
     #[arg(short)]
     consumers: bool,
-    /// Deletes, too.
+    /// Also show deletes.
     #[arg(short)]
     deletes: bool,
-    /// Only those whose name matches this regular expression.
+    /// Show only providers whose name matches this regular expression.
     #[arg(short, value_name = "FILTER", value_parser = Regex::new)]
     filter: Option<Regex>,
-    /// How long is counted: seconds, or with a unit: `500ms`, `2s`, `100us`.
+    /// Interval: seconds, or with a unit: `500ms`, `2s`, `100us`.
     #[arg(short = 'I', value_name = "INTERVAL", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Flushes, too.
+    /// Also show flushes.
     #[arg(short)]
     other: bool,
-    /// Only disks.
+    /// Show only disks.
     #[arg(short)]
     physical: bool,
-    /// The size of requests, too.
+    /// Also show request sizes.
     #[arg(short)]
     size: bool,
 }
@@ -160,7 +159,7 @@ impl KindRate {
     }
 }
 
-/// The changes, of those that are wanted.
+/// The changes of those that are wanted.
 fn rates(before: &Snapshot, now: &Snapshot, arguments: &Arguments) -> Vec<Rate> {
     let seconds = (now.at.saturating_sub(before.at) as f64 / 1e9).max(1e-9);
     let nothing = Counter::default();
@@ -211,7 +210,7 @@ fn heading(arguments: &Arguments, seconds: f64) -> String {
     text
 }
 
-/// Milliseconds: without a decimal where there is no room for one.
+/// Milliseconds, without a decimal where there is no room for one.
 fn milliseconds(text: &mut String, value: Option<f64>) {
     let _ = match value {
         Some(value) if value > 1000.0 => write!(text, " {value:6.0}"),
@@ -220,7 +219,7 @@ fn milliseconds(text: &mut String, value: Option<f64>) {
     };
 }
 
-/// A value of a table without a column's width; nothing where it is not measured.
+/// A value of a table without the padding of its column; empty if it is not measured.
 fn cell(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| format!("{value:.1}"))
 }
@@ -321,7 +320,7 @@ fn csv_heading(arguments: &Arguments) -> String {
     text
 }
 
-/// Now, in UTC, as gstat writes it.
+/// Now, in UTC, in gstat's format.
 fn timestamp() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let (days, rest) = (now.as_secs() / 86_400, now.as_secs() % 86_400);

@@ -1,4 +1,4 @@
-//! `flysch image`: flash images opened, listed, extracted, checked, mounted.
+//! `flysch image`: opens, lists, extracts, checks and mounts flash images.
 
 mod check;
 mod create;
@@ -31,71 +31,71 @@ pub(crate) struct Arguments {
 enum Command {
     /// Show what an image is: geometry, volumes, parameters of its file systems.
     Info(Source),
-    /// List files as `ls -lR` would.
+    /// List files in the format of `ls -lR`.
     Ls(list::Arguments),
     /// Print a file.
     Cat(Cat),
     /// Extract files with owners, permissions, times, links, devices and attributes.
     Extract(extract::Arguments),
-    /// Verify every checksum and rule; status 1 if anything is wrong.
+    /// Verify every checksum and rule; exit with status 1 if anything is wrong.
     Check(Source),
     /// Make a UBIFS, JFFS2 or UBI image.
     Create(create::Arguments),
     /// Change files inside an image without unpacking it.
     Edit(edit::Arguments),
-    /// Repair a damaged file system in an image, as fsck would.
+    /// Repair a damaged file system in an image, as fsck does.
     Repair(repair::Arguments),
-    /// Mount an image, read-only without --rw; Ctrl-C unmounts it.
+    /// Mount an image, read-only unless --rw is given; Ctrl-C unmounts it.
     Mount(mount::Arguments),
 }
 
-/// An image, and what the user knows of it.
+/// An image, and what the user knows about it.
 #[derive(Clone, Debug, clap::Args)]
 struct Source {
     /// The image: UBI, UBIFS, JFFS2, with or without out-of-band bytes.
     #[arg(value_name = "IMAGE")]
     path: PathBuf,
-    /// Only this volume, by name or id.
+    /// Only this volume, by name or ID.
     #[arg(long, value_name = "VOLUME")]
     volume: Option<String>,
-    /// Bytes of an erase block, if they are not found out rightly.
+    /// Bytes of an erase block, if detection is wrong.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     erase_size: Option<u32>,
-    /// Bytes of a page, if they are not found out rightly.
+    /// Bytes of a page, if detection is wrong.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     page_size: Option<u32>,
     /// Do not look for out-of-band bytes between the pages.
     #[arg(long, conflicts_with_all = ["oob_size", "ecc"])]
     no_oob: bool,
-    /// Out-of-band bytes of a page, if they are not found out rightly.
+    /// Out-of-band bytes of a page, if detection is wrong.
     #[arg(long, value_name = "BYTES", value_parser = parse_size)]
     oob_size: Option<u32>,
-    /// Error correction, if it is not found out rightly: none, hamming-256, hamming-512 (bytes that
-    /// one bit is corrected in), smartmedia-256, smartmedia-512, bch-BITS-BYTES such as bch-4-512.
+    /// Error correction, if detection is wrong: none, hamming-256, hamming-512 (bytes per corrected
+    /// bit), smartmedia-256, smartmedia-512, bch-BITS-BYTES such as bch-4-512.
     #[arg(long, value_name = "SCHEME", value_parser = parse_ecc)]
     ecc: Option<EccScheme>,
-    /// A file with the out-of-band bytes, page after page, if they are kept apart.
+    /// A file with the out-of-band bytes, page after page, if they are stored separately.
     #[arg(long, value_name = "FILE", conflicts_with = "no_oob")]
     oob: Option<PathBuf>,
-    /// A file with the key of an authenticated UBIFS, as raw bytes: everything is verified by it,
+    /// A file with the key of an authenticated UBIFS, as raw bytes: everything is verified with it,
     /// and changes are signed.
     #[arg(long, value_name = "FILE")]
     auth_key: Option<PathBuf>,
     /// The hash that an authenticated UBIFS must use: sha224, sha256, sha384, sha512.
     #[arg(long, value_name = "NAME", requires = "auth_key", value_parser = parse_hash)]
     auth_hash: Option<HashAlgorithm>,
-    /// A file with certificates, PEM or DER, that the signature of a UBIFS is verified by which no
-    /// device wrote to yet; can be given several times.
+    /// A file with certificates, PEM or DER, to verify the signature of a UBIFS to which no device
+    /// has written yet; can be given several times.
     #[arg(long, value_name = "FILE")]
     auth_cert: Vec<PathBuf>,
     /// A file with a master key of encrypted directories, as raw bytes; can be given several times.
-    /// DESCRIPTOR:FILE, with 16 hexadecimal digits, names a key of old policies.
+    /// DESCRIPTOR:FILE, with 16 hexadecimal digits, identifies a key of version 1 policies.
     #[arg(long, value_name = "FILE")]
     key: Vec<KeyFile>,
-    /// Also show files that no path leads to, in a directory lost+found.
+    /// Also show files without a path, in a directory lost+found.
     #[arg(long)]
     lost_found: bool,
-    /// Bytes to skip at the front of the image.
+    /// Bytes to skip at the start of the image.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = parse_offset)]
     offset: u64,
 }
@@ -131,7 +131,7 @@ fn parse_size(text: &str) -> Result<u32, String> {
         .ok_or_else(|| format!("`{text}` is too large or zero"))
 }
 
-/// Does what was asked for.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     match &arguments.command {
         Command::Info(source) => show::info(source, output),
@@ -151,7 +151,7 @@ impl Source {
         self.open_at(&self.path)
     }
 
-    /// Opens the image at `path`: this one, or a copy of it that nobody knows the name of.
+    /// Opens the image at `path`: this one, or an unnamed copy of it.
     fn open_at(&self, path: &Path) -> Result<Image, Failure> {
         let auth = self.auth_key.as_deref().map(|path| (path, self.auth_hash));
         let trust = flysch_image::read_certificates(&self.auth_cert).map_err(Failure::failed)?;
@@ -172,7 +172,7 @@ impl Source {
         .map_err(|error| Failure::of(self.path.display(), error))
     }
 
-    /// The one file system that is meant, in the image at `path`, so that it can be changed.
+    /// The single file system that is meant, in the image at `path`, for modification.
     fn open_writable(&self, path: &Path, room: &Room) -> Result<Writable, Failure> {
         let image = self.open_at(path)?;
         let volumes = self.volumes(&image)?;
@@ -199,7 +199,7 @@ impl Source {
         if self.lost_found { volume.file_system_with_lost() } else { volume.file_system() }
     }
 
-    /// The volumes that are wanted, with the name each is shown by; at least one.
+    /// The selected volumes, with the name by which each is shown; at least one.
     fn volumes<'i>(&self, image: &'i Image) -> Result<Vec<(String, &'i Volume)>, Failure> {
         let names = flysch_image::names(image);
         let volumes: Vec<_> = names
@@ -223,7 +223,7 @@ impl Source {
         })
     }
 
-    /// The one file system that is meant.
+    /// The single file system that is meant.
     fn file_system(&self, image: &Image) -> Result<SharedFileSystem, Failure> {
         let volumes = self.volumes(image)?;
         let with_files: Vec<_> = volumes
@@ -249,7 +249,7 @@ impl Source {
     }
 }
 
-/// A name or path as a person may see it: control characters and broken UTF-8 are escaped.
+/// A name or path for display: control characters and invalid UTF-8 are escaped.
 fn shown(bytes: &[u8]) -> String {
     let mut text = String::new();
     for chunk in bytes.utf8_chunks() {

@@ -18,22 +18,22 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Boot Linux on devices: for a shell, or for a script.
+    /// Boot Linux on devices, for a shell or a script.
     Linux(linux::Arguments),
-    /// Make the guests: once, as root, from a Debian mirror.
+    /// Build the guests: once, as root, from a Debian mirror.
     Build {
-        /// Only this one.
+        /// Build only this one.
         #[arg(long, value_name = "KERNEL")]
         kernel: Option<KernelName>,
     },
-    /// List the guests, and whether they are made.
+    /// List the guests, and whether they have been built.
     List,
 }
 
 /// The kernel of a guest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum KernelName {
-    /// That of Debian 13: 6.12.
+    /// Debian 13's kernel: 6.12.
     #[default]
     Release,
     /// The newest of its backports: 7.x.
@@ -49,7 +49,7 @@ impl From<KernelName> for Kernel {
     }
 }
 
-/// Does what it is told.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     match &arguments.command {
         Command::Linux(arguments) => linux::run(arguments, output),
@@ -90,7 +90,7 @@ fn list(output: &mut Output) -> Result<(), Failure> {
     output.table(&["Kernel", "Version", "Folder"], &rows)
 }
 
-/// The guest with that kernel, made now where it is not there.
+/// The guest with that kernel, built now if it does not exist.
 fn open_or_build(kernel: Kernel) -> Result<Lab, Failure> {
     match Lab::open_with(kernel) {
         Err(flysch_lab::Error::NotBuilt(folder)) => {

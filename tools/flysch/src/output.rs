@@ -1,4 +1,4 @@
-//! Standard output: tables for people, JSON for programs, never a panic when nobody reads it.
+//! Standard output: tables for people, JSON for programs, never a panic when the reader closes it.
 
 use std::cell::RefCell;
 use std::io::{self, BufWriter, Write};
@@ -33,15 +33,15 @@ impl Output {
         Self { json, to, is_given_away: false, is_kept: false }
     }
 
-    /// An output that is kept for somebody else.
+    /// An output that is kept for another process.
     pub(crate) fn kept(json: bool) -> (Self, Kept) {
         let kept = Kept::default();
         let to = BufWriter::new(Box::new(kept.clone()) as Box<dyn Write>);
         (Self { json, to, is_given_away: false, is_kept: true }, kept)
     }
 
-    /// Leaves standard output to a file that the user called `-`: results go to standard error
-    /// from now on. Tells whether it was still to be had.
+    /// Leaves standard output to a file that the user called `-`: results go to standard error from
+    /// now on. Returns whether it was still available.
     pub(crate) fn give_away(&mut self) -> bool {
         if self.is_given_away {
             return false;
@@ -56,8 +56,8 @@ impl Output {
         self.json
     }
 
-    /// What the user should know besides the result: on standard error. Who keeps an output for
-    /// somebody else has no place for it.
+    /// Prints a message besides the result, on standard error. An output kept for another process
+    /// has no place for it.
     pub(crate) fn note(&self, line: impl std::fmt::Display) {
         if !self.is_kept {
             eprintln!("flysch: {line}");
@@ -70,7 +70,7 @@ impl Output {
         Ok(())
     }
 
-    /// One line of a log, at once: for people `words` of it, for programs all of it.
+    /// One line of a log, at once: `words` for people, everything for programs.
     pub(crate) fn event(
         &mut self,
         event: &Value,
@@ -89,7 +89,7 @@ impl Output {
         self.line("")
     }
 
-    /// Rows under headings, columns as wide as they must be; numbers are set to the right.
+    /// Rows under headings, with columns as wide as necessary; numbers are right-aligned.
     pub(crate) fn table(&mut self, heading: &[&str], rows: &[Vec<String>]) -> Result<(), Failure> {
         let columns = heading.len();
         let width = |column: usize| {
@@ -121,18 +121,18 @@ impl Output {
         Ok(())
     }
 
-    /// Bytes as they are.
+    /// Raw bytes.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         Ok(self.to.write_all(bytes)?)
     }
 
-    /// Hands over what is still here.
+    /// Flushes what is still buffered.
     pub(crate) fn finish(&mut self) -> Result<(), Failure> {
         Ok(self.to.flush()?)
     }
 }
 
-/// What was written to an output that is kept.
+/// What was written to a kept output.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kept(Rc<RefCell<Vec<u8>>>);
 
@@ -164,7 +164,7 @@ pub(crate) fn incidents(all: &[Incident]) -> Value {
     counted.map(one).collect()
 }
 
-/// Incidents of an event as they are told in other places: what, and how often.
+/// Incidents of an event in the form used elsewhere: what, and how often.
 pub(crate) fn incident_words(incidents: &Value) -> Vec<String> {
     let one = |incident: &Value| {
         let word = |key: &str| incident[key].as_str().unwrap_or_default().to_owned();

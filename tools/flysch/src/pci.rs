@@ -1,4 +1,4 @@
-//! `flysch pci`: who has which PCI function of this machine, and changing it.
+//! `flysch pci`: shows which driver owns which PCI function of this machine, and changes it.
 
 use clap::Subcommand;
 use flysch_vfio::{Address, Change, Error, Function, Tree, Use};
@@ -16,30 +16,30 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// List storage controllers: who has them, their IOMMU groups, who uses their disks.
+    /// List storage controllers: their drivers, IOMMU groups, and users of their disks.
     List {
-        /// All functions, not storage controllers alone.
+        /// All functions, not only storage controllers.
         #[arg(long)]
         all: bool,
     },
     /// Take functions from Linux's drivers, for targets such as `ufs@pci:` and `nvme@pci:`.
     Bind {
-        /// Their addresses, such as 0000:00:12.5.
+        /// The addresses, such as 0000:00:12.5.
         #[arg(required = true, value_name = "ADDRESS")]
         addresses: Vec<Address>,
-        /// Also those whose disks are in use, and all that share their IOMMU groups.
+        /// Also take those whose disks are in use, and all that share their IOMMU groups.
         #[arg(long)]
         yes: bool,
     },
     /// Give functions back to Linux's own drivers.
     Unbind {
-        /// Their addresses, such as 0000:00:12.5.
+        /// The addresses, such as 0000:00:12.5.
         #[arg(required = true, value_name = "ADDRESS")]
         addresses: Vec<Address>,
     },
 }
 
-/// Does what it is told.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let tree = Tree::system();
     match &arguments.command {
@@ -103,7 +103,7 @@ fn to_json(function: &Function) -> Value {
     })
 }
 
-/// Changes each function in turn and says what became of it.
+/// Changes each function in turn and reports the result.
 fn change(
     addresses: &[Address],
     output: &mut Output,

@@ -1,4 +1,4 @@
-//! Sockets that disks are served at, as people write them: `unix:PATH`, `tcp:HOST:PORT`.
+//! Sockets at which disks are served, in the user's notation: `unix:PATH`, `tcp:HOST:PORT`.
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! A progress bar for what lasts longer than a second.
+//! A progress bar for operations that last longer than a second.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 /// Commands shorter than this draw nothing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// How far a command is. Nothing is drawn unless standard error is a terminal.
+/// The progress of a command. Nothing is drawn unless standard error is a terminal.
 #[derive(Debug)]
 pub(crate) struct Progress {
     bar: ProgressBar,
@@ -16,7 +16,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Counts `total` bytes; `None` if nobody knows how many there will be.
+    /// Counts `total` bytes; `None` if the total is unknown.
     pub(crate) fn bytes(what: &'static str, total: Option<u64>) -> Self {
         let template = match total {
             Some(_) => "{msg} {wide_bar} {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left",
@@ -25,12 +25,12 @@ impl Progress {
         Self::new(what, total, template)
     }
 
-    /// Counts thousandths of a whole.
+    /// Counts thousandths of the whole.
     pub(crate) fn share(what: &'static str) -> Self {
         Self::new(what, Some(1000), "{msg} {wide_bar} {percent} %, {eta} left")
     }
 
-    /// Tells how long something lasts of which nobody knows how far it is.
+    /// Shows how long an operation of unknown length has taken.
     pub(crate) fn time(what: &'static str) -> Self {
         Self::new(what, None, "{msg} {spinner} {elapsed}")
     }
@@ -46,13 +46,13 @@ impl Progress {
         Self { bar, begun: Instant::now(), is_drawn: false }
     }
 
-    /// It still lasts.
+    /// The operation still continues.
     pub(crate) fn tick(&mut self) {
         self.draw();
         self.bar.tick();
     }
 
-    /// So much is done.
+    /// This much is done.
     pub(crate) fn set(&mut self, done: u64) {
         self.draw();
         self.bar.set_position(done);

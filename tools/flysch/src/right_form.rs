@@ -1,10 +1,10 @@
-//! Words that `clap` refuses, in one line: what is wrong with them, and what they had to be.
+//! Words that `clap` refuses, reported in one line: what is wrong, and the correct form.
 
 use std::ffi::OsString;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-/// What is wrong with `words`, and what they had to be instead.
+/// What is wrong with `words`, and the correct form.
 pub(crate) fn right_form(
     mut command: clap::Command,
     words: &[OsString],
@@ -14,7 +14,7 @@ pub(crate) fn right_form(
     instead(&command, words, error).unwrap_or_else(|| in_one_line(&command, words, error))
 }
 
-/// The commands that `words` go down to, the outermost first.
+/// The commands to which `words` lead, outermost first.
 fn path<'c>(command: &'c clap::Command, words: &[OsString]) -> Vec<&'c clap::Command> {
     let mut path = vec![command];
     for word in words {
@@ -23,7 +23,7 @@ fn path<'c>(command: &'c clap::Command, words: &[OsString]) -> Vec<&'c clap::Com
     path
 }
 
-/// What the error says over several lines.
+/// The content of the error's several lines.
 fn in_one_line(command: &clap::Command, words: &[OsString], error: &clap::Error) -> String {
     let text = error.render().to_string();
     let lines = |paragraph: &str| {
@@ -47,8 +47,8 @@ fn in_one_line(command: &clap::Command, words: &[OsString], error: &clap::Error)
     }
 }
 
-/// What it had to be, where an argument is refused that belongs to a command further up, or that is
-/// too many because an option was left out: there the hint of the error leads astray.
+/// The correct form if a refused argument belongs to a command further up, or is one too many
+/// because an option was left out: there the hint of the error is misleading.
 fn instead(command: &clap::Command, words: &[OsString], error: &clap::Error) -> Option<String> {
     if error.kind() != ErrorKind::UnknownArgument {
         return None;

@@ -1,5 +1,5 @@
 //! `flysch serve`: modelled devices as PCI functions over vfio-user, and `flysch serve-ctl`, which
-//! does things to them while they are in use.
+//! acts on them while they are in use.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -30,23 +30,23 @@ The client is a virtual machine monitor; QEMU 11 or later takes the device with
   -object memory-backend-memfd,id=m0,size=1G,share=on -machine memory-backend=m0 -m 1G
   -device '{\"driver\":\"vfio-user-pci\",\"socket\":{\"type\":\"unix\",\"path\":\"SOCKET\"}}'
 The guest's own driver (Linux: ufshcd-pci, nvme, ahci, sdhci-pci) finds it. `flysch serve-ctl`
-injects faults meanwhile, over SOCKET.ctl. The command ends by SIGTERM or Ctrl-C and takes its
-sockets away.
-A client opens a socket for each function. One process may serve several, each with a socket of its
-own and in a thread of its own. They are functions of one device if QEMU's -device has
+injects faults meanwhile, over SOCKET.ctl. The command ends on SIGTERM or Ctrl-C and removes its
+sockets.
+A client opens one socket per function. One process can serve several functions, each with its own
+socket and thread. They are functions of one device if QEMU's -device has
 \"addr\":\"10.0\",\"multifunction\":true for the first and \"addr\":\"10.1\" for the next.
   flysch serve ufs,mcq=4 --socket ufs.sock nvme --socket nvme.sock")]
 pub(crate) struct Arguments {
-    /// A device: `ufs`, `nvme`, `ahci`, `emmc` or `sd` with its keys. Time is real; faults count
-    /// from power on.
+    /// A device: `ufs`, `nvme`, `ahci`, `emmc` or `sd` with its keys. Time is real; fault counts
+    /// start at power-on.
     #[arg(value_name = "TARGET", required = true)]
     targets: Vec<On>,
-    /// The socket to make; one for each device, in their order.
+    /// The socket to create; one for each device, in the same order.
     #[arg(long = "socket", value_name = "PATH", required = true)]
     sockets: Vec<PathBuf>,
 }
 
-/// A target, and how it was written.
+/// A target, and its text as given.
 #[derive(Clone, Debug)]
 pub(crate) struct On {
     pub(crate) text: String,
@@ -61,7 +61,7 @@ impl FromStr for On {
     }
 }
 
-/// What came from a control connection, and where its answer goes.
+/// What arrived on a control connection, and where the answer goes.
 type Asked = (Order, Sender<Value>);
 
 /// Serves until a signal comes.
@@ -91,8 +91,8 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     run_all(devices, &remotes, &mut |line| tell(output, line))
 }
 
-/// Serves each device in a thread of its own until one of them is ended, which ends them all.
-/// `tell` hears what happens, and of several to which.
+/// Serves each device in its own thread until one of them ends, which ends them all. `tell`
+/// receives the events and, if there are several devices, which one is meant.
 fn run_all(
     devices: Vec<Device>,
     remotes: &[Remote],
@@ -142,7 +142,7 @@ pub(crate) struct Device {
     control: SocketFile,
 }
 
-/// What does things to a device that is served.
+/// Acts on a served device.
 #[derive(Clone)]
 pub(crate) struct Remote {
     orders: Sender<Asked>,
@@ -157,7 +157,7 @@ impl Remote {
         self.server.wake();
     }
 
-    /// Has something done to the device; what came of it.
+    /// Acts on the device; returns the result.
     pub(crate) fn order(&self, order: Order) -> Value {
         let (sender, answer) = channel();
         let _ = self.orders.send((order, sender));
@@ -167,7 +167,7 @@ impl Remote {
 }
 
 impl Device {
-    /// Makes the device, and its sockets.
+    /// Creates the device and its sockets.
     pub(crate) fn open(on: &On, path: &Path) -> Result<(Self, Remote), Failure> {
         let On { text, target } = on;
         let (Target::Ufs(UfsTarget { clock, .. })
@@ -200,7 +200,7 @@ impl Device {
         Ok((device, remote))
     }
 
-    /// Serves until it is ended; `tell` hears what happens, first that it is ready.
+    /// Serves until it is ended; `tell` receives the events, starting with readiness.
     pub(crate) fn run(
         self,
         tell: &mut dyn FnMut(&Value) -> Result<(), Failure>,
@@ -235,7 +235,7 @@ fn control_path(socket: &Path) -> PathBuf {
     name.into()
 }
 
-/// What to do after the server was woken.
+/// What to do after the server has been woken.
 fn turn(
     function: &mut (dyn Served + 'static),
     client: Option<Counts>,
@@ -254,7 +254,7 @@ fn turn(
     if remote.stop.load(Ordering::SeqCst) { Turn::Stop } else { turn }
 }
 
-/// What the device has been through, and what the client that is there has sent.
+/// What has happened to the device, and what the connected client has sent.
 fn status(function: &dyn Served, event: &str, client: Option<Counts>) -> Value {
     let mut line = json!({
         "event": event,
@@ -296,7 +296,7 @@ fn tell(output: &mut Output, line: &Value) -> Result<(), Failure> {
     output.event(line, words)
 }
 
-/// A line for people: what happened, and behind it what is known of it.
+/// A line for people: what happened, followed by the details.
 pub(crate) fn words(line: &Value) -> String {
     let event = line.get("event").and_then(Value::as_str).map(str::to_owned);
     let others = line.as_object().into_iter().flatten().filter(|(key, _)| *key != "event");

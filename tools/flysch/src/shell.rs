@@ -1,4 +1,4 @@
-//! What shells and `man` want to know about the command.
+//! What shells and `man` need to know about the command.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ pub(crate) fn completions(shell: Shell, output: &mut Output) -> Result<(), Failu
     output.bytes(&script)
 }
 
-/// The manual page of the command, or of the command under it that `words` name.
+/// The manual page of the command, or of the subcommand that `words` name.
 pub(crate) fn man(words: &[String], output: &mut Output) -> Result<(), Failure> {
     let mut all = without_help(Cli::command());
     all.build();
@@ -25,13 +25,13 @@ pub(crate) fn man(words: &[String], output: &mut Output) -> Result<(), Failure> 
     output.bytes(&page)
 }
 
-/// The manual pages of all commands, as files of `folder`, each named as others refer to it.
+/// The manual pages of all commands, as files in `folder`, each named as others refer to it.
 pub(crate) fn all_pages(folder: &Path) -> Result<(), Failure> {
     let written = clap_mangen::generate_to(without_help(Cli::command()), folder);
     written.map_err(|error| Failure::failed(format!("{}: {error}", folder.display())))
 }
 
-/// The command that `words` name under `all`; each as one types it, or as pages refer to it.
+/// The command that `words` name under `all`; each name as typed, or as pages refer to it.
 fn named<'c>(all: &'c clap::Command, words: &[String]) -> Result<&'c clap::Command, Failure> {
     let mut command = all;
     for word in words {
@@ -54,8 +54,8 @@ fn of_page<'c>(all: &'c clap::Command, page: &str) -> Option<&'c clap::Command> 
     if below.is_empty() { Some(all) } else { find(all, below.strip_prefix('-')?) }
 }
 
-/// The command under `command` of this name, or on the way that words with hyphens between them
-/// name. Names have hyphens, too.
+/// The command under `command` of this name, or on the way to a name whose words are joined by
+/// hyphens. Names may contain hyphens themselves.
 fn find<'c>(command: &'c clap::Command, name: &str) -> Option<&'c clap::Command> {
     let on_the_way = |at: usize| find(command.find_subcommand(&name[..at])?, &name[at + 1..]);
     command.find_subcommand(name).or_else(|| {
@@ -64,7 +64,7 @@ fn find<'c>(command: &'c clap::Command, name: &str) -> Option<&'c clap::Command>
     })
 }
 
-/// `help` is no command with a page of its own.
+/// `help` is not a command with its own page.
 fn without_help(command: clap::Command) -> clap::Command {
     command.disable_help_subcommand(true).mut_subcommands(without_help)
 }

@@ -1,4 +1,4 @@
-//! `flysch targets`: every kind of target and its keys, from the table the parser uses.
+//! `flysch targets`: every kind of target and its keys, from the table that the parser uses.
 
 use flysch_rig::{KINDS, Kind};
 use serde_json::{Value, json};

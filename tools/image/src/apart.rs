@@ -1,4 +1,4 @@
-//! Out-of-band bytes in a file of their own: all pages in one, what lies behind them in another.
+//! Out-of-band bytes in a separate file: all pages in one file, their out-of-band bytes in another.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use crate::lock::Lock;
 use crate::open::{Image, OpenError, Options, SharedStorage};
 use crate::storage::Window;
 
-/// Pages that are tried when nobody says how long they are: two lengths can go with one file of
-/// out-of-band bytes. Common ones first; the right one shows by its codes.
+/// Page sizes to try if none is given: two sizes may be consistent with one file of out-of-band
+/// bytes. Common ones come first; the right one is recognised by its codes.
 const PAGE_SIZES: [u32; 6] = [2048, 4096, 512, 8192, 1024, 256];
-/// Most out-of-band bytes for a page that are believed.
+/// Maximum out-of-band bytes per page.
 const OOB_PER_PAGE_MAX: u64 = 4096;
 
 /// Two storages as a dump with out-of-band bytes behind each page.
@@ -27,7 +27,7 @@ struct Interleaved {
 }
 
 impl Interleaved {
-    /// With pages of `page_size`; `None` when the files do not fit that.
+    /// With pages of `page_size`; `None` if the files do not fit that.
     fn new(main: Arc<FileStorage>, oob: Arc<FileStorage>, page_size: u32) -> Option<Self> {
         let page_size = u64::from(page_size);
         let pages = main.size().checked_div(page_size)?;
@@ -73,7 +73,7 @@ impl Image {
     /// Opens the image at `path` whose out-of-band bytes are in the file `oob`, page after page.
     ///
     /// # Errors
-    /// As [`open`](Self::open); [`OpenError::Apart`] when the files do not belong together.
+    /// Like [`open`](Self::open); [`OpenError::Apart`] if the files do not belong together.
     pub fn open_with_oob(path: &Path, oob: &Path, options: &Options) -> Result<Self, OpenError> {
         let (main, oob) = (Arc::new(FileStorage::open(path)?), Arc::new(FileStorage::open(oob)?));
         let (size, lock) = (main.size(), Lock::shared(main.file())?);

@@ -5,7 +5,7 @@ use flysch_api::flash::Flash;
 
 use crate::open::{Contents, Image, Part, Volume};
 
-/// What a check found, for one volume or for the device below them.
+/// A finding of a check, for one volume or for the device below them.
 #[derive(Debug)]
 pub struct Checked<'i> {
     /// The volume's name; `None` for what lies below volumes.
@@ -14,7 +14,7 @@ pub struct Checked<'i> {
     pub finding: Finding,
 }
 
-/// Checks every checksum and rule in `image`; says whether anything is wrong.
+/// Checks every checksum and rule in `image`; returns whether anything is wrong.
 pub fn check(image: &Image, report: &mut dyn FnMut(Checked<'_>)) -> bool {
     let mut is_wrong = false;
     let mut tell = |volume: Option<&str>, finding: Finding| {
@@ -40,7 +40,7 @@ fn check_part(part: &Part, tell: &mut dyn FnMut(Option<&str>, Finding)) {
     }
 }
 
-/// Bit errors, where there is error correction.
+/// Bit errors, if there is error correction.
 fn check_flash(part: &Part, tell: &mut dyn FnMut(Option<&str>, Finding)) {
     let geometry = *part.flash.geometry();
     if geometry.ecc_strength == 0 {

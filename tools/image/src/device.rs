@@ -1,5 +1,5 @@
-//! Opening Linux's own MTD devices: the kernel tells their shape and corrects their bits, so only
-//! the contents are looked for.
+//! Opens Linux's own MTD devices: the kernel knows their geometry and corrects their bits, so only
+//! the contents have to be detected.
 
 use std::ops::Range;
 use std::path::Path;
@@ -63,7 +63,7 @@ impl Image {
     }
 }
 
-/// One content, on the blocks that it lies in.
+/// One content, on the blocks that contain it.
 fn part(flash: Arc<Partition<Arc<MtdDevice>>>, region: Region) -> Result<Part, flash::Error> {
     let whole: Geometry = *flash.geometry();
     let first = whole.block_of(region.range.start);
@@ -79,7 +79,7 @@ fn part(flash: Arc<Partition<Arc<MtdDevice>>>, region: Region) -> Result<Part, f
     ))
 }
 
-/// A content whose place the kernel knows.
+/// A content whose location the kernel knows.
 fn known(content: Content, range: Range<u64>, geometry: Geometry) -> Region {
     Region { content, range, geometry, basis: Basis::Named, conflict: None }
 }

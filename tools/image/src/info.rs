@@ -1,4 +1,4 @@
-//! What there is to know about an image besides its files.
+//! Information about an image other than its files.
 
 use flysch_api::finding::Severity;
 use flysch_api::flash::Flash;
@@ -11,20 +11,20 @@ use crate::open::{Contents, Device, Image, Part, Volume};
 /// One line of information.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Fact {
-    /// What it is about.
+    /// Its subject.
     pub name: &'static str,
-    /// What is so.
+    /// The information.
     pub value: String,
 }
 
-/// Of a UBIFS whose superblock cannot be used: what it said is not known.
+/// For a UBIFS whose superblock cannot be used: its contents are unknown.
 const SUPERBLOCK_LOST: &str = "the superblock is damaged; files are found by their nodes";
 
 fn fact(name: &'static str, value: impl ToString) -> Fact {
     Fact { name, value: value.to_string() }
 }
 
-/// Facts of a part of an image: where it lies and the shape of its flash.
+/// Facts about a part of an image: its location and the geometry of its flash.
 pub fn facts(image: &Image, part: &Part) -> Vec<Fact> {
     let range = &part.region.range;
     let geometry = *part.flash.geometry();
@@ -67,7 +67,7 @@ pub fn facts(image: &Image, part: &Part) -> Vec<Fact> {
     facts
 }
 
-/// What kind of flash it is for, if something tells.
+/// The kind of flash it is for, if that can be determined.
 fn flash_kind(image: &Image, part: &Part) -> Option<Kind> {
     let in_blocks = |volume: &Volume| match &volume.contents {
         Contents::Jffs2(fs) => fs.facts().clean_markers > 0,
@@ -83,8 +83,8 @@ fn flash_kind(image: &Image, part: &Part) -> Option<Kind> {
     is_known.then(|| part.flash.geometry().kind)
 }
 
-/// What is wrong with an image as a whole and with the volumes that are wanted, so that not all
-/// that is shown of them is sure; `check` says more.
+/// Damage of the image as a whole and of the selected volumes, because of which some of the
+/// information shown is uncertain; `check` gives details.
 pub fn faults(image: &Image, wants: &dyn Fn(&Volume) -> bool) -> Vec<String> {
     let mut faults = vec![];
     for part in &image.parts {
@@ -111,7 +111,7 @@ pub fn faults(image: &Image, wants: &dyn Fn(&Volume) -> bool) -> Vec<String> {
     faults
 }
 
-/// What the kernel tells of a device and what its error correction counted.
+/// The kernel's information about a device, and the counts of its error correction.
 fn device_facts_of_linux(device: &flysch_linux::MtdDevice, facts: &mut Vec<Fact>) {
     let geometry = device.geometry();
     facts.push(fact("device", format!("mtd{}", device.facts().number)));
@@ -139,7 +139,7 @@ fn device_facts(device: &Device, facts: &mut Vec<Fact>) {
     facts.push(fact("findings", device.findings().len()));
 }
 
-/// Facts of a volume.
+/// Facts about a volume.
 pub fn volume_facts(volume: &Volume) -> Vec<Fact> {
     let mut facts = vec![fact("name", &volume.name), fact("format", volume.format())];
     if let Some(ubi) = &volume.ubi {
@@ -179,7 +179,7 @@ pub fn volume_facts(volume: &Volume) -> Vec<Fact> {
     facts
 }
 
-/// Of an authenticated file system, what was verified.
+/// For an authenticated file system, what was verified.
 fn authentication(
     superblock: &flysch_wire::ubifs::Superblock,
     verified: Option<&flysch_ubifs::Verified>,

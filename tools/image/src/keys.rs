@@ -9,11 +9,12 @@ use std::sync::Arc;
 use flysch_ubifs::{AuthKey, HashAlgorithm, KeyError, Keys, MasterKey, Trust};
 use zeroize::Zeroizing;
 
-/// Most bytes of a key file: longer ones are something else.
+/// Maximum bytes of a key file: longer ones are something else.
 const FILE_MAX: u64 = 1 << 16;
 
-/// A master key of encrypted directories: its file, and what policies of version 1 call it if it is
-/// not what the tools derive. As text `FILE`, or `DESCRIPTOR:FILE` with 16 hexadecimal digits.
+/// A master key of encrypted directories: its file, and its descriptor in version 1 policies if
+/// that is not the one derived by the tools. As text `FILE`, or `DESCRIPTOR:FILE` with 16
+/// hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyFile {
     /// The file: raw bytes.
@@ -39,29 +40,29 @@ fn descriptor(text: &str) -> Option<[u8; 8]> {
     is_hex.then(|| u64::from_str_radix(text, 16).ok().map(u64::to_be_bytes)).flatten()
 }
 
-/// Why a key file is of no use.
+/// Why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {
     /// It cannot be read.
     #[error("{}: the key cannot be read: {source}", .path.display())]
     File {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What the operating system said.
+        /// The operating system's error.
         source: io::Error,
     },
-    /// It holds no key.
+    /// It does not contain a key.
     #[error("{}: {error}", .path.display())]
     Key {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What a key is.
+        /// The required form of a key.
         error: KeyError,
     },
-    /// It has nothing in it, or far too much.
+    /// It is empty, or far too long.
     #[error("{}: a file of {length} bytes is no key", .path.display())]
     Length {
-        /// Which.
+        /// The file.
         path: PathBuf,
         /// Its bytes.
         length: u64,
@@ -69,7 +70,7 @@ pub enum KeyFileError {
 }
 
 /// Reads keys: of an authenticated file system, with the hash it must use, and of encrypted
-/// directories; `trust` is whose signatures are believed. `None` if there is nothing of it.
+/// directories; `trust` lists trusted signers. `None` if none of these is given.
 ///
 /// # Errors
 /// [`KeyFileError`].
@@ -105,7 +106,7 @@ pub(crate) fn read(path: &Path) -> Result<Zeroizing<Vec<u8>>, KeyFileError> {
     }
 }
 
-/// Bytes that nobody can guess.
+/// Unpredictable bytes.
 fn entropy() -> Option<[u8; 32]> {
     let mut bytes = [0; 32];
     File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes)).ok()?;

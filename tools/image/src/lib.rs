@@ -1,8 +1,8 @@
-//! Flash images as users meet them.
+//! Flash images for users.
 //!
 //! An image file may be anything: a JFFS2 of either byte order, a bare UBIFS, UBI with several
-//! volumes, a raw dump with out-of-band bytes, several of these behind each other. [`Image::open`]
-//! finds out and gives the volumes; the rest works on any of them.
+//! volumes, a raw dump with out-of-band bytes, several of these one behind another. [`Image::open`]
+//! detects this and returns the volumes; everything else works on any of them.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

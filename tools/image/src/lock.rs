@@ -1,7 +1,8 @@
-//! Who may have an image file: many who read it, or one who changes it.
+//! Who may use an image file: many readers, or one writer.
 //!
-//! Two who change one image destroy it, and who reads what another one changes sees damage that is
-//! not there. The locks are advisory (`flock`): they go when the process ends, however it ends.
+//! Two writers would destroy an image, and a reader would see damage that does not exist while
+//! another process writes. The locks are advisory (`flock`): they disappear when the process ends,
+//! however it ends.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -9,25 +10,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How long is waited for somebody else to end: a mount that was just unmounted still writes its
+/// How long to wait for another process to end: a mount that was just unmounted still writes its
 /// last blocks.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// How often is looked.
+/// Interval between attempts.
 const TICK: Duration = Duration::from_millis(20);
 
-/// An image file that nobody else changes.
+/// An image file that nobody else modifies.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock(Arc<File>);
 
-/// An image file that nobody else even reads. Dropped, it is as before.
+/// An image file that nobody else even reads. Dropping it restores the previous state.
 #[derive(Debug)]
 pub struct Exclusive(Lock);
 
 impl Lock {
-    /// Lets others read, and nobody change, the file that `file` is one handle of.
+    /// Lets others read, but not modify, the file of the handle `file`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] when somebody changes it and does not end soon.
+    /// [`io::ErrorKind::ResourceBusy`] if another process modifies it and does not end soon.
     pub(crate) fn shared(file: &File) -> io::Result<Self> {
         let lock = Self(Arc::new(file.try_clone()?));
         let busy = "somebody changes it (is it mounted?); end that first";
@@ -35,10 +36,10 @@ impl Lock {
         Ok(lock)
     }
 
-    /// Keeps others out, this handle's own reading apart.
+    /// Excludes others, except for this handle's own reading.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] when somebody has it and does not end soon.
+    /// [`io::ErrorKind::ResourceBusy`] if another process uses it and does not end soon.
     pub(crate) fn exclusive(&self) -> io::Result<Exclusive> {
         self.exclusive_within(PATIENCE)
     }
@@ -72,10 +73,10 @@ impl Lock {
 }
 
 impl Exclusive {
-    /// Keeps everybody out of the file at `path`.
+    /// Excludes everybody from the file at `path`.
     ///
     /// # Errors
-    /// As `Lock::exclusive`, and when it cannot be opened.
+    /// As for `Lock::exclusive`, and if it cannot be opened.
     pub fn of(path: &Path) -> io::Result<Self> {
         Lock(Arc::new(File::open(path)?)).exclusive()
     }

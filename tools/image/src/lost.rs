@@ -1,7 +1,7 @@
-//! Files that no path leads to, shown in a directory of their own.
+//! Files without a path, shown in a separate directory.
 //!
 //! Linux does not show them: in UBIFS their names were destroyed, in JFFS2 most were deleted and
-//! not yet collected. Whoever wants to save what can be saved asks for them.
+//! not yet collected. They are shown on request, to save what can be saved.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use flysch_api::vfs::{
 const NAME: &str = "lost+found";
 /// Its inode; no format has numbers this high.
 const DIRECTORY: Inode = Inode(u64::MAX);
-/// Where it stands in the listing of the root: behind everything that a format has.
+/// Its position in the listing of the root: behind all positions of a format.
 const POSITION: u64 = u64::MAX >> 1;
 
 /// A file system with its unreachable files in `lost+found`, each named by its inode number as
@@ -65,7 +65,8 @@ impl WithLost {
         }
     }
 
-    /// Links of what has one name: of a directory also its own `.`, and `..` of each below it.
+    /// Number of links of a file with one name; for a directory also its own `.`, and `..` of each
+    /// subdirectory.
     fn links(&self, inode: Inode, kind: FileKind) -> Result<u32, Error> {
         if kind != FileKind::Directory {
             return Ok(1);

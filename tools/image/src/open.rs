@@ -1,4 +1,4 @@
-//! Opening an image whatever it is.
+//! Opens an image, whatever it is.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use crate::storage::Window;
 
 /// A flash that any thread may read.
 pub type SharedFlash = Arc<dyn Flash + Send + Sync>;
-/// Logical erase blocks that any thread may read: of UBI, or one behind the other.
+/// Logical erase blocks that any thread may read: of UBI, or contiguous.
 pub type SharedVolume = Arc<dyn flysch_api::volume::Volume + Send + Sync>;
 /// A file system that any thread may read.
 pub type SharedFileSystem = Arc<dyn FileSystem + Send + Sync>;
@@ -64,34 +64,34 @@ pub enum OpenError {
     /// The flash in it.
     #[error("cannot be read: {0}")]
     Flash(#[from] flash::Error),
-    /// It is a device, and Linux does not let us have it.
+    /// It is a device to which Linux denies access.
     #[error("{0}")]
     Device(#[from] flysch_linux::OpenError),
-    /// Nothing in it is known.
+    /// It contains nothing known.
     #[error(
         "no UBI, UBIFS or JFFS2 was found in it; if it is one, name its sizes \
          (--erase-size, --page-size) or where it begins (--offset)"
     )]
     Unknown,
-    /// There is nothing in it.
+    /// It is empty.
     #[error("is empty")]
     Empty,
-    /// It has no byte that is programmed.
+    /// It has no programmed byte.
     #[error(
         "holds erased bytes (0xFF) and nothing else; as an empty JFFS2 it opens when the size of \
          its erase blocks is named (--erase-size)"
     )]
     Erased,
-    /// What the user named is not so.
+    /// The user's settings are wrong.
     #[error("cannot have {0}; leave the option out, or name the right size")]
     Conflict(Conflict),
-    /// No pages are built as the user says.
+    /// The user's settings match no page format.
     #[error(
         "no pages with such out-of-band bytes and error correction were found in it; name what is \
          known of them (--page-size, --oob-size, --ecc), or leave these options out"
     )]
     NoPages,
-    /// The file of out-of-band bytes is none of this image.
+    /// The file of out-of-band bytes does not belong to this image.
     #[error(
         "has {main} bytes, and the out-of-band bytes are {oob}: no page size goes with that; \
          name it (--page-size) if it is an unusual one"
@@ -116,29 +116,29 @@ pub struct Image {
     pub size: u64,
     /// Bytes skipped at its front.
     pub offset: u64,
-    /// How its pages are built, if out-of-band bytes are in it.
+    /// The format of its pages, if it contains out-of-band bytes.
     pub page_format: Option<PageFormat>,
-    /// Stretches with one content, from the front.
+    /// Stretches with one content each, from the start.
     pub parts: Vec<Part>,
-    /// The device it is, if it is no file.
+    /// The device, if it is not a file.
     pub device: Option<Arc<MtdDevice>>,
-    /// Its out-of-band bytes are in a file of their own.
+    /// Its out-of-band bytes are in a separate file.
     pub has_oob_apart: bool,
     /// Keys of UBIFS in it.
     pub(crate) keys: Option<Arc<Keys>>,
-    /// Keeps others from changing the file.
+    /// Prevents others from modifying the file.
     pub(crate) lock: Option<Lock>,
 }
 
 /// A stretch of an image with one content.
 pub struct Part {
-    /// What detection found.
+    /// The result of detection.
     pub region: Region,
-    /// The flash it is.
+    /// Its flash.
     pub flash: SharedFlash,
     /// UBI devices in it, if it is UBI.
     pub devices: Vec<Device>,
-    /// Volumes in it: those of its UBI devices, or the one it is.
+    /// Its volumes: those of its UBI devices, or the single one that it is.
     pub volumes: Vec<Volume>,
     /// Why it could not be opened.
     pub failure: Option<String>,
@@ -153,13 +153,13 @@ impl std::fmt::Debug for Part {
 /// A UBI device.
 pub type Device = Ubi<SharedFlash>;
 
-/// What a volume holds.
+/// The contents of a volume.
 pub enum Contents {
     /// UBIFS, in a UBI volume or without UBI.
     Ubifs(Arc<Ubifs<SharedVolume>>),
     /// JFFS2 on flash.
     Jffs2(Arc<Jffs2<SharedFlash>>),
-    /// Something that is no file system.
+    /// Something other than a file system.
     Raw(SharedFlash),
     /// A file system that cannot be opened, and why.
     Broken(SharedFlash, String),
@@ -178,13 +178,13 @@ impl std::fmt::Debug for Contents {
 
 /// One volume: a UBI volume, a bare UBIFS, a JFFS2.
 pub struct Volume {
-    /// Its name: that of the UBI volume, else of its format.
+    /// Its name: that of the UBI volume, otherwise of its format.
     pub name: String,
-    /// Id of the UBI volume.
+    /// ID of the UBI volume.
     pub id: Option<u32>,
     /// The UBI volume.
     pub ubi: Option<UbiVolume<SharedFlash>>,
-    /// What it holds.
+    /// Its contents.
     pub contents: Contents,
 }
 
@@ -195,7 +195,7 @@ impl std::fmt::Debug for Volume {
 }
 
 impl Contents {
-    /// Whether it is a UBIFS whose superblock is lost, put together from the nodes that are there.
+    /// Whether it is a UBIFS with a lost superblock, reconstructed from its nodes.
     pub fn is_without_superblock(&self) -> bool {
         match self {
             Self::Ubifs(fs) => fs.is_without_superblock(),
@@ -205,7 +205,7 @@ impl Contents {
 }
 
 impl Volume {
-    /// What of its file system was verified with a key; `None` without one.
+    /// What was verified with a key in its file system; `None` without one.
     pub fn verified(&self) -> Option<flysch_ubifs::Verified> {
         match &self.contents {
             Contents::Ubifs(fs) => fs.verified().copied(),
@@ -213,7 +213,7 @@ impl Volume {
         }
     }
 
-    /// The file system, if there is one that could be opened.
+    /// The file system, if there is one and it could be opened.
     pub fn file_system(&self) -> Option<SharedFileSystem> {
         match &self.contents {
             Contents::Ubifs(fs) => Some(fs.clone()),
@@ -222,8 +222,8 @@ impl Volume {
         }
     }
 
-    /// The same with files that no path leads to, in a directory `lost+found` of its root. Linux
-    /// does not show them: they lost their names, or (JFFS2) were deleted and not yet collected.
+    /// The same with files without a path, in a directory `lost+found` of its root. Linux does not
+    /// show them: they lost their names, or (JFFS2) were deleted and not yet collected.
     pub fn file_system_with_lost(&self) -> Option<SharedFileSystem> {
         Some(match &self.contents {
             Contents::Ubifs(fs) => Arc::new(WithLost::new(fs.clone(), fs.unreachable())),
@@ -245,7 +245,7 @@ impl Volume {
         }
     }
 
-    /// Short name of what it holds.
+    /// Short name of its contents.
     pub fn format(&self) -> &'static str {
         match &self.contents {
             Contents::Ubifs(_) => "ubifs",
@@ -257,10 +257,10 @@ impl Volume {
 }
 
 impl Image {
-    /// Opens the image at `path`: finds out-of-band bytes, contents, volumes and file systems.
+    /// Opens the image at `path`: detects out-of-band bytes, contents, volumes and file systems.
     ///
     /// # Errors
-    /// When the file cannot be read or nothing in it is known. Damage is no such reason.
+    /// The file cannot be read or contains nothing known. Damage is not such an error.
     pub fn open(path: &Path, options: &Options) -> Result<Self, OpenError> {
         if flysch_linux::is_mtd(path) {
             return Self::open_device(path, options);
@@ -272,11 +272,11 @@ impl Image {
         Ok(image)
     }
 
-    /// Opens what is in `storage`, such as bytes in memory; `name` stands for it in messages. Such
-    /// an image can be read, checked and extracted, and not be changed.
+    /// Opens the image in `storage`, such as bytes in memory; `name` is its name in messages. Such
+    /// an image can be read, checked and extracted, but not modified.
     ///
     /// # Errors
-    /// As [`open`](Self::open).
+    /// As for [`open`](Self::open).
     pub fn in_storage(
         name: &Path,
         storage: Arc<dyn Storage + Send + Sync>,
@@ -302,7 +302,7 @@ impl Image {
         Self::of_storage(name, size, storage, page_format, options)
     }
 
-    /// Opens what is in `storage`, whose pages are built as `page_format` says.
+    /// Opens the image in `storage`, with pages in `page_format`.
     pub(crate) fn of_storage(
         path: &Path,
         size: u64,
@@ -368,7 +368,7 @@ fn is_erased(storage: &SharedStorage) -> Result<bool, flash::Error> {
     Ok(true)
 }
 
-/// Erased flash whose erase blocks the user names, as the empty JFFS2 that Linux mounts of it.
+/// Erased flash whose erase block size the user gave, as the empty JFFS2 that Linux mounts from it.
 fn erased_part(storage: &SharedStorage, options: &Options) -> Option<Part> {
     let geometry = flash::Geometry::nor(storage.size(), options.erase_size?);
     let (content, range) = (Content::Jffs2(ByteOrder::Little), 0..storage.size());
@@ -465,7 +465,7 @@ fn open_ubifs(
     Ubifs::open(volume, &flysch_ubifs::OpenOptions { keys, ..Default::default() })
 }
 
-/// Why a UBIFS could not be opened, and what to do.
+/// Why a UBIFS could not be opened, and the remedy.
 fn why_not(error: flysch_ubifs::OpenError) -> String {
     let text = error.to_string();
     match error {
@@ -497,8 +497,8 @@ fn ubi_volume(ubi: UbiVolume<SharedFlash>, options: &Options) -> Volume {
     Volume { name, id, ubi: Some(ubi), contents }
 }
 
-/// What a volume holds, by everything that can be read of it. A page that error correction gave up
-/// does not decide: the checksums of what stands in it do.
+/// The contents of a volume, judged by everything readable in it. A page that error correction gave
+/// up does not decide: the checksums of its contents do.
 fn ubi_contents(ubi: &UbiVolume<SharedFlash>, options: &Options) -> Contents {
     let raw = || -> SharedFlash { Arc::new(ubi.clone()) };
     let info = ubi.info();
@@ -528,7 +528,7 @@ fn ubi_contents(ubi: &UbiVolume<SharedFlash>, options: &Options) -> Contents {
     }
 }
 
-/// Whether a LEB begins with a JFFS2 node, and of which byte order.
+/// Whether a LEB starts with a JFFS2 node, and its byte order.
 fn starts_with_jffs2(
     ubi: &UbiVolume<SharedFlash>,
     lnum: u32,
@@ -541,7 +541,7 @@ fn starts_with_jffs2(
     Ok(flysch_wire::jffs2::detect(&bytes))
 }
 
-/// A name for each volume of `image` that can stand in a path: unlike all others, without '/'.
+/// A name for each volume of `image` that can be part of a path: unique, without '/'.
 pub fn names(image: &Image) -> Vec<String> {
     let mut names: Vec<String> = vec![];
     for volume in image.volumes() {

@@ -2,23 +2,23 @@
 
 use flysch_api::vfs::{Error, FileKind, FileSystem, Inode};
 
-/// Symlinks that one path may lead through, as in Linux.
+/// Maximum number of symlinks in one path, as in Linux.
 const LINKS_MAX: usize = 40;
-/// Longest target of a symlink that is followed, bytes: Linux has no longer ones.
+/// Longest symlink target that is followed, bytes: Linux has no longer ones.
 const TARGET_MAX: u64 = 4096;
 
-/// Why a path leads nowhere.
+/// Why a path cannot be resolved.
 #[derive(Debug, thiserror::Error)]
 pub enum PathError {
-    /// A part of it is not there, or is in the way.
+    /// A part of it is missing, or is in the way.
     #[error("/{path}: {error}")]
     At {
         /// The path up to that part.
         path: String,
-        /// What is wrong there.
+        /// The error there.
         error: Error,
     },
-    /// It leads through symlinks without end.
+    /// It contains endless symlinks.
     #[error("/{path}: too many symlinks lead to each other")]
     Loop {
         /// The path up to the last of them.
@@ -26,19 +26,19 @@ pub enum PathError {
     },
 }
 
-/// The inode that `path` names, from the root of `fs`. Symlinks on the way are followed inside the
-/// image, the last name is not, unless a '/' stands behind it.
+/// The inode that `path` names, from the root of `fs`. Symlinks are followed inside the image,
+/// except for the last name unless it is followed by a '/'.
 ///
 /// # Errors
-/// When it names none.
+/// It names none.
 pub fn resolve(fs: &dyn FileSystem, path: &[u8]) -> Result<Inode, PathError> {
     walk(fs, path, path.ends_with(b"/"))
 }
 
-/// The inode that `path` leads to: as [`resolve`], and the last name is followed, too.
+/// The inode that `path` leads to: like [`resolve`], but a final symlink is followed, too.
 ///
 /// # Errors
-/// When it leads to none.
+/// It leads to none.
 pub fn follow(fs: &dyn FileSystem, path: &[u8]) -> Result<Inode, PathError> {
     walk(fs, path, true)
 }
@@ -88,7 +88,7 @@ fn walk(fs: &dyn FileSystem, path: &[u8], to_the_end: bool) -> Result<Inode, Pat
     Ok(at[at.len() - 1])
 }
 
-/// Names of a path, the last first.
+/// Names of a path, last one first.
 fn names(path: &[u8]) -> Vec<Vec<u8>> {
     let names = path.rsplit(|&byte| byte == b'/').filter(|name| !matches!(*name, b"" | b"."));
     names.map(<[u8]>::to_vec).collect()

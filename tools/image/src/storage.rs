@@ -3,11 +3,11 @@
 use flysch_api::flash::Error;
 use flysch_mtd::{Storage, StorageMut};
 
-/// Most bytes that a file grows by because of what stands in it: a damaged number there must not
-/// fill the disk. Whoever needs more names the size of the flash.
+/// Maximum growth of a file because of its contents: a damaged number in it must not fill the disk.
+/// Users that need more give the size of the flash.
 pub(crate) const GROWTH_MAX: u64 = 1 << 30;
 
-/// Some bytes of another storage.
+/// A range of another storage.
 #[derive(Clone, Debug)]
 pub(crate) struct Window<S> {
     pub(crate) storage: S,

@@ -1,27 +1,27 @@
-//! Going through a tree.
+//! Traversal of a tree.
 
 use std::collections::HashSet;
 use std::ops::ControlFlow;
 
 use flysch_api::vfs::{Attributes, Error, FileKind, FileSystem, Inode};
 
-/// Deepest directory that is entered: deeper ones only occur in images made to do harm.
+/// Deepest directory that is entered: deeper ones occur only in malicious images.
 pub(crate) const DEPTH_MAX: usize = 1024;
 
-/// A file met on a walk.
+/// A file found on a walk.
 #[derive(Debug)]
 pub struct Node<'a> {
-    /// Path from where the walk began, without a leading '/'; empty for the start itself.
+    /// Path from the start of the walk, without a leading '/'; empty for the start itself.
     pub path: &'a [u8],
     /// Its inode.
     pub inode: Inode,
-    /// Its kind as the directory says.
+    /// Its type according to the directory.
     pub kind: FileKind,
-    /// What `stat` tells of it.
+    /// The result of `stat`.
     pub attributes: Result<Attributes, Error>,
 }
 
-/// One name of a directory.
+/// One name in a directory.
 #[derive(Clone, Debug)]
 pub(crate) struct Child {
     pub(crate) name: Vec<u8>,
@@ -29,7 +29,7 @@ pub(crate) struct Child {
     pub(crate) kind: FileKind,
 }
 
-/// All names of a directory, as far as they can be read, and what was wrong with the rest.
+/// All names of a directory, as far as they can be read, and the errors for the rest.
 pub(crate) fn children(fs: &dyn FileSystem, directory: Inode) -> (Vec<Child>, Result<(), Error>) {
     let mut children = vec![];
     let result = fs.list(directory, 0, &mut |entry| {
@@ -39,14 +39,14 @@ pub(crate) fn children(fs: &dyn FileSystem, directory: Inode) -> (Vec<Child>, Re
     (children, result)
 }
 
-/// Takes the nodes of a walk, or the path of a directory and what is wrong with it.
+/// Receives the nodes of a walk, or the path of a directory and its error.
 pub(crate) type Visit<'v, E> = dyn FnMut(Result<Node<'_>, (&[u8], Error)>) -> Result<(), E> + 'v;
 
 /// Visits `start` and everything below it down to `depth` directories, parents first, names in
-/// order. Errors of directories are told with their path and do not end the walk.
+/// order. Errors of directories are reported with their path and do not end the walk.
 ///
 /// # Errors
-/// Whatever `visit` answers.
+/// Whatever `visit` returns.
 pub fn walk<E>(
     fs: &dyn FileSystem,
     start: Inode,

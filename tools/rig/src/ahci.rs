@@ -33,40 +33,40 @@ pub struct Ahci<M: Machine> {
     pub(crate) machine: M,
     pub(crate) lanes: Vec<Lane<Port<M>>>,
     pub(crate) base: Base<Options>,
-    /// The port of a multiplier that the disk is at.
+    /// The multiplier port of the disk.
     unit: u8,
     description: String,
-    /// Whose time counts.
+    /// The clock.
     clock: ClockKind,
-    /// The image, if it was made for this.
+    /// The image, if it was created for this.
     made: Option<Made>,
 }
 
-/// The management side of a SATA port. Commands must not be in flight.
+/// The management side of a SATA port. No commands may be in flight.
 pub trait AhciControl {
-    /// Does one thing and waits for it.
+    /// Executes one operation and waits for it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ahci::Error>;
     /// The device that is the disk.
     fn device(&self) -> Option<&Device>;
-    /// What went wrong so far.
+    /// The errors so far.
     fn errors(&self) -> &ErrorLog;
 
     /// Number of the port.
     fn number(&self) -> u8;
 
-    /// Lets so many milliseconds pass.
+    /// Lets this many milliseconds pass.
     fn rest(&mut self, millis: u32);
 
-    /// The devices there are.
+    /// The devices present.
     fn devices(&self) -> Devices<'_>;
 
-    /// A command to the device that it names, to its end, whatever that is.
+    /// Executes a command for the device that it names, whatever its outcome.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn command(&mut self, command: AtaCommand) -> Result<AtaReply, flysch_ahci::Error> {
         match self.operate(Operation::Command(Box::new(command)))? {
             Output::Command(reply) => Ok(reply),
@@ -80,7 +80,7 @@ pub trait AhciControl {
 pub struct Devices<'a> {
     /// The multiplier.
     pub multiplier: Option<&'a Multiplier>,
-    /// The port of it that the disk is at; 0 without one.
+    /// The multiplier port of the disk; 0 without a multiplier.
     pub unit: u8,
     at: [Option<&'a Device>; PORTS_MAX],
 }
@@ -92,7 +92,7 @@ impl<'a> Devices<'a> {
         Self { multiplier: port.multiplier(), unit, at }
     }
 
-    /// The device at a port of the multiplier; without one there is the first.
+    /// The device at a port of the multiplier; without a multiplier there is only the first.
     pub fn at(&self, unit: u8) -> Option<&'a Device> {
         self.at.get(usize::from(unit)).copied().flatten()
     }
@@ -101,7 +101,7 @@ impl<'a> Devices<'a> {
 /// The modelled machine in this thread.
 pub type AhciMachine = Inline<Model>;
 
-/// A machine with its driver's memory planned, before bring-up.
+/// A machine with a plan for its driver's memory, before bring-up.
 pub(crate) struct Begun<M> {
     pub(crate) machine: M,
     pub(crate) region: DmaRegion,
@@ -110,7 +110,7 @@ pub(crate) struct Begun<M> {
     pub(crate) made: Option<Made>,
 }
 
-/// Makes the model and its machine, under a virtual or a hybrid clock.
+/// Creates the model and its machine, under a virtual or a hybrid clock.
 pub(crate) fn begin_inline(
     target: &AhciTarget,
     needs: &Needs,
@@ -163,7 +163,7 @@ pub(crate) fn open_inline(
     Ok(ahci)
 }
 
-/// Bytes of memory that are not the requests', for so many disks.
+/// Bytes of memory not used for requests, for this many disks.
 pub(crate) fn own_memory(target: &AhciTarget, needs: &Needs, disks: usize) -> usize {
     plan::<AhciMachine>(&model_options(target, needs, disks), needs).own()
 }
@@ -181,7 +181,7 @@ fn model_options(target: &AhciTarget, needs: &Needs, disks: usize) -> Options {
     }
 }
 
-/// The model of `target`, whose image has so many bytes.
+/// The model of `target`, with an image of this many bytes.
 pub(crate) fn model_config(target: &AhciTarget, image: Option<u64>) -> Result<Config, Error> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let store = match target.image.as_deref() {
@@ -220,8 +220,8 @@ pub(crate) fn model_config(target: &AhciTarget, image: Option<u64>) -> Result<Co
     })
 }
 
-/// A multiplier with its disks, one of them with this store. A common one up to the ports that has,
-/// else one of nobody's.
+/// A multiplier with its disks, one of which has this store. Up to the number of ports of a common
+/// product it is that product, beyond that it is nobody's.
 fn behind(
     target: MultiplierTarget,
     store: Option<Store>,
@@ -251,7 +251,7 @@ pub(crate) fn begin_qemu(
     Ok(Begun { machine, region, plan, options, made })
 }
 
-/// What makes its device, and the image that was made for it.
+/// The QEMU options for its device, and the image that was created for it.
 pub(crate) fn qemu_options(
     target: &AhciQemuTarget,
     memory_bytes: u64,
@@ -298,7 +298,7 @@ pub(crate) fn begin_pci(
     Ok(Begun { machine, region, plan, options, made: None })
 }
 
-/// Opens a disk at a controller of this machine.
+/// Opens a disk on a controller of this machine.
 pub(crate) fn open_pci(
     target: &AhciPciTarget,
     needs: &Needs,
@@ -329,7 +329,7 @@ fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
 }
 
 impl<M: Machine> Begun<M> {
-    /// Brings the host up, and gives the ports of its options; at each there is a device.
+    /// Brings the host up, and returns the ports of its options, each of which has a device.
     pub(crate) fn bring_up(&self) -> Result<Vec<Port<M>>, Error> {
         let memory = self.plan.driver(&self.region);
         let mut host = Host::new(self.machine.clone(), memory, self.options.clone())?;
@@ -346,7 +346,7 @@ impl<M: Machine> Begun<M> {
 
 impl<M: Machine> Ahci<M> {
     /// Brings up the host and opens the disks at the ports of the options, or at this port of their
-    /// multipliers: a lane each.
+    /// multipliers, with one lane each.
     fn assemble(begun: Begun<M>, unit: u8) -> Result<Self, Error> {
         let ports = begun.bring_up()?;
         let Begun { machine, region, plan, options, made } = begun;
@@ -377,7 +377,7 @@ fn device_of<M: Machine>(port: &Port<M>, unit: u8) -> Result<&Device, Error> {
     }
 }
 
-/// The link and what goes over it, for people.
+/// The link and its protocol, for people.
 pub(crate) fn link(device: Option<&Device>) -> String {
     let Some(device) = device else { return "no link".into() };
     let speed = ["no link", "1.5 Gb/s", "3 Gb/s", "6 Gb/s"];
@@ -385,7 +385,7 @@ pub(crate) fn link(device: Option<&Device>) -> String {
     format!("{speed}, {}", if device.queued { "NCQ" } else { "no NCQ" })
 }
 
-/// What a disk needs to know of the device, and of what is known about its like.
+/// What a disk needs to know about the device and its quirks.
 pub(crate) fn disk_shape(device: &Device) -> Result<Shape, Error> {
     let ways = ada::Ways {
         queued: device.queued,
@@ -395,7 +395,7 @@ pub(crate) fn disk_shape(device: &Device) -> Result<Shape, Error> {
     Ok(ada::shape(&device.identify, ways)?)
 }
 
-/// What the driver counted at these ports, and of the HBA.
+/// The driver's counters for these ports, and for the HBA.
 pub(crate) fn of_ports<'p, M: Machine + 'p>(
     ports: impl Iterator<Item = &'p Port<M>> + Clone,
 ) -> Vec<Incident> {
@@ -474,7 +474,7 @@ impl<M: Machine> AhciControl for Ahci<M> {
     }
 }
 
-/// Lets so many milliseconds pass.
+/// Lets this many milliseconds pass.
 pub(crate) fn rest(clock: &impl Clock, millis: u32) {
     let until = clock.now().after_nanos(u64::from(millis) * 1_000_000);
     while clock.now() < until {

@@ -1,36 +1,36 @@
 //! A disk as bytes: plain reads and writes of any length, for copying and for tests.
 //!
-//! Each call is cut into pieces that are in flight together, so that copying runs at the disk's
-//! own speed. What does not start or end at a block is read, changed and written back.
+//! Each call is split into pieces that are in flight together, so that copying runs at the disk's
+//! own speed. Partial blocks are read, modified and written back.
 
 use flysch_api::block::{Device, Error, Geometry, Operation, Refused, Request};
 use flysch_api::machine::{Clock, DmaSlice, Wake};
 
 /// Longest piece, bytes.
 const PIECE: u64 = 256 << 10;
-/// Most pieces in flight.
+/// Maximum number of pieces in flight.
 const PIECES: usize = 32;
 
 /// Bytes of buffer memory with which [`Blocks`] runs at full speed.
 pub const MEMORY: usize = PIECE as usize * PIECES;
 
-/// What went wrong with which bytes.
+/// An error, and the bytes concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{operation} of {length} bytes at offset {offset}: {error}")]
 pub struct BlocksError {
-    /// What was tried.
+    /// The operation.
     pub operation: Operation,
     /// First byte.
     pub offset: u64,
-    /// How many bytes.
+    /// Number of bytes.
     pub length: u64,
-    /// What the device said.
+    /// The device's error.
     pub error: Error,
 }
 
 /// A disk as bytes.
 pub trait Blocks {
-    /// The disk's shape.
+    /// The disk's properties.
     fn geometry(&self) -> Geometry;
 
     /// Fills `to` with the bytes at `offset`.
@@ -39,16 +39,16 @@ pub trait Blocks {
     /// The first piece that failed.
     fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<(), BlocksError>;
 
-    /// Writes `from` at `offset`. What was written is safe after the next [`flush`](Self::flush).
+    /// Writes `from` at `offset`. The data is durable after the next [`flush`](Self::flush).
     ///
     /// # Errors
     /// The first piece that failed; others may have been written.
     fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), BlocksError>;
 
-    /// Makes everything written safe.
+    /// Makes all written data durable.
     ///
     /// # Errors
-    /// What the device said.
+    /// The device's error.
     fn flush(&mut self) -> Result<(), BlocksError>;
 }
 
@@ -61,21 +61,21 @@ pub struct OnDevice<'a, D, C> {
     pieces: usize,
 }
 
-/// Bytes on their way: out of a slice or into it.
+/// Bytes to transfer: out of a slice or into it.
 enum Data<'a> {
     Read(&'a mut [u8]),
     Write(&'a [u8]),
 }
 
-/// How far a transfer is.
+/// The progress of a transfer.
 struct Flight {
     /// Bytes submitted so far.
     next: u64,
     /// Pieces in flight.
     in_flight: usize,
-    /// Places in the buffer memory that are not.
+    /// Free slots of the buffer memory.
     free: Vec<usize>,
-    /// Place, length and cause of the first failure.
+    /// Offset, length and cause of the first failure.
     failed: Option<(u64, u64, Error)>,
 }
 
@@ -102,7 +102,7 @@ impl Data<'_> {
 }
 
 impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
-    /// Uses `device` alone; its memory must hold two of its blocks.
+    /// Uses `device` exclusively; its memory must hold two of its blocks.
     pub fn new(device: &'a mut D, clock: &'a C) -> Self {
         let geometry = device.geometry();
         let block = u64::from(geometry.block_size);
@@ -114,7 +114,7 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
         Self { device, clock, piece, pieces }
     }
 
-    /// Whole blocks, as many pieces in flight as fit.
+    /// Whole blocks, with as many pieces in flight as fit.
     fn transfer(&mut self, offset: u64, data: &mut Data<'_>) -> Result<(), BlocksError> {
         let operation = data.operation();
         let mut flight =
@@ -153,7 +153,7 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
         }
     }
 
-    /// Submits pieces as long as there is room and nothing has failed, and rings.
+    /// Submits pieces while there is room and nothing has failed, and rings the doorbell.
     fn submit_pieces(&mut self, offset: u64, data: &Data<'_>, flight: &mut Flight) {
         let before = flight.in_flight;
         while flight.next < data.len() && flight.failed.is_none() {
@@ -202,7 +202,7 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
         }
     }
 
-    /// The next completion; none if the device went quiet for good.
+    /// The next completion; none if the device has gone quiet for good.
     fn wait(&mut self) -> Option<(u64, Result<(), Error>)> {
         loop {
             if let Some(done) = self.device.poll(self.clock.now()) {
@@ -215,15 +215,15 @@ impl<'a, D: Device, C: Clock> OnDevice<'a, D, C> {
         }
     }
 
-    /// Whether it makes sense to try again after a device with nothing in flight had no room: not
-    /// if it waits for nothing.
+    /// Whether to retry after a device with nothing in flight had no room: not if it waits for
+    /// nothing.
     fn may_have_room(&mut self) -> bool {
         let _ = self.device.poll(self.clock.now());
         let until = self.device.poll_at();
         self.clock.wait(until) != Wake::Idle || until.is_some()
     }
 
-    /// The block around an edge: its start, and its bytes as they are on the disk.
+    /// The block around an edge: its offset, and its contents on the disk.
     fn block_around(&mut self, offset: u64) -> Result<(u64, Vec<u8>), BlocksError> {
         let size = u64::from(self.device.geometry().block_size);
         let start = offset / size * size;

@@ -17,15 +17,15 @@ use crate::pci;
 use crate::seat::Seat;
 use crate::target::{AhciPciTarget, AhciQemuTarget, AhciTarget, ClockKind, FaultsFrom};
 
-/// A drive with a medium in it, which is read.
+/// A drive with a read-only medium.
 #[derive(Debug)]
 pub struct Cd<M: Machine> {
     machine: M,
     lanes: Vec<Lane<Packets<Port<M>>>>,
     description: String,
-    /// Whose time counts.
+    /// The clock.
     clock: ClockKind,
-    /// The image, if it was made for this.
+    /// The image, if it was created for this.
     made: Option<Made>,
 }
 
@@ -54,7 +54,7 @@ pub(crate) fn open_qemu(
     Ok(cd)
 }
 
-/// Opens a drive at a controller of this machine.
+/// Opens a drive on a controller of this machine.
 pub(crate) fn open_pci(
     target: &AhciPciTarget,
     needs: &Needs,

@@ -23,10 +23,11 @@ use crate::target::{
 };
 use crate::ufs::MODEL_SIZE;
 
-/// Intel's Elkhart Lake controller, which the model is like: the driver finds its engine by this.
+/// Intel's Elkhart Lake controller, which the model resembles: its ID tells the driver where the
+/// engine is.
 const IDENTITY: Identity = Identity { vendor: 0x8086, device: 0x4B47 };
 
-/// A controller nobody knows, for SD cards: what it has its capabilities say.
+/// A controller that nobody knows, for SD cards: its features are those in its capabilities.
 pub(crate) const PLAIN: Identity = Identity { vendor: 0x1B36, device: 0x0F5D };
 
 /// An eMMC or SD host with everything above it, up to the disks of one partition.
@@ -37,20 +38,20 @@ pub struct Emmc<M: Machine> {
     pub(crate) base: Base<Options>,
     description: String,
     clock: ClockKind,
-    /// The image, if it was made for this.
+    /// The image, if it was created for this.
     made: Option<Made>,
 }
 
-/// The management side of an eMMC host. Commands must not be in flight.
+/// The management side of an eMMC host. No commands may be in flight.
 pub trait EmmcControl {
-    /// Does one thing and waits for it.
+    /// Executes one operation and waits for it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn operate(&mut self, operation: Operation) -> Result<Output, flysch_emmc::Error>;
-    /// What bring-up learnt about the card and the bus.
+    /// What bring-up learned about the card and the bus.
     fn device(&self) -> &Device;
-    /// What went wrong so far.
+    /// The errors so far.
     fn errors(&self) -> &ErrorLog;
 }
 
@@ -89,7 +90,7 @@ pub(crate) fn open_inline(
     Ok(emmc)
 }
 
-/// Bytes of memory that are not the requests'.
+/// Bytes of memory not used for requests.
 pub(crate) fn own_memory(target: &EmmcTarget, needs: &Needs) -> usize {
     plan::<EmmcMachine>(&model_options(target, needs), needs).own()
 }
@@ -103,7 +104,7 @@ fn model_options(target: &EmmcTarget, needs: &Needs) -> Options {
     }
 }
 
-/// The model of `target`, whose image has so many bytes.
+/// The model of `target`, with an image of this many bytes.
 pub(crate) fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Config, Error> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let store = target.image.as_deref().map(|path| FileStore::open(path, size)).transpose()?;
@@ -140,7 +141,7 @@ pub(crate) fn open_qemu(
     Ok(emmc)
 }
 
-/// What makes its card, and the image that was made for it.
+/// The QEMU options for its card, and the image that was created for it.
 pub(crate) fn qemu_options(
     target: &CardQemuTarget,
     memory_bytes: u64,
@@ -170,7 +171,7 @@ pub(crate) fn qemu_options(
     Ok((options, made))
 }
 
-/// Opens the card at a controller of this machine.
+/// Opens the card on a controller of this machine.
 pub(crate) fn open_pci(
     target: &CardPciTarget,
     needs: &Needs,
@@ -287,7 +288,7 @@ impl<M: Witness> Open for Emmc<M> {
     }
 }
 
-/// The shape of the disk on the selected partition.
+/// The properties of the disk on the selected partition.
 pub(crate) fn disk_shape(device: &Device) -> Result<Shape, Error> {
     let card = sdda::Card {
         sectors: device.partition_sectors(device.partition),

@@ -6,21 +6,21 @@ use flysch_vfio::Address;
 use crate::image::ImageError;
 
 /// Why a stack could not be opened. Every message is one line that names the object, the cause and,
-/// where there is one, the remedy.
+/// if there is one, the remedy.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The file of a `file:` target cannot be a disk.
     #[error(transparent)]
     File(#[from] flysch_bench::file::OpenError),
-    /// The file of a `file:` target is shorter than asked for.
+    /// The file of a `file:` target is shorter than requested.
     #[error("{}: has {has} bytes, and `size=` asks for {needed}", path.display())]
     FileTooSmall {
         /// The file.
         path: PathBuf,
         /// Its length.
         has: u64,
-        /// The length asked for.
+        /// The requested length.
         needed: u64,
     },
     /// The object of a `linux:` target cannot be a disk.
@@ -32,16 +32,16 @@ pub enum Error {
     /// The image could not be opened for the model.
     #[error(transparent)]
     Store(#[from] flysch_models::store::StoreError),
-    /// The model cannot be as asked for.
+    /// The requested model is impossible.
     #[error(transparent)]
     Model(#[from] flysch_models::ufs::ConfigError),
-    /// The NVMe model cannot be as asked for.
+    /// The requested NVMe model is impossible.
     #[error(transparent)]
     NvmeModel(#[from] flysch_models::nvme::ConfigError),
-    /// The AHCI model cannot be as asked for.
+    /// The requested AHCI model is impossible.
     #[error(transparent)]
     AhciModel(#[from] flysch_models::ahci::ConfigError),
-    /// The eMMC model cannot be as asked for.
+    /// The requested eMMC model is impossible.
     #[error(transparent)]
     EmmcModel(#[from] flysch_models::emmc::ConfigError),
     /// The key of the modelled RPMB cannot be used.
@@ -49,15 +49,15 @@ pub enum Error {
     RpmbKey {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         cause: String,
     },
-    /// The key that the disk's data is to be encrypted with cannot be had.
+    /// The key for encrypting the disk's data cannot be obtained.
     #[error("{}: no key: {cause}", path.display())]
     CryptoKey {
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         cause: String,
     },
     /// The model's thread could not be started.
@@ -84,7 +84,7 @@ pub enum Error {
         /// The port.
         port: u8,
     },
-    /// There is no device at the port of a multiplier.
+    /// There is no device at this port of a multiplier.
     #[error("there is no device at port {device} of the port multiplier at SATA port {port}")]
     NoDeviceBehind {
         /// The port of the HBA.
@@ -106,21 +106,21 @@ pub enum Error {
     OtherCard {
         /// The controller.
         address: Address,
-        /// What is there.
+        /// What is present.
         found: CardKind,
     },
     /// The controller has no such namespace.
     #[error("the controller has no active namespace {namespace}; it has {present}")]
     NoNamespace {
-        /// What was asked for.
+        /// The requested namespace.
         namespace: u32,
-        /// What there is.
+        /// The existing ones.
         present: String,
     },
-    /// The namespace is no disk.
+    /// The namespace cannot be a disk.
     #[error("namespace {namespace} is of command set {set}, which has no blocks of a disk")]
     CommandSet {
-        /// Its id.
+        /// Its ID.
         namespace: u32,
         /// The command set.
         set: u8,
@@ -131,9 +131,9 @@ pub enum Error {
     /// The device has no such logical unit.
     #[error("the device has no logical unit {lun}; it has {present}")]
     NoUnit {
-        /// What was asked for.
+        /// The requested unit.
         lun: u8,
-        /// What there is.
+        /// The existing ones.
         present: String,
     },
 }

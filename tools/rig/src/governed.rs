@@ -1,8 +1,8 @@
-//! Lanes whose load a policy hears of, so that link and device rest in the pauses of a workload and
-//! it pays for waking them.
+//! Lanes that report their load to a policy, so that link and device rest in the pauses of a
+//! workload, which then pays for waking them.
 //!
-//! All of it is around the lanes, and only where a target asks for a policy: what others run on is
-//! the lanes themselves.
+//! All of this wraps the lanes, and only if a target asks for a policy: other targets use the lanes
+//! directly.
 
 use core::cell::Cell;
 
@@ -13,12 +13,12 @@ use flysch_ufs::policy::Policy;
 
 use crate::lane::Lane;
 
-/// A lane under a policy. The first of a stack, which has the host, drives it for all.
+/// A lane under a policy. The first lane of a stack, which has the host, drives the policy for all.
 #[derive(Debug)]
 pub(crate) struct Governed<'a, M: Machine> {
     lane: &'a mut Lane<Port<M>>,
-    /// Requests of all lanes, in flight or refused for want of room: those wait for the host to
-    /// wake.
+    /// Requests of all lanes, in flight or refused for lack of room: the latter wait for the host
+    /// to wake.
     load: &'a Cell<u32>,
     waits: bool,
     policy: Option<&'a mut Policy>,
@@ -89,7 +89,8 @@ mod tests {
 
     const MS: u64 = 1_000_000;
 
-    /// One read after each pause of 10 ms, on each lane in turn; how long each took, nanoseconds.
+    /// One read after each pause of 10 ms, on each lane in turn; returns how long each took,
+    /// nanoseconds.
     struct Pauses;
 
     impl Visitor for Pauses {
@@ -137,8 +138,8 @@ mod tests {
         }
     }
 
-    /// The slowest and the fastest of the reads after pauses, but for the first, which finds the
-    /// stack as it was opened.
+    /// The slowest and the fastest of the reads after pauses, except for the first, for which the
+    /// stack has just been opened.
     fn latencies(keys: &str) -> (u64, u64) {
         let target = format!("ufs,clock=virtual{keys}").parse().expect("a target");
         let mut stack = Stack::open(&target, &Needs { lanes: 2, ..Needs::default() });

@@ -1,4 +1,4 @@
-//! Targets as devices of a machine that boots an operating system of its own.
+//! Targets as devices of a machine that boots its own operating system.
 
 use flysch_files::Made;
 
@@ -9,13 +9,13 @@ use crate::{ahci, emmc, nvme, ufs};
 /// One of QEMU's own devices.
 #[derive(Debug)]
 pub struct GuestDevice {
-    /// What makes it.
+    /// Its QEMU options.
     pub options: flysch_qemu::Options,
     made: Option<Made>,
 }
 
 impl GuestDevice {
-    /// The machine runs: an image that was made for the device stays.
+    /// The machine runs: an image created for the device is kept.
     pub fn keep(self) {
         if let Some(made) = self.made {
             made.keep();
@@ -23,14 +23,14 @@ impl GuestDevice {
     }
 }
 
-/// What the guest's memory is, says the guest: the device's own share of it means nothing.
+/// The guest determines its own memory: the device's share of it is irrelevant.
 const MEMORY: u64 = 1 << 20;
 
-/// The device that `target` describes, with its image; `None` for a target that is no device of
-/// QEMU's.
+/// The device described by `target`, with its image; `None` if the target is not one of QEMU's
+/// devices.
 ///
 /// # Errors
-/// The image cannot be as asked for.
+/// The requested image is impossible.
 pub fn guest_device(target: &Target) -> Result<Option<GuestDevice>, Error> {
     let (options, made) = match target {
         Target::UfsQemu(target) => ufs::qemu_options(target, MEMORY)?,

@@ -1,4 +1,4 @@
-//! Image files behind modelled logical units: checked, and made where wanted, before a model sees
+//! Image files behind modelled logical units: checked, and created on request, before a model sees
 //! them.
 
 use std::fs::OpenOptions;
@@ -17,52 +17,52 @@ const BLOCK: u64 = 4096;
 pub struct ImageError {
     /// The file.
     pub path: PathBuf,
-    /// What is the matter with it.
+    /// The problem.
     pub fault: ImageFault,
 }
 
-/// What is the matter with an image file.
+/// The problem with an image file.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ImageFault {
     /// It does not exist and no size was given.
     #[error("does not exist; give `size=` to make it")]
     Missing,
-    /// It does not exist where only devices are.
+    /// It does not exist in a folder that contains only devices.
     #[error("does not exist, and no file is made among devices; `lsblk` lists the disks there are")]
     NoDevice,
-    /// It is something else.
+    /// It is a directory.
     #[error("is a directory, not a regular file")]
     Directory,
     /// It is a device, a pipe or a socket.
     #[error("is not a regular file")]
     NotAFile,
-    /// It may not be written.
+    /// It has no write permission.
     #[error("is not writable ({0}); make it writable or copy it")]
     NotWritable(String),
-    /// It is shorter than asked for.
+    /// It is shorter than requested.
     #[error("is too small: {has} bytes, {needs} needed; enlarge it with `truncate -s {needs}`")]
     TooSmall {
         /// Its length.
         has: u64,
-        /// The length it must have.
+        /// The required length.
         needs: u64,
     },
-    /// It is no whole number of blocks.
+    /// It is not a whole number of blocks.
     #[error("has {has} bytes, not a multiple of the logical block of 4096; give `size=`")]
     Ragged {
         /// Its length.
         has: u64,
     },
-    /// The operating system's own words.
+    /// The operating system's error.
     #[error("{0}")]
     System(#[from] io::Error),
 }
 
-/// Size of a disk of QEMU's where nothing else says it.
+/// Default size of QEMU's disks.
 pub(crate) const QEMU_SIZE: u64 = 1 << 30;
 
-/// What a disk of QEMU's lies on: a file, which is made where it does not exist, or memory.
+/// The backing store of QEMU's disks: a file, which is created if it does not exist, or memory.
 pub(crate) fn for_qemu(
     path: Option<&Path>,
     size: Option<u64>,
@@ -80,12 +80,12 @@ pub(crate) fn for_qemu(
 pub(crate) struct Image {
     /// Bytes of the unit.
     pub(crate) bytes: u64,
-    /// If it was made here.
+    /// Whether it was created here.
     pub(crate) made: Option<Made>,
 }
 
 impl Image {
-    /// Checks the file, or makes it where `size` is given and it does not exist.
+    /// Checks the file, or creates it if `size` is given and it does not exist.
     pub(crate) fn prepare(path: &Path, size: Option<u64>) -> Result<Self, ImageError> {
         Self::try_prepare(path, size)
             .map_err(|fault| ImageError { path: path.to_path_buf(), fault })
@@ -128,7 +128,7 @@ impl Image {
     }
 }
 
-/// A file that is not there: what helps depends on where.
+/// The fault of a missing file: the remedy depends on its folder.
 fn missing(path: &Path) -> ImageFault {
     match is_among_devices(path) {
         true => ImageFault::NoDevice,
@@ -136,7 +136,7 @@ fn missing(path: &Path) -> ImageFault {
     }
 }
 
-/// The file at `path` is made with `bytes` bytes, sparse, if it does not exist and its size is given.
+/// Creates a sparse file of `bytes` bytes at `path`, if it does not exist and its size is given.
 pub(crate) fn make_missing(path: &Path, bytes: Option<u64>) -> Result<Option<Made>, ImageError> {
     if path.exists() {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! What went wrong on a stack, from everybody who counts, and why it ended.
+//! What went wrong on a stack, from all its counters, and why it ended.
 
 use flysch_api::machine::{Clock, Machine};
 use flysch_bench::results::Incident;
@@ -15,25 +15,25 @@ use flysch_ufs::ErrorLog;
 
 /// A machine that knows more than its driver sees.
 pub(crate) trait Witness: Machine {
-    /// Faults on purpose, and the writes that losses of power hit.
+    /// Injected faults, and the writes affected by losses of power.
     fn injected(&self) -> Vec<Incident> {
         Vec::new()
     }
 
-    /// Why it ended, or could not do its work: the cause behind what the driver was told.
+    /// Why it ended, or could not do its work: the cause behind the driver's error.
     fn failure(&self) -> Option<String>;
 
-    /// Lets `plan` happen, counted from now.
+    /// Injects `plan`, counted from now.
     fn arm(&self, plan: Plan) {
         let _ = plan;
     }
 
-    /// What the device took from its supply so far, if it is modelled.
+    /// The energy that the device has used so far, if it is modelled.
     fn energy(&self) -> Option<Energy> {
         None
     }
 
-    /// The same of the one at a port of a multiplier, where there is such a thing.
+    /// The same for the device at a port of a multiplier, if there is one.
     fn energy_behind(&self, fan: u8) -> Option<Energy> {
         let _ = fan;
         self.energy()
@@ -159,41 +159,41 @@ pub(crate) fn incident(source: &str, what: &str, count: u64) -> Incident {
     Incident { source: source.into(), what: what.into(), count }
 }
 
-/// What the UFS model counts.
+/// The UFS model's counters.
 pub(crate) fn of_model(model: &Model) -> Vec<Incident> {
     let mut all = of_faults(model.faults(), &Kind::UFS, model.lost());
     all.extend(model.full_files().map(|full| of_full(&full)));
     all
 }
 
-/// What the NVMe model counts.
+/// The NVMe model's counters.
 pub(crate) fn of_nvme(model: &Nvme) -> Vec<Incident> {
     let mut all = of_faults(model.faults(), &Kind::NVME, model.lost());
     all.extend(model.full_files().map(|full| of_full(&full)));
     all
 }
 
-/// What the eMMC model counts.
+/// The eMMC model's counters.
 pub(crate) fn of_emmc(model: &Emmc) -> Vec<Incident> {
     let mut all = of_faults(model.faults(), &Kind::EMMC, model.lost());
     all.extend(model.full_files().map(|full| of_full(&full)));
     all
 }
 
-/// What the AHCI model counts.
+/// The AHCI model's counters.
 pub(crate) fn of_ahci(model: &Ahci) -> Vec<Incident> {
     let mut all = of_faults(model.faults(), &Kind::AHCI, model.lost());
     all.extend(model.full_files().map(|full| of_full(&full)));
     all
 }
 
-/// A file of this machine that could not grow: no fault of the device, whatever it told.
+/// A file of this machine could not grow: no fault of the device, whatever it reported.
 fn of_full(FullFile { path, times }: &FullFile) -> Incident {
     let path = path.display();
     incident("host file", &format!("{path} found no room (make some on its file system)"), *times)
 }
 
-/// What a model counts whose faults are of these kinds.
+/// The counters of a model with these kinds of fault.
 fn of_faults(faults: &Injector, kinds: &[Kind], lost: Loss) -> Vec<Incident> {
     let count = |kind: &Kind| incident("injected", kind.name(), faults.count(*kind));
     let mut all: Vec<Incident> = kinds.iter().map(count).collect();
@@ -202,7 +202,7 @@ fn of_faults(faults: &Injector, kinds: &[Kind], lost: Loss) -> Vec<Incident> {
     all
 }
 
-/// What the command layer counts, of all lanes together.
+/// The command layer's counters, of all lanes together.
 pub(crate) fn of_disks<'a>(disks: impl Iterator<Item = &'a Statistics> + Clone) -> Vec<Incident> {
     type Get = fn(&Statistics) -> u64;
     let kinds: [(&str, Get); 14] = [
@@ -225,7 +225,7 @@ pub(crate) fn of_disks<'a>(disks: impl Iterator<Item = &'a Statistics> + Clone) 
     kinds.into_iter().map(sum).collect()
 }
 
-/// What the driver counts.
+/// The driver's counters.
 pub(crate) fn of_driver(log: &ErrorLog) -> impl Iterator<Item = Incident> + '_ {
     log.counts().map(|(kind, count)| incident("driver", kind.name(), count))
 }

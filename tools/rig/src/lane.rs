@@ -1,4 +1,4 @@
-//! What stacks on a host controller have in common: a disk on a port, and the plan of the memory.
+//! Common parts of the stacks on a host controller: a disk on a port, and the plan of the memory.
 
 use flysch_api::block::{
     self, Completion, Device as _, Error, Geometry, Operation, Refused, Request,
@@ -14,14 +14,14 @@ use flysch_vfio::Spin;
 
 use crate::open::{Needs, Tagged};
 
-/// A disk on one port, showing its user only the memory that is the user's.
+/// A disk on one port that shows its user only the user's memory.
 #[derive(Debug)]
 pub struct Lane<P: Port> {
     pub(crate) disk: Disk<P>,
     pub(crate) memory: DmaRegion,
     /// The key of all its data, and the number of the disk's first data unit.
     pub(crate) crypto: Option<CryptoContext>,
-    /// Is told of each doorbell, if whoever waits looks for a while before sleeping.
+    /// Notified of each doorbell if the waiting thread polls for a while before sleeping.
     spin: Option<Spin>,
 }
 
@@ -34,7 +34,7 @@ where
         Self { disk, memory, crypto: None, spin: None }
     }
 
-    /// From now on doorbells are told to `spin`.
+    /// From now on doorbells are reported to `spin`.
     pub(crate) fn tell(&mut self, spin: Option<Spin>) {
         self.spin = spin;
     }
@@ -44,8 +44,8 @@ where
         &self.disk
     }
 
-    /// The request with the key of the whole disk. One that begins within a data unit cannot be
-    /// encrypted.
+    /// The request with the key of the whole disk. A request that starts within a data unit cannot
+    /// be encrypted.
     fn submit_encrypted(
         &mut self,
         request: &Request,
@@ -122,8 +122,8 @@ where
     }
 }
 
-/// What a driver and its disks were made with, so that they can be made again: what was pulled out
-/// and put back needs a new driver.
+/// The parameters of a driver and its disks, so that they can be created again: a controller that
+/// was pulled out and put back needs a new driver.
 #[derive(Clone, Debug)]
 pub(crate) struct Base<O> {
     pub(crate) region: DmaRegion,
@@ -137,7 +137,7 @@ impl<O> Base<O> {
         self.plan.driver(&self.region)
     }
 
-    /// A disk of this shape on a port, as lane `number`.
+    /// A disk with these properties on a port, as lane `number`.
     pub(crate) fn lane<P: Port>(
         &self,
         number: usize,
@@ -152,8 +152,8 @@ impl<O> Base<O> {
         Ok(Lane::new(disk, self.plan.data(&self.region)))
     }
 
-    /// Disks of the shapes they had, on the ports of a new driver; all of them are gone until
-    /// somebody finds them again.
+    /// Disks with their former properties, on the ports of a new driver; all of them are gone until
+    /// a scan finds them again.
     pub(crate) fn lanes_again<P: Port>(
         &self,
         ports: Vec<P>,
@@ -171,7 +171,7 @@ impl<O> Base<O> {
     }
 }
 
-/// Lanes of one disk: what a scan found there, or that it found nothing.
+/// Lanes of one disk: the result of a scan, or that it found nothing.
 pub(crate) fn scanned<P: Port>(lanes: &mut [Lane<P>], found: Option<Shape>) -> bool
 where
     P::Protocol: Family,
@@ -188,8 +188,8 @@ where
     is_there
 }
 
-/// Who gets which part of the machine's memory: data first, so that it starts at the region's own
-/// start, then the driver, then the disks' scratch memory.
+/// The division of the machine's memory: data first, at the region's start, then the driver, then
+/// the disks' scratch memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemoryPlan {
     data: usize,
@@ -200,27 +200,27 @@ pub(crate) struct MemoryPlan {
     own: usize,
 }
 
-/// Parts start at pages.
+/// Parts start at page boundaries.
 const PAGE: usize = 4096;
 
-/// Device address at which modelled machines show their memory: not 0, so that a forgotten
-/// address is found out.
+/// Device address of the memory of modelled machines: not 0, so that a forgotten address is
+/// noticed.
 pub(crate) const MEMORY_ADDRESS: u64 = 0x1_0000_0000;
 
-/// Bytes of the requests' part.
+/// Bytes of the part for requests.
 pub(crate) fn data_bytes(needs: &Needs) -> usize {
     (needs.memory * usize::from(needs.lanes.max(1))).next_multiple_of(PAGE)
 }
 
 impl MemoryPlan {
-    /// For so many lanes, a driver that needs `driver` bytes and disks that need `scratch` each.
+    /// For this many lanes, a driver that needs `driver` bytes and disks that need `scratch` each.
     pub(crate) fn new(needs: &Needs, lanes: usize, driver: usize, scratch: usize) -> Self {
         let data = data_bytes(needs);
         let driver = (driver + PAGE).next_multiple_of(PAGE);
         Self { data, driver, scratch, lanes, own: data }
     }
 
-    /// What is not the requests' begins there: memory of several stacks, whose data is one.
+    /// The other parts start there: memory of several stacks that share the data part.
     pub(crate) fn from(self, own: usize) -> Self {
         Self { own, ..self }
     }
@@ -229,7 +229,7 @@ impl MemoryPlan {
         self.data + self.own()
     }
 
-    /// Bytes that are not the requests'.
+    /// Bytes not used for requests.
     pub(crate) fn own(&self) -> usize {
         (self.driver + self.scratch * self.lanes).next_multiple_of(PAGE)
     }

@@ -1,7 +1,7 @@
 //! Whole stacks by name.
 //!
 //! A [`Target`] such as `ufs,mcq=4` or `file:disk.img` is parsed into values and opened as a
-//! [`Stack`]. What kind of stack it is matters twice: at opening, and when [`Stack::visit`] hands
+//! [`Stack`]. The kind of stack matters twice: when it is opened, and when [`Stack::visit`] passes
 //! its lanes and clock to a generic [`Visitor`]. Everything below that is compiled for that kind.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

@@ -20,8 +20,8 @@ pub struct Linux {
     made: Option<Made>,
 }
 
-/// Opens a target. What only reads is opened for reading; a block device is written only if the
-/// target says so.
+/// Opens a target. Users that only read get it opened for reading; a block device is written only
+/// if the target says so.
 pub(crate) fn open(target: &LinuxTarget, needs: &Needs) -> Result<Linux, Error> {
     let path = &target.path;
     let is_block = std::fs::metadata(path).is_ok_and(|it| {

@@ -34,47 +34,47 @@ pub struct Nvme<M: Machine> {
     pub(crate) machine: M,
     pub(crate) lanes: Vec<Lane<Port<M>>>,
     pub(crate) base: Base<Options>,
-    /// Of each disk; the first is the one that commands go to.
+    /// For each disk; commands go to the first.
     pub(crate) namespaces: Vec<u32>,
     description: String,
-    /// Whose time counts.
+    /// The clock.
     clock: ClockKind,
-    /// The image, if it was made for this.
+    /// The image, if it was created for this.
     made: Option<Made>,
 }
 
-/// The management side of an NVMe host: what `flysch nvme` needs. Commands must not be in flight.
+/// The management side of an NVMe host, as required by `flysch nvme`. No commands may be in flight.
 pub trait NvmeControl {
-    /// Does one thing and waits for it.
+    /// Executes one operation and waits for it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn operate(&mut self, operation: Operation) -> Result<Output, flysch_nvme::Error>;
     /// The namespace that is the disk.
     fn namespace(&self) -> u32;
-    /// What bring-up learnt about the controller and its namespaces.
+    /// What bring-up learned about the controller and its namespaces.
     fn device(&self) -> &Device;
-    /// What went wrong so far.
+    /// The errors so far.
     fn errors(&self) -> &ErrorLog;
     /// Version, capabilities and known deviations of the controller.
     fn controller(&self) -> (Version, Cap, Quirks);
 
-    /// Lets so many milliseconds pass.
+    /// Lets this many milliseconds pass.
     fn rest(&mut self, millis: u32);
 
-    /// A command to a namespace to its end, whatever that is; its data has room in the memory of
+    /// Executes a command to a namespace, whatever its outcome; its data has room in the memory of
     /// the stack.
     ///
     /// # Errors
-    /// What the driver says; [`Recovered`](flysch_nvme::Error::Recovered) if a recovery ended it.
+    /// The driver's error; [`Recovered`](flysch_nvme::Error::Recovered) if a recovery ended it.
     fn io(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error>;
 }
 
 impl dyn NvmeControl + '_ {
-    /// An admin command to its end, whatever that is.
+    /// Executes an admin command, whatever its outcome.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     pub fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, flysch_nvme::Error> {
         match self.operate(Operation::Admin(Box::new(command)))? {
             Output::Admin(reply) => Ok(reply),
@@ -131,7 +131,7 @@ pub(crate) fn open_inline(
     Ok(nvme)
 }
 
-/// Bytes of memory that are not the requests', for so many disks.
+/// Bytes of memory not used for requests, for this many disks.
 pub(crate) fn own_memory(target: &NvmeTarget, needs: &Needs, disks: usize) -> usize {
     plan::<NvmeMachine>(&model_options(target, needs, disks), needs).own()
 }
@@ -150,7 +150,7 @@ fn model_options(target: &NvmeTarget, needs: &Needs, disks: usize) -> Options {
     }
 }
 
-/// The model of `target`, whose image has so many bytes.
+/// The model of `target`, with an image of this many bytes.
 pub(crate) fn model_config(target: &NvmeTarget, image: Option<u64>) -> Result<Config, Error> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let namespace = |id| {
@@ -205,7 +205,7 @@ pub(crate) fn open_qemu(
     Ok(nvme)
 }
 
-/// What makes its device, and the image that was made for it.
+/// The QEMU options for its device, and the image that was created for it.
 pub(crate) fn qemu_options(
     target: &NvmeQemuTarget,
     memory_bytes: u64,
@@ -351,7 +351,7 @@ impl<M: Witness> Open for Nvme<M> {
     }
 }
 
-/// Passes a command to a namespace through a port that has nothing else to do.
+/// Passes a command to a namespace through a port that is otherwise idle.
 fn pass<M: Machine>(
     port: &mut Port<M>,
     clock: &M,
@@ -416,7 +416,7 @@ fn pass<M: Machine>(
     Ok(AdminReply { status, data })
 }
 
-/// The shape of the disk on the namespace.
+/// The properties of the disk on the namespace.
 pub(crate) fn disk_shape(device: &Device, id: u32) -> Result<Shape, Error> {
     match device.namespaces.iter().find(|space| space.id == id) {
         Some(Namespace { command_set: set @ (1 | 3..), .. }) => {

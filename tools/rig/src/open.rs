@@ -1,4 +1,4 @@
-//! What whoever opens a stack asks of it, and what every kind of stack has.
+//! What the user of a stack requires of it, and what every kind of stack has.
 
 use flysch_api::block::Device;
 use flysch_api::machine::Clock;
@@ -9,17 +9,17 @@ use flysch_models::media::energy::Energy;
 
 use crate::target::ClockKind;
 
-/// What the user of a stack needs of it.
+/// What the user of a stack requires of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Needs {
-    /// Lanes: one for each thread or worker that has a queue of its own.
+    /// Lanes: one for each thread or worker with its own queue.
     pub lanes: u16,
     /// Requests in flight per lane.
     pub queue_depth: u32,
     /// Bytes of buffer memory per lane.
     pub memory: usize,
-    /// Whether anything will be written or given back, if that is known: what is only read need
-    /// not be opened for writing.
+    /// Whether anything will be written or trimmed, if that is known: a stack that is only read
+    /// need not be opened for writing.
     pub writes: Option<bool>,
 }
 
@@ -30,9 +30,9 @@ impl Default for Needs {
     }
 }
 
-/// Something that works on the disk of a stack, whatever the stack is made of.
+/// Work on the disk of a stack, whatever the stack consists of.
 pub trait Visitor {
-    /// What comes of it.
+    /// The result.
     type Output;
 
     /// Does the work. There is at least one lane; all lanes are of one disk.
@@ -41,38 +41,38 @@ pub trait Visitor {
 
 /// A stack whose device may have a meter at its supply.
 pub(crate) trait Metered {
-    /// What the device took so far, if it is modelled.
+    /// The energy that the device has used so far, if it is modelled.
     fn energy(&self) -> Option<Energy>;
 }
 
-/// A lane whose queue can be looked at, and made shorter; a lane without commands has none.
+/// A lane whose queue can be inspected and shortened; a lane without commands has none.
 pub(crate) trait Tagged {
-    /// How the queue stands.
+    /// The state of the queue.
     fn tags(&self) -> Option<Tags> {
         None
     }
 
-    /// Has at most so many commands in flight; answers how many that is.
+    /// Limits the number of commands in flight; returns the actual limit.
     fn set_tags(&mut self, tags: u32) -> Option<u32> {
         let _ = tags;
         None
     }
 }
 
-/// What every kind of stack has.
+/// The common interface of every kind of stack.
 pub(crate) trait Open {
     type Lane: Device + Tagged;
     type Clock: Clock;
 
     fn parts(&mut self) -> (&mut [Self::Lane], &Self::Clock);
     fn first(&self) -> &Self::Lane;
-    /// What it turned out to be, for people, and whose time counts.
+    /// Its description for people, and its clock.
     fn about(&self) -> (&str, ClockKind);
-    /// Everything that went wrong so far.
+    /// Everything that has gone wrong so far.
     fn incidents(&self) -> Vec<Incident>;
-    /// Why the machine beneath ended or could not do its work.
+    /// Why the machine below ended or could not do its work.
     fn failure(&self) -> Option<String>;
-    /// The file that was made for it.
+    /// The file that was created for it.
     fn made(&mut self) -> &mut Option<Made>;
 
     fn visit<V: Visitor>(&mut self, visitor: V) -> V::Output {

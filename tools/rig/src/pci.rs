@@ -1,12 +1,12 @@
-//! Controllers of this machine: opened, and in words.
+//! Controllers of this machine: how they are opened, and their descriptions.
 
 use flysch_vfio::{Access, Controller, Function, Machine, Options, Signals};
 
 use crate::error::Error;
 use crate::target::{PciPlace, PciWait};
 
-/// Opens the controller at that place, with so many bytes of memory, and `vectors` that are of use
-/// if it may interrupt.
+/// Opens the controller at that address, with this many bytes of memory, and `vectors` useful
+/// vectors if it may interrupt.
 pub(crate) fn open(
     place: &PciPlace,
     controller: Controller,

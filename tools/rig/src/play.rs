@@ -16,7 +16,7 @@ impl Needs {
         Self::with_queues(queues(target), demand)
     }
 
-    /// The same on something with so many queues.
+    /// The same for something with this many queues.
     pub fn with_queues(queues: u8, demand: &Demand) -> Self {
         let lanes = u32::from(queues).min(demand.workers).max(1);
         // Workers are dealt out in turn, so the fullest lane has at most this share, rounded up to
@@ -65,7 +65,7 @@ impl Stack {
     /// Plays the jobs of `file` on a stack that was opened with what they need ([`Needs::of`]).
     ///
     /// # Errors
-    /// As [`play::play`].
+    /// Like [`play::play`].
     pub fn play<'a>(
         &mut self,
         file: &'a JobFile,

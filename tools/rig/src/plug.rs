@@ -1,8 +1,8 @@
 //! Hot plug of models: disks that are taken off their controller and put back, and controllers.
 //!
-//! Pulling something out is sudden: what is in flight ends as the driver finds it out, request by
-//! request. Everything else - putting back, looking what is there - is done while nothing is under
-//! way on any disk of the controller.
+//! Pulling something out is sudden: requests in flight end as the driver notices, one by one.
+//! Everything else - putting back, scanning - is done while nothing is in flight on any disk of the
+//! controller.
 
 mod ahci;
 mod emmc;
@@ -19,13 +19,13 @@ use crate::lane::Lane;
 /// What is pulled out or put back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// A disk, by its place at the controller.
+    /// A disk, by its position at the controller.
     Disk(usize),
     /// The controller, with all of its disks.
     Controller,
 }
 
-/// Where a disk is, as CAM calls it.
+/// The address of a disk, in CAM's terms.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
     /// The controller's driver.
@@ -37,39 +37,39 @@ pub(crate) struct Place {
     pub(crate) lun: u64,
 }
 
-/// A modelled controller whose disks come and go, and so does it.
+/// A modelled controller that can be pulled out itself, as can its disks.
 pub(crate) trait Plug {
-    /// Where a disk is, for the table of devices.
+    /// The address of a disk, for the table of devices.
     fn place(&self, disk: usize) -> Place;
 
     /// Whether a disk can be pulled without its controller.
     fn has_loose_disks(&self) -> bool;
 
-    /// Pulls it out, whatever is under way.
+    /// Pulls it out, whatever is in flight.
     fn pull(&mut self, part: Part);
 
-    /// Puts it back; after a controller its disks are to be looked for.
+    /// Puts it back; after a controller, its disks have to be scanned.
     ///
     /// # Errors
-    /// What keeps the controller from coming up.
+    /// Why the controller does not come up.
     fn put_back(&mut self, part: Part) -> Result<(), Error>;
 
-    /// Looks whether a disk is there; from then on requests to it are done, or end at once.
+    /// Scans for a disk; from then on requests to it are executed, or end at once.
     fn scan(&mut self, disk: usize) -> bool;
 
-    /// What a disk, or the driver about it, told by itself since this was asked last: unit
-    /// attentions, and that it went. Nothing is asked of the device.
+    /// Events that a disk, or its driver, has reported since the last call: unit attentions, and
+    /// its removal. This does not access the device.
     fn told(&mut self, disk: usize) -> Attention;
 
-    /// Whether a disk that was lost seems to be there again: its driver saw it come. Nothing is
-    /// asked of the device, and nothing of other disks is taken, whatever is under way there.
+    /// Whether a lost disk seems to be there again, because its driver saw it appear. This neither
+    /// accesses the device nor consumes events of other disks, whatever is in flight there.
     fn came(&mut self, _disk: usize, _now: Instant) -> bool {
         false
     }
 }
 
-/// Has a new driver bring up the controller of a stack, which was put back; its disks are to be
-/// found again.
+/// Has a new driver bring up the controller of a stack, which was put back; its disks have to be
+/// scanned again.
 macro_rules! reopen {
     ($stack:expr, $host:ident) => {{
         let shapes = shapes(&$stack.lanes);
@@ -85,7 +85,7 @@ macro_rules! reopen {
 }
 use reopen;
 
-/// What the unit behind these lanes told by unit attentions.
+/// Unit attentions of the unit behind these lanes.
 fn attention<P: Port>(lanes: &mut [Lane<P>]) -> Attention
 where
     P::Protocol: Family,
@@ -95,7 +95,7 @@ where
     all.find(|told| *told != Attention::default()).unwrap_or_default()
 }
 
-/// The shapes of the disks on these lanes.
+/// The properties of the disks on these lanes.
 fn shapes<P: Port>(lanes: &[Lane<P>]) -> Vec<Shape>
 where
     P::Protocol: Family,

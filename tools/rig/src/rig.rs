@@ -1,7 +1,7 @@
-//! Rigs: several disks on several controllers and what stands on them, as one TOML file says.
+//! Rigs: several disks on several controllers and what stands on them, described by a TOML file.
 //!
-//! [`RigFile`] is the file, parsed and checked; [`OpenRig`] its disks. Modelled controllers of a
-//! rig have one memory and one time, so that one thread drives all of them.
+//! [`RigFile`] is the parsed and checked file; [`OpenRig`] its disks. Modelled controllers of a rig
+//! share one memory and one clock, so that one thread drives all of them.
 
 mod file;
 mod lane;

@@ -1,4 +1,4 @@
-//! SCSI commands that a person passes through: put to a port that carries nothing else meanwhile.
+//! SCSI commands passed through by a user: sent to a port that is otherwise idle.
 
 use flysch_api::command::{Cdb, Command, Direction, Ended, Failure, NotStarted, Ordering};
 use flysch_api::command::{Port, Scsi, Token};
@@ -14,9 +14,9 @@ pub struct ScsiCommand {
     pub cdb: [u8; 16],
     /// Its data.
     pub data: ScsiData,
-    /// How long it may take, milliseconds.
+    /// Its time-out, milliseconds.
     pub timeout_ms: u32,
-    /// After everything before it, before everything after it.
+    /// Whether it is ordered after everything before it and before everything after it.
     pub ordered: bool,
 }
 
@@ -26,27 +26,27 @@ pub enum ScsiData {
     /// None.
     #[default]
     None,
-    /// At most so many bytes from the device.
+    /// At most this many bytes from the device.
     In(u32),
     /// These bytes to the device.
     Out(Vec<u8>),
 }
 
-/// How a command ended.
+/// The outcome of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScsiReply {
-    /// In short.
+    /// The outcome in short.
     pub ended: Ended,
     /// Status, sense data, residual.
     pub failure: Failure<Scsi>,
-    /// What came from the device.
+    /// Data from the device.
     pub data: Vec<u8>,
 }
 
-/// Carries out a command by `port`, its data in `memory`, which is free for it.
+/// Executes a command through `port`, with its data in `memory`, which is reserved for it.
 ///
 /// # Errors
-/// The port did not take it: too much data is [`NotStarted::Unsupported`].
+/// The port did not accept it: too much data is [`NotStarted::Unsupported`].
 pub fn scsi_command<P: Port<Protocol = Scsi>, C: Clock>(
     port: &mut P,
     clock: &C,

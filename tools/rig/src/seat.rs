@@ -1,4 +1,4 @@
-//! What a stack has in common with others: a place in their memory, and their time.
+//! What a stack shares with others: a place in their memory, and their clock.
 
 use std::rc::Rc;
 
@@ -8,19 +8,19 @@ use flysch_models::store::{FileStore, Store};
 
 use crate::lane::{MEMORY_ADDRESS, MemoryPlan};
 
-/// A disk of a controller that has several: a logical unit, a namespace, what is at a port.
+/// A disk of a controller that has several: a logical unit, a namespace, a device at a port.
 #[derive(Debug)]
 pub(crate) struct Unit {
     /// Bytes.
     pub(crate) size: u64,
-    /// Where its data is; `None` is memory.
+    /// Where its data is stored; `None` is memory.
     pub(crate) store: Option<FileStore>,
-    /// Its serial number, where each disk has one of its own.
+    /// Its serial number, if each disk has its own.
     pub(crate) serial: String,
 }
 
 impl Unit {
-    /// Where a model keeps the data.
+    /// Where a model stores the data.
     pub(crate) fn store(&mut self) -> Option<Store> {
         self.store.take().map(Store::File)
     }
@@ -29,7 +29,7 @@ impl Unit {
 /// How a modelled stack is opened.
 #[derive(Debug, Default)]
 pub(crate) struct Seat {
-    /// The disks, if it is more than the one that the target names.
+    /// The disks, if there are more than the one named by the target.
     pub(crate) units: Vec<Unit>,
     /// What it shares with other stacks.
     pub(crate) shared: Option<Shared>,
@@ -46,12 +46,12 @@ pub(crate) struct Shared {
 }
 
 impl Seat {
-    /// How many disks there are to be.
+    /// The number of disks.
     pub(crate) fn disks(&self) -> usize {
         self.units.len().max(1)
     }
 
-    /// The memory of a stack that wants `plan`, and where its parts are.
+    /// The memory of a stack with this `plan`, and the locations of its parts.
     pub(crate) fn memory(&self, plan: MemoryPlan) -> (DmaRegion, MemoryPlan) {
         match &self.shared {
             None => (DmaRegion::zeroed(plan.total(), MEMORY_ADDRESS), plan),

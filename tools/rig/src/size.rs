@@ -1,4 +1,4 @@
-//! Sizes as people write them.
+//! Sizes in the usual notation.
 
 /// Reads `4096`, `512M`, `4G`, `1.5T`, `4GiB`, `64kB`: every unit is a power of 1024, as in fio.
 /// `None` for anything else and for what does not fit.

@@ -1,4 +1,4 @@
-//! Stacks of all kinds behind one face: opened once, dispatched once, generic inside.
+//! Stacks of all kinds behind one interface: opened once, dispatched once, generic inside.
 
 use flysch_api::block::{Device, Geometry};
 use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
@@ -31,7 +31,7 @@ use crate::ufs::{self, Control, ModelMachine, Ufs};
 pub enum Stack {
     /// The UFS model in this thread.
     Ufs(Ufs<ModelMachine>),
-    /// The UFS model in a thread of its own.
+    /// The UFS model in its own thread.
     UfsThreaded(Ufs<Threaded>),
     /// The NVMe model in this thread.
     Nvme(Nvme<NvmeMachine>),
@@ -51,7 +51,7 @@ pub enum Stack {
     NvmePci(Nvme<flysch_vfio::Machine>),
     /// A SATA host bus adapter of this machine.
     AhciPci(Ahci<flysch_vfio::Machine>),
-    /// An optical drive at a SATA host bus adapter of this machine.
+    /// An optical drive on a SATA host bus adapter of this machine.
     CdPci(Cd<flysch_vfio::Machine>),
     /// An SD host controller of this machine.
     CardPci(Emmc<flysch_vfio::Machine>),
@@ -65,11 +65,11 @@ pub enum Stack {
     Linux(Linux),
     /// A file.
     File(Plain<File>),
-    /// Nothing at all.
+    /// The null device.
     Null(Plain<Null>),
 }
 
-/// The same of every kind of stack.
+/// The same expression for every kind of stack.
 macro_rules! each {
     ($self:expr, $stack:ident => $what:expr) => {
         match $self {
@@ -96,9 +96,9 @@ macro_rules! each {
     };
 }
 
-/// Something that is done on a lane, whatever it is of.
+/// An operation on a lane, whatever its type.
 pub(crate) trait UseLane {
-    /// What comes of it.
+    /// The result.
     type Output;
 
     /// Does it.
@@ -184,7 +184,7 @@ impl Stack {
         }
     }
 
-    /// Opens a model that has several disks, or something in common with other stacks.
+    /// Opens a model that has several disks, or shares something with other stacks.
     pub(crate) fn open_model(
         target: &Target,
         needs: &Needs,
@@ -215,21 +215,21 @@ impl Stack {
         })
     }
 
-    /// Looks at a lane, or uses it once.
+    /// Inspects a lane, or uses it once.
     ///
     /// # Panics
-    /// If there is none of this number.
+    /// If there is none with this number.
     #[inline]
     pub(crate) fn on_lane<U: UseLane>(&mut self, number: usize, what: U) -> U::Output {
         each!(self, stack => what.on(&mut stack.parts().0[number]))
     }
 
-    /// How many lanes there are, of all disks together.
+    /// The number of lanes, of all disks together.
     pub fn lanes(&mut self) -> usize {
         each!(self, stack => stack.parts().0.len())
     }
 
-    /// Has files and `null` use this memory and this clock; others have their own.
+    /// Makes files and `null` use this memory and this clock; other kinds have their own.
     pub(crate) fn join(&mut self, memory: &DmaRegion, clock: &RealClock) {
         match self {
             Self::File(plain) => {
@@ -244,7 +244,7 @@ impl Stack {
         }
     }
 
-    /// Whether it can be used in the time of models: a model, or what needs no time.
+    /// Whether it can be used under the models' clock: a model, or something that needs no time.
     pub(crate) fn is_timeless(&self) -> bool {
         matches!(self, Self::Ufs(_) | Self::Nvme(_) | Self::Ahci(_) | Self::Emmc(_) | Self::Null(_))
     }
@@ -254,12 +254,12 @@ impl Stack {
         each!(self, stack => stack.parts().1.wait(until))
     }
 
-    /// The present on its clock.
+    /// The current time on its clock.
     pub(crate) fn now(&mut self) -> Instant {
         each!(self, stack => stack.parts().1.now())
     }
 
-    /// The management side, if the stack stands on a UFS host.
+    /// The management side, if the stack is on a UFS host.
     pub fn control(&mut self) -> Option<&mut dyn Control> {
         match self {
             Self::Ufs(ufs) => Some(ufs),
@@ -270,7 +270,7 @@ impl Stack {
         }
     }
 
-    /// The management side, if the stack stands on an NVMe controller.
+    /// The management side, if the stack is on an NVMe controller.
     pub fn nvme(&mut self) -> Option<&mut dyn NvmeControl> {
         match self {
             Self::Nvme(nvme) => Some(nvme),
@@ -280,7 +280,7 @@ impl Stack {
         }
     }
 
-    /// The management side, if the stack stands on a SATA port.
+    /// The management side, if the stack is on a SATA port.
     pub fn ahci(&mut self) -> Option<&mut dyn AhciControl> {
         match self {
             Self::Ahci(ahci) => Some(ahci),
@@ -293,7 +293,7 @@ impl Stack {
         }
     }
 
-    /// The management side, if the stack stands on an eMMC host.
+    /// The management side, if the stack is on an eMMC host.
     pub fn emmc(&mut self) -> Option<&mut dyn EmmcControl> {
         match self {
             Self::Emmc(emmc) => Some(emmc),
@@ -303,7 +303,7 @@ impl Stack {
         }
     }
 
-    /// Who takes its disks and its controller out and puts them back: of models in this thread.
+    /// What pulls its disks and its controller out and puts them back: for models in this thread.
     pub(crate) fn plug(&mut self) -> Option<&mut dyn Plug> {
         match self {
             Self::Ufs(ufs) => Some(ufs),
@@ -314,39 +314,39 @@ impl Stack {
         }
     }
 
-    /// The disk's shape.
+    /// The disk's properties.
     pub fn geometry(&self) -> Geometry {
         each!(self, stack => *stack.first().geometry())
     }
 
-    /// What it turned out to be, for people.
+    /// Its description for people.
     pub fn description(&self) -> &str {
         each!(self, stack => stack.about()).0
     }
 
-    /// Everything that went wrong so far: faults on purpose, writes that losses of power hit, what
-    /// the command layer and the driver counted.
+    /// Everything that has gone wrong so far: injected faults, writes affected by losses of power,
+    /// and the counters of command layer and driver.
     pub fn incidents(&self) -> Vec<Incident> {
         each!(self, stack => stack.incidents())
     }
 
-    /// What the device took from its supply so far, if it is modelled.
+    /// The energy that the device has used so far, if it is modelled.
     pub fn energy(&self) -> Option<Energy> {
         each!(self, stack => stack.energy())
     }
 
-    /// Why the machine beneath ended or could not do its work, in words: QEMU's end, a full disk
-    /// of this machine. The device could only tell an error of its own.
+    /// Why the machine below ended or could not do its work, in words: QEMU's end, a full disk of
+    /// this machine. The device could only report an error of its own.
     pub fn failure(&self) -> Option<String> {
         each!(self, stack => stack.failure())
     }
 
-    /// How the queue of the disk's first lane stands, if it speaks commands.
+    /// The state of the queue of the disk's first lane, if it has commands.
     pub fn tags(&self) -> Option<Tags> {
         each!(self, stack => stack.first().tags())
     }
 
-    /// Has at most so many commands in flight on every lane; answers how many that is.
+    /// Limits the number of commands in flight on every lane; returns the actual limit.
     pub fn set_tags(&mut self, tags: u32) -> Option<u32> {
         each!(self, stack => {
             let lanes = stack.parts().0.iter_mut();
@@ -354,8 +354,8 @@ impl Stack {
         })
     }
 
-    /// Keeps a file that was made for it. Without this it is removed with the stack, and when the
-    /// command is interrupted: nobody wants half of what was to be in it.
+    /// Keeps a file that was created for it. Without this it is removed with the stack, and when
+    /// the command is interrupted, so that no unfinished file is left.
     pub fn keep(&mut self) {
         if let Some(made) = each!(self, stack => stack.made()).take() {
             made.keep();

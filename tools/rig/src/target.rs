@@ -1,7 +1,7 @@
 //! Targets: `KIND[@WHERE][,key=value...]`, parsed into values and refused with a reason.
 //!
-//! The kinds and their keys are one table, [`KINDS`]; parsing, error messages and the help of the
-//! command are all made from it.
+//! The kinds and their keys are one table, [`KINDS`], from which parsing, error messages and the
+//! help of the command are derived.
 
 use std::str::FromStr;
 
@@ -82,12 +82,12 @@ pub enum Target {
     Linux(LinuxTarget),
     /// A file.
     File(FileTarget),
-    /// Nothing at all.
+    /// The null device.
     Null(NullTarget),
 }
 
 impl Target {
-    /// Where figures of the device were published that it is a model of.
+    /// Where figures of the modelled device were published.
     pub fn origin(&self) -> Option<Origin> {
         match self {
             Self::Ufs(ufs) if ufs.profile == GALAXY_BOOK_S => Some(Origin::GalaxyBookS),

@@ -37,10 +37,10 @@ use crate::target::{
     ClockKind, CryptoTarget, FaultsFrom, PciWait, QemuTarget, UfsPciTarget, UfsTarget,
 };
 
-/// Size of a modelled logical unit where nothing else says it.
+/// Default size of a modelled logical unit.
 pub(crate) const MODEL_SIZE: u64 = 4 << 30;
 
-/// The pace of a threaded model that keeps to real time.
+/// The speed of a threaded model in real time.
 const REAL_TIME: u32 = 1000;
 
 /// A UFS device with everything above it, up to the disks of one logical unit.
@@ -52,59 +52,59 @@ pub struct Ufs<M: Machine> {
     /// The logical units that are its disks.
     pub(crate) luns: Vec<u8>,
     pub(crate) peripherals: Vec<Peripheral>,
-    /// What the driver does by itself in pauses; `None` is nothing.
+    /// The driver's automatic actions in pauses; `None` for none.
     policy: Option<Policy>,
     description: String,
-    /// Whose time counts.
+    /// The clock.
     clock: ClockKind,
-    /// The image, if it was made for this.
+    /// The image, if it was created for this.
     made: Option<Made>,
 }
 
-/// What goes past the disks of a SCSI host: what `flysch cam` needs. Commands must not be in
-/// flight.
+/// Access to a SCSI host that bypasses its disks, as required by `flysch cam`. No commands may be
+/// in flight.
 pub trait PassThrough {
-    /// A SCSI command to its end, whatever that is.
+    /// Executes a SCSI command, whatever its outcome.
     ///
     /// # Errors
-    /// It was not carried out.
+    /// It was not executed.
     fn scsi(&mut self, command: &ScsiCommand) -> Result<ScsiReply, NotStarted>;
-    /// Looks for logical units again, which is told to `tracer`, and answers those there are now.
+    /// Scans for logical units again, with reports to `tracer`, and returns those found.
     ///
     /// # Errors
     /// No unit answers.
     fn rescan(&mut self, tracer: Tracer) -> Result<&[Peripheral], Error>;
 }
 
-/// The management side of a UFS host: what `flysch ufs` needs. Commands must not be in flight.
+/// The management side of a UFS host, as required by `flysch ufs`. No commands may be in flight.
 pub trait Control: PassThrough {
-    /// Does one thing and waits for it.
+    /// Executes one operation and waits for it.
     ///
     /// # Errors
-    /// What the driver says.
+    /// The driver's error.
     fn operate(&mut self, operation: Operation) -> Result<Output, flysch_ufs::Error>;
-    /// The logical units the scan found.
+    /// The logical units found by the scan.
     fn peripherals(&self) -> &[Peripheral];
-    /// What bring-up learnt about the device.
+    /// What bring-up learned about the device.
     fn device(&self) -> &Device;
-    /// How the link runs.
+    /// The state of the link.
     fn link(&self) -> Link;
-    /// What went wrong so far.
+    /// The errors so far.
     fn errors(&self) -> &ErrorLog;
-    /// What is known of the controller.
+    /// Information about the controller.
     fn controller(&self) -> Controller;
     /// Its crypto engine, if it has one.
     fn crypto(&self) -> Option<&CryptoEngine>;
 }
 
-/// What is known of a host controller.
+/// Information about a host controller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Controller {
     /// UFSHCI version.
     pub version: Ver,
     /// Its capabilities.
     pub capabilities: Cap,
-    /// The deviations it is known for.
+    /// Its known deviations.
     pub quirks: Quirks,
     /// Whether multi-circular queues are in use.
     pub is_mcq: bool,
@@ -125,7 +125,7 @@ pub(crate) fn open_inline(
     })
 }
 
-/// Bytes of memory that are not the requests', for so many disks.
+/// Bytes of memory not used for requests, for this many disks.
 pub(crate) fn own_memory(target: &UfsTarget, needs: &Needs, disks: usize) -> usize {
     memory_plan::<ModelMachine>(&model_options(target, needs, disks), needs).own()
 }
@@ -140,7 +140,7 @@ fn model_options(target: &UfsTarget, needs: &Needs, disks: usize) -> Options {
     }
 }
 
-/// Opens the model in a thread of its own, in real time.
+/// Opens the model in its own thread, in real time.
 pub(crate) fn open_threaded(target: &UfsTarget, needs: &Needs) -> Result<Ufs<Threaded>, Error> {
     open_model(target, needs, &mut Seat::default(), |_, model, memory| {
         Threaded::start(model, memory, Identity::default(), REAL_TIME).map_err(Error::Thread)
@@ -189,7 +189,7 @@ fn open_model<M: Witness>(
     Ok(ufs)
 }
 
-/// The model of `target`, whose image has so many bytes.
+/// The model of `target`, with an image of this many bytes.
 pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Config, Error> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let unit = |lun| {
@@ -216,7 +216,7 @@ pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Con
     })
 }
 
-/// The key that a model has been given.
+/// The key programmed into a model.
 fn rpmb_key(path: &Path) -> Result<[u8; 32], Error> {
     let failed = |cause: String| Error::RpmbKey { path: path.into(), cause };
     let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
@@ -224,7 +224,7 @@ fn rpmb_key(path: &Path) -> Result<[u8; 32], Error> {
     bytes.try_into().map_err(|_| failed(format!("it has {length} bytes, and a key 32")))
 }
 
-/// The key of a disk: the file's, or a new one.
+/// The key of a disk: from its file, or a new one.
 fn crypto_key(target: &CryptoTarget) -> Result<CryptoKey, Error> {
     const RANDOM: &str = "/dev/urandom";
     let path = target.key.as_deref().unwrap_or(Path::new(RANDOM));
@@ -260,7 +260,7 @@ pub(crate) fn open_qemu(
     Ok(ufs)
 }
 
-/// What makes its device, and the image that was made for it.
+/// The QEMU options for its device, and the image that was created for it.
 pub(crate) fn qemu_options(
     target: &QemuTarget,
     memory_bytes: u64,
@@ -318,7 +318,7 @@ fn driver_options(mcq: Option<u8>, needs: &Needs, gear: Option<u8>, disks: usize
     }
 }
 
-/// Most command slots of a lane: the task tag is one byte.
+/// Maximum command slots of a lane: the task tag is one byte.
 const SLOTS_MAX: u32 = 256;
 
 fn memory_plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
@@ -360,7 +360,7 @@ impl<M: Machine> Ufs<M> {
         &self.machine
     }
 
-    /// Gives the controller the key of the disk, and has all lanes name it.
+    /// Gives the controller the key of the disk, and makes all lanes use it.
     fn encrypt(&mut self, target: &CryptoTarget) -> Result<(), Error> {
         const SLOT: u8 = 0;
         let key = crypto_key(target)?;
@@ -428,7 +428,7 @@ impl<M: Witness> Open for Ufs<M> {
     }
 }
 
-/// The shape of the disk on `lun`.
+/// The properties of the disk on `lun`.
 pub(crate) fn disk_shape(peripherals: &[Peripheral], lun: u8) -> Result<Shape, Error> {
     match peripherals.iter().find(|peripheral| peripheral.lun.to_ufs() == Some(lun)) {
         Some(peripheral) => Ok(peripheral.shape()?),

@@ -27,70 +27,71 @@ use crate::End;
 /// Options of `cuts`.
 #[derive(Args)]
 pub(crate) struct Cuts {
-    /// Which workload; all without it, each on the chips it is usually run on.
+    /// Workload to run; without this option all of them, each on its usual chips.
     #[arg(long, conflicts_with_all = ["world", "campaign"])]
     workload: Option<String>,
-    /// Exactly this world, such as `ubifs/die4/bad0/new/unstable/tool/plain/1`: workload, chip,
+    /// Run exactly this world, such as `ubifs/die4/bad0/new/unstable/tool/plain/1`: workload, chip,
     /// bad blocks, age, torn cells, user, device, seed.
     #[arg(long, conflicts_with = "campaign")]
     world: Option<World>,
-    /// Every workload on every chip in every way, a numbered list of worlds.
+    /// Run a campaign: every workload on every chip in every way, as a numbered list of worlds.
     #[arg(long)]
     campaign: bool,
     /// Cuts within cuts: 1, or 2 to cut again during each recovery.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     depth: u32,
-    /// Within a recovery only every so many operations.
+    /// Within a recovery, cut only at every Nth operation.
     #[arg(long, default_value_t = 1)]
     deep_stride: u64,
-    /// Exactly these cuts, such as `123h,4l`: again what failed.
+    /// Make exactly these cuts, such as `123h,4l`, to repeat a failure.
     #[arg(long, conflicts_with = "campaign")]
     cut: Option<CutList>,
-    /// Only so many operations of each workload, spread evenly; all without it.
+    /// Cut only at this many operations of each workload, evenly spread; without this option at
+    /// all of them.
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     points: Option<u64>,
-    /// Ways to tear, letters of b(efore), e(arly), h(alf), l(ate), a(fter).
+    /// Ways to tear an operation, as letters: b(efore), e(arly), h(alf), l(ate), a(fter).
     #[arg(long, default_value = "ehla")]
     tears: String,
-    /// Decides what cuts leave in the cells; several seeds are several throws of the dice.
+    /// Seed that decides what a cut leaves in the cells; other seeds give other outcomes.
     #[arg(long, conflicts_with_all = ["world", "campaign"])]
     seed: Option<u64>,
-    /// A mistake to plant, to see it found: reordered, skipped-sync, skipped-erase, second-look,
-    /// late-move, lost-tail, old-fastmap.
+    /// A mistake to plant, to check that it is found: reordered, skipped-sync, skipped-erase,
+    /// second-look, late-move, lost-tail, old-fastmap.
     #[arg(long)]
     plant: Option<Mistake>,
-    /// The workloads and what they are; with --campaign the worlds that would be run.
+    /// List the workloads with descriptions; with --campaign, the worlds that would be run.
     #[arg(long)]
     list: bool,
-    /// Of a campaign the worlds whose number is I modulo N.
+    /// Run only the worlds of a campaign whose number is I modulo N.
     #[arg(long, value_name = "I/N", default_value_t, requires = "campaign")]
     shard: Shard,
-    /// Of a campaign only these, such as `chip=die*,nor` (may be repeated); the names are
-    /// workload, chip, bad, wear, cells, user, device, seed.
+    /// Run only these worlds of a campaign, such as `chip=die*,nor` (may be repeated); the names
+    /// are workload, chip, bad, wear, cells, user, device, seed.
     #[arg(long, value_name = "NAME=VALUES", requires = "campaign")]
     only: Vec<Only>,
-    /// Of a campaign at most so many worlds.
+    /// Run at most this many worlds of a campaign.
     #[arg(long, requires = "campaign")]
     worlds: Option<usize>,
-    /// Where results of a campaign go, one line of JSON for each world; worlds that are in it
-    /// already are left out.
+    /// File for the results of a campaign, one line of JSON for each world; worlds already in it
+    /// are skipped.
     #[arg(long, value_name = "FILE", requires = "campaign")]
     out: Option<PathBuf>,
-    /// Threads of a campaign; as many as there are processors without it.
+    /// Threads of a campaign; without this option one per processor.
     #[arg(long, requires = "campaign")]
     jobs: Option<usize>,
 }
 
-/// What is done with the results of campaigns.
+/// What to do with the results of campaigns.
 #[derive(Subcommand)]
 pub(crate) enum Results {
-    /// Merge results: what was tried, what was wrong, how much of all that is. Ends with status 1
-    /// when something was wrong.
+    /// Merge results: what was tried, what failed, and what share of the campaign that is. Exits
+    /// with status 1 when something failed.
     Report {
-        /// Files that `cuts --campaign --out` wrote.
+        /// Files written by `cuts --campaign --out`.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// As one JSON object.
+        /// Print one JSON object.
         #[arg(long)]
         json: bool,
     },
@@ -99,30 +100,30 @@ pub(crate) enum Results {
 /// Options of `seeds`.
 #[derive(Args)]
 pub(crate) struct Seeds {
-    /// What the worlds are made of: ufs, nvme, ahci, pmp (SATA behind a multiplier), emmc or sd.
+    /// Stack of the worlds: ufs, nvme, ahci, pmp (SATA behind a multiplier), emmc or sd.
     #[arg(long, value_name = "STACK", default_value_t)]
     on: On,
     /// First seed.
     #[arg(long, default_value_t = 1)]
     first: u64,
-    /// How many seeds.
+    /// Number of seeds.
     #[arg(long, default_value_t = 200)]
     count: u64,
     /// Requests in each world.
     #[arg(long, default_value_t = 5000)]
     requests: u64,
-    /// What goes wrong, instead of what the seed chooses, such as `timeout:0.001,power:n500`.
+    /// Faults to inject instead of those the seed chooses, such as `timeout:0.001,power:n500`.
     #[arg(long)]
     faults: Option<Given>,
-    /// Only seeds that are I modulo N.
+    /// Run only seeds that are I modulo N.
     #[arg(long, value_name = "I/N", default_value_t)]
     shard: Shard,
-    /// Where results go, one line of JSON for each seed; seeds that are in it are left out.
+    /// File for results, one line of JSON for each seed; seeds already in it are skipped.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// A plan of faults as it was given.
+/// A plan of faults, and its text as given.
 #[derive(Clone)]
 struct Given {
     text: String,
@@ -137,7 +138,7 @@ impl std::str::FromStr for Given {
     }
 }
 
-/// A flag that Ctrl-C sets; a second one ends the program at once.
+/// A flag that Ctrl-C sets; a second Ctrl-C ends the program at once.
 fn stop_flag() -> Result<Arc<AtomicBool>, String> {
     let stop = Arc::new(AtomicBool::new(false));
     let set = stop.clone();
@@ -150,7 +151,7 @@ fn stop_flag() -> Result<Arc<AtomicBool>, String> {
     Ok(stop)
 }
 
-/// A bar on a terminal, nothing elsewhere.
+/// A progress bar on a terminal, nothing elsewhere.
 fn progress(len: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
@@ -187,7 +188,7 @@ impl Cuts {
         some(&self.worlds()?, self.workload.is_some() || self.world.is_some(), &plan)
     }
 
-    /// What is cut when it is no campaign.
+    /// The worlds to cut when this is not a campaign.
     fn worlds(&self) -> Result<Vec<World>, String> {
         if let Some(world) = self.world {
             return Ok(vec![world]);
@@ -265,7 +266,7 @@ impl Cuts {
     }
 }
 
-/// Cuts these worlds.
+/// Runs these worlds with cuts.
 fn some(worlds: &[World], is_named: bool, plan: &cuts::Plan) -> Result<End, String> {
     let (mut tried, mut good) = (0, true);
     for world in worlds {
@@ -294,7 +295,7 @@ fn some(worlds: &[World], is_named: bool, plan: &cuts::Plan) -> Result<End, Stri
 }
 
 impl Results {
-    /// Merges and tells.
+    /// Merges the results and prints the report.
     pub(crate) fn run(self) -> Result<End, String> {
         let Self::Report { files, json } = self;
         let mut merged = Merged::default();

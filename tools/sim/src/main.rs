@@ -25,21 +25,21 @@ enum Task {
     /// Cut the power at every program and erase of a workload on raw flash, and see that nothing
     /// synced is lost.
     Cuts(Box<commands::Cuts>),
-    /// The results of `cuts --campaign`.
+    /// Work with the results of `cuts --campaign`.
     #[command(subcommand)]
     Campaign(commands::Results),
     /// Write a NAND chip through UBI until it is worn out.
     Wear {
-        /// Decides everything.
+        /// Seed of the random numbers; the same seed gives the same run.
         #[arg(long, default_value_t = 1)]
         seed: u64,
         /// Blocks of the chip.
         #[arg(long, default_value_t = 1000)]
         blocks: u32,
-        /// Erases that every block stands.
+        /// Erases that each block endures.
         #[arg(long, default_value_t = 4500)]
         endurance: u32,
-        /// Difference of erase counters from which LEBs are moved.
+        /// Difference between erase counters at which LEBs are moved.
         #[arg(long, default_value_t = 256)]
         threshold: u32,
     },
@@ -61,16 +61,16 @@ fn main() -> ExitCode {
     ExitCode::from(end as u8)
 }
 
-/// How it ended; the number is the status of the process.
+/// How the run ended; the number is the exit status of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// All was well.
     Good = 0,
     /// Something was wrong.
     Wrong = 1,
-    /// What was asked for could not be done.
+    /// The task could not be carried out.
     Failed = 2,
-    /// Ctrl-C ended it before its time.
+    /// Ctrl-C interrupted the run.
     Stopped = 130,
 }
 

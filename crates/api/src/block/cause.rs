@@ -2,11 +2,11 @@ use core::fmt;
 
 use crate::command::{AtaStatus, MmcStatus, NvmeStatus};
 
-/// What a device said about a failure, in its own language.
+/// How a device described a failure, in its own protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// Nothing, or nothing that was understood.
+    /// The device said nothing, or nothing that was understood.
     #[default]
     None,
     /// SCSI status (SAM-6 5.3.1) and, with CHECK CONDITION, the sense data that came with it
@@ -20,10 +20,10 @@ pub enum Cause {
         asc: u8,
         /// Additional sense code qualifier.
         ascq: u8,
-        /// INFORMATION: for a failed transfer the first block it is about, if the device says.
+        /// INFORMATION: the first block affected by a failed transfer, if the device reports it.
         information: Option<u64>,
     },
-    /// ATA status and error registers, and the sense some devices have besides.
+    /// ATA status and error registers, and the sense data that some devices also report.
     Ata(AtaStatus),
     /// NVMe status.
     Nvme(NvmeStatus),

@@ -1,21 +1,21 @@
-/// What happened to a block device as a whole: the layer that noticed says it to those above, which
-/// orphan, spoil or resize what stands on the device.
+/// Changes to a block device as a whole. The layer that notices a change reports it to the layers
+/// above, which orphan, spoil or resize what is attached to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Change {
-    /// It is there: whoever takes devices up may look at it.
+    /// The device is present: the layers above may taste it.
     Arrived,
     /// It is gone for good. Requests to it end with [`Error::Gone`](super::Error::Gone).
     Gone,
-    /// Its size is another; what it holds is the same.
+    /// Its size has changed; its content has not.
     Resized {
-        /// Bytes it has now.
+        /// New size, bytes.
         bytes: u64,
     },
-    /// What it holds may be something else: another medium, another device in the same place.
+    /// Its content may have changed: another medium, or another device in the same place.
     Medium,
-    /// It was reset: what its volatile cache held is lost, what it holds is the same.
+    /// It was reset: the content of its volatile cache is lost, the rest is unchanged.
     Reset,
-    /// An attribute has another value.
+    /// An attribute has changed.
     Attribute(&'static str),
 }

@@ -1,6 +1,6 @@
 use super::Protocol;
 
-/// ATA: ACS-4, carried by SATA. The unit is the port behind a port multiplier, 0 without one.
+/// ATA: ACS-4, carried by SATA. The unit is the port behind a port multiplier, or 0 without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Ata;
 
@@ -9,7 +9,7 @@ impl Protocol for Ata {
     type Status = AtaStatus;
 }
 
-/// How a command uses the link (ACS-4 clause 4): the host needs to know before it sends it.
+/// How a command uses the link (ACS-4 clause 4): the host must know before it sends the command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AtaProtocol {
     /// No data.
@@ -19,11 +19,11 @@ pub enum AtaProtocol {
     Pio,
     /// Data by DMA, one command at a time.
     Dma,
-    /// Data by DMA, queued (NCQ): the driver puts its slot's number into the tag.
+    /// Data by DMA, queued (NCQ): the driver puts the number of its slot into the tag.
     Ncq,
-    /// An ATAPI packet: the taskfile is the PACKET command, the packet follows.
+    /// An ATAPI packet: the taskfile is the PACKET command, and the packet follows.
     Packet([u8; 16]),
-    /// SRST by a control FIS.
+    /// Software reset (SRST) by a control FIS.
     SoftReset,
 }
 
@@ -36,8 +36,8 @@ pub struct Taskfile {
     pub device: u8,
     /// FEATURES, 16 bits in 48-bit commands. The sector count of NCQ commands.
     pub features: u16,
-    /// COUNT, 16 bits in 48-bit commands. Of NCQ commands the tag and priority, bits 7:3 of which
-    /// are the driver's.
+    /// COUNT, 16 bits in 48-bit commands. In NCQ commands, the tag (bits 7:3, filled in by the
+    /// driver) and the priority.
     pub count: u16,
     /// LBA, 28 or 48 bits.
     pub lba: u64,
@@ -45,7 +45,7 @@ pub struct Taskfile {
     pub icc: u8,
     /// AUXILIARY.
     pub auxiliary: u32,
-    /// How it uses the link.
+    /// How the command uses the link.
     pub protocol: AtaProtocol,
 }
 
@@ -57,10 +57,10 @@ pub struct AtaStatus {
     pub status: u8,
     /// ERROR (ACS-4 6.3), valid if ERR is set.
     pub error: u8,
-    /// LBA of the first error, where the command reports one.
+    /// LBA of the first error, if the command reports one.
     pub lba: u64,
     /// Sense key, code and qualifier if the device reports them (SENSE set, or in the log); zero
-    /// if not.
+    /// otherwise.
     pub sense: [u8; 3],
 }
 

@@ -9,7 +9,7 @@ impl Protocol for Mmc {
     type Status = MmcStatus;
 }
 
-/// The response a command has (JESD84-B51 6.12).
+/// The response to a command (JESD84-B51 6.12).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MmcResponse {
     /// None.
@@ -34,11 +34,11 @@ pub struct MmcCommand {
     pub index: u8,
     /// Argument.
     pub argument: u32,
-    /// The response it has.
+    /// The response to the command.
     pub response: MmcResponse,
-    /// Bytes of a block, 0 without data. The blocks follow from the data's length.
+    /// Bytes per block, 0 without data. The number of blocks follows from the length of the data.
     pub block: u16,
-    /// CMD23 before it, with these bits in its argument besides the count: reliable write 31,
+    /// Send CMD23 first, with these bits in its argument besides the count: reliable write 31,
     /// packed 30, tag 29, context 28:25, forced programming 24.
     pub set_block_count: Option<u32>,
 }
@@ -48,16 +48,16 @@ pub struct MmcCommand {
 pub struct MmcStatus {
     /// Device status (R1, JESD84-B51 6.13), or the 32 bits of R3 or R4.
     pub status: u32,
-    /// R2's 128 bits, of which the CRC is not delivered; zero for other responses.
+    /// The 128 bits of R2, whose CRC is not delivered; zero for other responses.
     pub long: u128,
 }
 
 impl MmcStatus {
-    /// The error bits of R1: ADDRESS_OUT_OF_RANGE 31 to ERROR 19 but for DEVICE_IS_LOCKED 25, which
+    /// The error bits of R1: ADDRESS_OUT_OF_RANGE 31 to ERROR 19 without DEVICE_IS_LOCKED 25, which
     /// is a state; CID/CSD_OVERWRITE 16, WP_ERASE_SKIP 15, SWITCH_ERROR 7.
     pub const ERRORS: u32 = 0xFDF9_8080;
 
-    /// Whether R1 names an error.
+    /// Whether R1 reports an error.
     pub const fn is_error(&self) -> bool {
         self.status & Self::ERRORS != 0
     }

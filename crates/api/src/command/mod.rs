@@ -1,19 +1,19 @@
-//! Commands in a device's own language, and the port of a host controller that carries them.
+//! Commands in a device's own protocol, and the port of a host controller that carries them.
 //!
-//! A language is a type ([`Protocol`]): [`Scsi`], [`Ata`], [`Nvme`] and [`Mmc`], each with a
-//! payload - what goes to the device - and a status - what it answers when something is wrong. A
-//! [`Port`] names its protocol, so everything above it is made for that one language and nothing
-//! is decided per command. Where a person waits and the language is known at run time only,
-//! [`PassThrough`] is the one enum over all of them.
+//! A protocol is a type ([`Protocol`]): [`Scsi`], [`Ata`], [`Nvme`] and [`Mmc`]. Each has a
+//! payload, which goes to the device, and a status, which the device returns when something is
+//! wrong. A [`Port`] names its protocol, so everything above it is compiled for that one protocol
+//! and decides nothing per command. Where a person issues commands and the protocol is known only
+//! at run time, [`PassThrough`] is the one enum over all of them.
 //!
-//! A port is what CAM calls a SIM: it only wraps commands and unwraps answers. What to ask, how
-//! often to try again and what an error means is the business of the layer above. What the port
-//! owes in return is that every command it took ends exactly once, whatever happens to the device:
-//! that is why the deadline travels with the command and recovery lives in the driver. The
-//! [`Token`] carries that promise in its type: it can be moved and not copied.
+//! A port is what CAM calls a SIM: it only wraps commands and unwraps answers. The layer above
+//! decides which commands to send, how often to retry and what an error means. In return the port
+//! guarantees that every command it accepted ends exactly once, whatever happens to the device.
+//! That is why the deadline travels with the command and recovery is part of the driver. The type
+//! of the [`Token`] expresses this guarantee: a token can be moved but not copied.
 //!
-//! A command that ended well costs its caller an [`Outcome`] of 32 bytes. Status, residual and the
-//! controller's own code are looked up by [`Port::failure`], only when it did not.
+//! A command that succeeded costs its caller an [`Outcome`] of 32 bytes. Status, residual and the
+//! controller's own code are looked up by [`Port::failure`], and only if it did not succeed.
 
 mod ata;
 mod mmc;
@@ -31,16 +31,16 @@ use crate::crypto::CryptoContext;
 use crate::data::{BadData, Data, SegmentLimits};
 use crate::machine::{DmaRegion, Instant};
 
-/// A device's language.
+/// The protocol of a device.
 pub trait Protocol: Copy + Debug + Eq + 'static {
     /// What goes to the device.
     type Payload: Copy + Debug + Eq;
-    /// What the device says about a command that did not plainly end well. The default says
+    /// How the device describes a command that did not plainly succeed. The default describes
     /// nothing.
     type Status: Copy + Debug + Default + Eq;
 }
 
-/// Which way the data of a command goes.
+/// Direction of the data of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// No data.
@@ -52,23 +52,23 @@ pub enum Direction {
     FromDevice,
 }
 
-/// How the device may order a command against others of its unit: SCSI's task attributes (SAM-6
-/// 8.9). Languages that know one kind only take [`Simple`](Self::Simple).
+/// How the device may order a command relative to others of its unit: SCSI's task attributes (SAM-6
+/// 8.9). Protocols with only one kind accept only [`Simple`](Self::Simple).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Ordering {
-    /// As it likes.
+    /// In any order.
     #[default]
     Simple,
     /// After everything before it, before everything after it.
     Ordered,
-    /// Before everything waiting.
+    /// Before every waiting command.
     HeadOfQueue,
 }
 
-/// The caller's name for a command: it goes down with the command and comes back with the outcome.
+/// The caller's name for a command: it goes down with the command and comes back in the outcome.
 ///
 /// It can be moved but neither copied nor cloned. A port that keeps it in the command's slot and
-/// moves it into the outcome cannot owe it twice: the compiler does not let it.
+/// moves it into the outcome cannot report the same command twice: that would not compile.
 ///
 /// ```compile_fail,E0382
 /// # use flysch_api::command::Token;
@@ -80,7 +80,8 @@ pub enum Ordering {
 pub struct Token(u32);
 
 impl Token {
-    /// A token of this number. Whoever makes two of one number has to tell them apart himself.
+    /// A token with this number. A caller that makes two with one number must tell them apart
+    /// itself.
     #[inline]
     pub const fn new(number: u32) -> Self {
         Self(number)
@@ -96,21 +97,21 @@ impl Token {
 /// One command to one unit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Command<P: Protocol> {
-    /// The unit in the protocol's own numbers: a SCSI logical unit number (SAM-6 4.7, its eight
+    /// The unit, in the numbers of the protocol: a SCSI logical unit number (SAM-6 4.7, its eight
     /// bytes as a big-endian number), a SATA port behind a port multiplier, an NVMe namespace, an
     /// MMC partition (PARTITION_ACCESS).
     pub unit: u64,
     /// What goes to the device.
     pub payload: P::Payload,
-    /// Which way the data goes.
+    /// Direction of the data.
     pub direction: Direction,
-    /// The data; its length is the expected transfer length. Its owner leaves it, and the list
-    /// that may name it, alone until the outcome came.
+    /// The data; its length is the expected transfer length. Its owner must not touch it, or the
+    /// list that may name it, until the outcome is delivered.
     pub data: Data,
-    /// The key of the host controller that encrypts the data on its way; `None` leaves it as it
-    /// is.
+    /// The key of the host controller that encrypts the data in transit; `None` leaves the data as
+    /// it is.
     pub crypto: Option<CryptoContext>,
-    /// Ordering against other commands.
+    /// Ordering relative to other commands.
     pub ordering: Ordering,
     /// The instant after which the port stops waiting, aborts the command and recovers.
     pub deadline: Instant,
@@ -121,74 +122,74 @@ pub struct Command<P: Protocol> {
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Ended {
-    /// Plainly well: good status, nothing missing.
+    /// Plain success: good status, no bytes missing.
     Good,
-    /// The device answered, but not plainly well: [`Failure::status`] and [`Failure::residual`]
-    /// say what.
+    /// The device answered, but it was not plain success: [`Failure::status`] and
+    /// [`Failure::residual`] give details.
     Answered,
     /// There is no such unit.
     NoUnit,
     /// The deadline passed; the command is certainly no longer in the device.
     TimedOut,
-    /// Ended on request of the owner.
+    /// Ended at the request of the owner.
     Aborted,
-    /// A reset ended it; it may or may not have been carried out.
+    /// A reset ended the command; the device may or may not have executed it.
     Reset,
-    /// The host controller ended it for a reason of its own: [`Failure::code`].
+    /// The host controller ended the command for a reason of its own: [`Failure::code`].
     Host,
-    /// The controller is out of order for good.
+    /// The controller has failed permanently.
     Gone,
 }
 
-/// What became of a command. The driver saw the end at the `now` of the poll that gave it.
+/// The outcome of a command. The driver saw it end at the `now` of the poll that returned it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// When the doorbell rang.
     pub issued: Instant,
-    /// When the device finished, where known.
+    /// When the device finished, if known.
     pub device_done: Option<Instant>,
     /// The command's token.
     pub token: Token,
-    /// How it ended.
+    /// How the command ended.
     pub ended: Ended,
 }
 
 const _: () = assert!(size_of::<Outcome>() <= 32, "what ended well costs little");
 
-/// More about a command that did not plainly end well.
+/// Details of a command that did not plainly succeed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Failure<P: Protocol> {
-    /// What the device said, if it was asked.
+    /// The status from the device, if there was one.
     pub status: P::Status,
     /// Bytes of the expected transfer that were not moved, as far as the device can be trusted.
     pub residual: u32,
-    /// The host controller's own code, if it had one: the driver's crate gives it a name.
+    /// The host controller's own code, if it gave one; the driver's crate has a name for it.
     pub code: u32,
 }
 
-/// Why [`Port::start`] did not take a command.
+/// Why [`Port::start`] did not accept a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotStarted {
-    /// No slot now, or recovery is under way.
+    /// No slot is free now, or recovery is under way.
     Full,
-    /// This data cannot be moved by a command of this port.
+    /// No command of this port can move this data.
     BadData(BadData),
-    /// The port cannot carry such a command: a unit or a kind of payload beyond it.
+    /// The port cannot carry such a command: it does not support the unit or the kind of payload.
     Unsupported,
-    /// The controller is out of order for good.
+    /// The controller has failed permanently.
     Gone,
 }
 
-/// A command that was not taken: it is still the caller's, and so is its token.
+/// A command that was not accepted: it still belongs to the caller, and so does its token.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Declined {
-    /// Why.
+    /// The reason.
     pub why: NotStarted,
     /// The command's token.
     pub token: Token,
 }
 
-/// What a port can take.
+/// The limits of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Commands in flight at once.
@@ -196,36 +197,37 @@ pub struct Limits {
     /// Longest data transfer of one command, bytes. One range of this length always fits
     /// `segments`.
     pub transfer_max: u32,
-    /// What the data may be made of.
+    /// The limits of the segments of the data.
     pub segments: SegmentLimits,
     /// Whether a command may name a key ([`Command::crypto`]).
     pub crypto: bool,
 }
 
-/// A host controller as the command layer sees it, one lane of it.
+/// A host controller as the command layer sees it: one lane of it.
 pub trait Port {
-    /// The language it carries.
+    /// The protocol it carries.
     type Protocol: Protocol;
 
-    /// What the port can take.
+    /// The limits of the port.
     fn limits(&self) -> &Limits;
 
-    /// The memory that command data, and lists of segments, must lie in.
+    /// The memory in which command data, and lists of segments, must lie.
     fn memory(&self) -> &DmaRegion;
 
-    /// Takes a command. It may stay unissued until [`ring`](Self::ring).
+    /// Accepts a command. It may stay unissued until [`ring`](Self::ring).
     ///
     /// # Errors
-    /// Why it was not taken.
+    /// Why it was not accepted.
     fn start(&mut self, command: Command<Self::Protocol>, now: Instant) -> Result<(), Declined>;
 
     /// Issues everything started since the last call: one doorbell for the batch.
     fn ring(&mut self, now: Instant);
 
-    /// The next outcome, if there is one; recovers what missed its deadline. Call until `None`.
+    /// The next outcome, if there is one; recovers commands that missed their deadline. Call until
+    /// it returns `None`.
     fn poll(&mut self, now: Instant) -> Option<Outcome>;
 
-    /// More about the outcome that [`poll`](Self::poll) gave last, if it was not
+    /// Details of the last outcome that [`poll`](Self::poll) returned, if it was not
     /// [`Ended::Good`]. Ask before the next call of `start` or `poll`.
     fn failure(&self) -> Failure<Self::Protocol>;
 
@@ -233,9 +235,9 @@ pub trait Port {
     fn poll_at(&self) -> Option<Instant>;
 }
 
-/// A command whose language is known at run time only: what a person passes through.
+/// A command whose protocol is known only at run time: one that a person passes through.
 ///
-/// No layer matches on it per I/O; who has a port takes the command out in the port's language.
+/// No layer matches on it per I/O: the owner of a port extracts the command in the port's protocol.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PassThrough {
     /// To a SCSI device.
@@ -248,7 +250,7 @@ pub enum PassThrough {
     Mmc(Command<Mmc>),
 }
 
-/// The way out of [`PassThrough`] for one language.
+/// Extracts the command of one protocol from a [`PassThrough`].
 macro_rules! language {
     ($protocol:ident) => {
         impl From<Command<$protocol>> for PassThrough {
@@ -258,7 +260,7 @@ macro_rules! language {
         }
 
         impl TryFrom<PassThrough> for Command<$protocol> {
-            /// The command in the language it is in.
+            /// The command, if it is one of this protocol.
             type Error = PassThrough;
 
             fn try_from(command: PassThrough) -> Result<Self, PassThrough> {

@@ -10,8 +10,8 @@ impl Protocol for Nvme {
     type Status = NvmeStatus;
 }
 
-/// A submission queue entry without what the driver fills in: command id, PSDT, namespace, data
-/// and metadata pointers.
+/// A submission queue entry without the fields that the driver fills in: command id, PSDT,
+/// namespace, data and metadata pointers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NvmeCommand {
     /// OPC.
@@ -30,7 +30,7 @@ pub struct NvmeStatus {
     /// The status field of the completion queue entry without the phase: SC 7:0, SCT 10:8, CRD
     /// 12:11, M 13, DNR 14.
     pub status: u16,
-    /// DW0 of the completion queue entry: what the command gives.
+    /// DW0 of the completion queue entry: the result of the command.
     pub result: u32,
 }
 
@@ -45,7 +45,7 @@ impl NvmeStatus {
         (self.status >> 8 & 7) as u8
     }
 
-    /// CRD, which of the controller's retry delays to wait; 0 is none.
+    /// CRD: which of the controller's retry delays to wait; 0 for none.
     pub const fn retry_delay(&self) -> u8 {
         (self.status >> 11 & 3) as u8
     }

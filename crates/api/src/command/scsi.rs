@@ -9,12 +9,12 @@ impl Protocol for Scsi {
     type Status = ScsiStatus;
 }
 
-/// Most bytes of sense data (SPC-6 4.4.1); a transport may deliver fewer.
+/// Maximum length of sense data (SPC-6 4.4.1); a transport may deliver less.
 pub const SENSE_MAX: usize = 252;
 
-/// A command descriptor block of up to 16 bytes, zero padded. Which of them count says the
-/// operation code; there are longer ones (variable length CDBs, SPC-6 4.2.3), which no transport
-/// here carries.
+/// A command descriptor block of up to 16 bytes, zero padded. The operation code determines how
+/// many of them count. There are longer ones (variable length CDBs, SPC-6 4.2.3), which no
+/// transport here carries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cdb(pub [u8; 16]);
 
@@ -51,7 +51,7 @@ impl SenseBytes {
         sense
     }
 
-    /// What the device sent.
+    /// The bytes that the device sent.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
     }

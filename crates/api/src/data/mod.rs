@@ -1,14 +1,14 @@
 //! The data of a request: one range of DMA memory, or a list of them.
 //!
-//! Theory. A list lies in DMA memory itself, as an array of [`DmaSlice`]s that its owner - whoever
-//! made the request - filled before it submitted it. A request names it by address, so requests
-//! and commands stay small values without lifetimes, and splitting one never copies a list: a part
-//! of it is the same list with another beginning and length ([`Data::part`]).
+//! Theory. A list lies in DMA memory itself, as an array of [`DmaSlice`]s that its owner (whoever
+//! made the request) filled in before submitting it. A request names it by address, so requests and
+//! commands stay small values without lifetimes. Splitting a request never copies a list: a part of
+//! a list is the same list with another beginning and length ([`Data::part`]).
 //!
-//! **Who owns it.** The list and the memory it names belong to the request's owner, who leaves both
-//! alone until the completion came: the layers below read the list again when they try a command
-//! again. A list that is changed meanwhile can spoil the owner's own data and nothing else, because
-//! every reading is checked anew: what reaches the device was checked in the very step that
+//! **Who owns it.** The list and the memory it names belong to the owner of the request, who must
+//! not touch either until the completion is delivered: the layers below read the list again when
+//! they retry a command. A list that is changed meanwhile can spoil only the owner's own data,
+//! because every read is checked anew: what reaches the device was checked in the very step that
 //! translated it ([`Walk`]).
 
 mod walk;
@@ -17,8 +17,7 @@ pub use walk::{BadData, SEGMENTS_MAX, SegmentLimits, Walk};
 
 use crate::machine::{DmaRegion, DmaSlice, OutOfRange};
 
-/// Bytes of one entry of a list: the address, then the length, each 64 bits in the byte order of
-/// the machine.
+/// Bytes of one entry of a list: the address, then the length, each 64 bits in native byte order.
 pub const ENTRY: usize = 16;
 /// Alignment of a list in memory, bytes.
 pub const ENTRY_ALIGNMENT: usize = 8;
@@ -28,22 +27,22 @@ pub const ENTRY_ALIGNMENT: usize = 8;
 pub enum Data {
     /// One range.
     One(DmaSlice),
-    /// The bytes that a list of ranges names ([`Data::list`]), or a run of them ([`Data::part`]).
+    /// The bytes named by a list of ranges ([`Data::list`]), or a run of them ([`Data::part`]).
     List {
         /// Device address of the first entry.
         entries: u64,
-        /// Entries from there to the end of the list.
+        /// Number of entries from there to the end of the list.
         count: u32,
-        /// Bytes of the first range that come before the run.
+        /// Bytes of the first range that precede the run.
         skip: u32,
-        /// Bytes of the run.
+        /// Length of the run, bytes.
         len: u32,
     },
 }
 
 const _: () = assert!(size_of::<Data>() == 24);
 
-/// [`Data::List`], being walked.
+/// [`Data::List`], while it is walked.
 #[derive(Clone, Copy, Debug)]
 struct ListPart {
     entries: u64,
@@ -63,10 +62,10 @@ impl Data {
     /// No data.
     pub const NONE: Self = Self::One(DmaSlice::EMPTY);
 
-    /// Writes a list of `segments` at `offset` of `memory` and names all of it.
+    /// Writes a list of `segments` at `offset` of `memory`, and names the whole list.
     ///
     /// # Errors
-    /// [`OutOfRange`] if the list has no room there, is not aligned, or names 4 GiB or more.
+    /// [`OutOfRange`] if the list does not fit there, is not aligned, or names 4 GiB or more.
     pub fn list(
         memory: &DmaRegion,
         offset: usize,
@@ -90,7 +89,7 @@ impl Data {
         Ok(Self::List { entries, count, skip: 0, len })
     }
 
-    /// Bytes.
+    /// Length, bytes.
     #[inline]
     pub const fn len(&self) -> u32 {
         match self {
@@ -112,7 +111,7 @@ impl Data {
         self
     }
 
-    /// Whether there are none.
+    /// Whether it is empty.
     #[inline]
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
@@ -121,7 +120,7 @@ impl Data {
     /// The `len` bytes after the first `skip`: a part of one request for one command.
     ///
     /// # Errors
-    /// [`BadData`] if there are not so many, or the list on the way there is no list.
+    /// [`BadData`] if there are fewer bytes, or if the list is not valid up to there.
     pub fn part(&self, memory: &DmaRegion, skip: u32, len: u32) -> Result<Self, BadData> {
         if skip > self.len() || len > self.len() - skip {
             return Err(BadData::Short);
@@ -146,9 +145,8 @@ impl Data {
         Ok(Self::List { entries, count, skip, len })
     }
 
-    /// The ranges in order, as they stand: nothing is checked but that the list itself is in
-    /// `memory` and holds enough. For the far side of a copy; who hands ranges to a device walks
-    /// them ([`Walk`]).
+    /// The ranges in order, unchecked, except that the list itself is in `memory` and holds enough.
+    /// For the far side of a copy; to hand ranges to a device, walk them ([`Walk`]).
     pub fn ranges<'a>(&self, memory: &'a DmaRegion) -> Ranges<'a> {
         Ranges { memory, rest: *self }
     }
@@ -183,7 +181,7 @@ impl Iterator for Ranges<'_> {
 }
 
 impl ListPart {
-    /// The range the run begins with, as far as the run goes.
+    /// The first range of the run, cut to the length of the run.
     fn first(&self, memory: &DmaRegion) -> Result<DmaSlice, BadData> {
         if self.count == 0 {
             return Err(BadData::Short);
@@ -216,7 +214,7 @@ impl ListPart {
     }
 }
 
-/// Address and length of the entry at a device address.
+/// Address and length of the entry at this device address.
 #[inline]
 fn read_entry(memory: &DmaRegion, at: u64) -> Result<(u64, u64), BadData> {
     // No cause: that it is outside is what is wrong with a list.

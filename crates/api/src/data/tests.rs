@@ -182,7 +182,7 @@ const ADMA2: SegmentLimits =
 const PRD: SegmentLimits =
     SegmentLimits { count: 5, length: 4 << 20, alignment: 2, boundary: 0, inner: 1 };
 
-/// Memory for the longest lists below; what is not written takes none.
+/// Memory for the longest lists below; bytes that are never written take no memory.
 const LARGE: usize = 160 << 20;
 /// Where ranges of lists in large memory begin.
 const FIRST: u64 = 1 << 16;
@@ -197,7 +197,7 @@ fn large(limits: SegmentLimits) -> (DmaRegion, Walk) {
 /// Offsets from [`FIRST`], and lengths.
 type Ranges<'a> = &'a [(u64, u32)];
 
-/// Walks lists of ranges; beside each the segments it becomes, or why it is refused.
+/// Walks lists of ranges; each row gives the segments that result, or why the list is refused.
 fn walks(limits: SegmentLimits, cases: &[(Ranges<'_>, Result<Ranges<'_>, BadData>)]) {
     let (memory, walk) = large(limits);
     let named = |ranges: Ranges<'_>| -> Vec<DmaSlice> {
@@ -255,7 +255,7 @@ fn adma2_descriptors_are_64_kib_and_begin_at_words() {
 }
 
 /// Serial ATA AHCI 1.3.1, 4.2.3.3: an entry moves up to 4 MiB, an even number of bytes, from an
-/// address that is even, too.
+/// even address.
 #[test]
 fn ahci_entries_are_4_mib_and_of_even_bytes() {
     const FULL: u32 = 4 << 20;
@@ -287,7 +287,7 @@ fn ahci_entries_are_4_mib_and_of_even_bytes() {
     );
 }
 
-/// How many segments a list must become, by the words of the table; `None` if it must be refused.
+/// How many segments a list must become according to the table; `None` if it must be refused.
 fn judged(limits: &SegmentLimits, ranges: &[DmaSlice]) -> Option<u64> {
     let of = |n: u32| u64::from(n);
     let is_aligned = |range: &DmaSlice| {
@@ -318,8 +318,8 @@ fn judged(limits: &SegmentLimits, ranges: &[DmaSlice]) -> Option<u64> {
     (!is_bad && count <= of(limits.count.into())).then_some(count)
 }
 
-/// Lists of all kinds, under every row of the table: taken if the table's words take them, as the
-/// segments it allows, and the same bytes in the same order.
+/// Lists of all kinds, under every row of the table: accepted if the table allows it, as segments
+/// that the table allows, with the same bytes in the same order.
 #[test]
 fn every_row_of_the_table_is_what_a_walk_keeps() {
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
@@ -367,7 +367,7 @@ fn every_row_of_the_table_is_what_a_walk_keeps() {
     }
 }
 
-/// Whether `segments` are allowed one by one, and together the bytes of `ranges`.
+/// Whether each of `segments` is allowed, and together they are the bytes of `ranges`.
 fn keeps(limits: &SegmentLimits, ranges: &[DmaSlice], segments: &[DmaSlice]) {
     let alignment = u64::from(limits.alignment);
     let mut rest = ranges.iter().copied();

@@ -3,10 +3,10 @@ use core::fmt;
 use super::{Data, ENTRY};
 use crate::machine::{DmaRegion, DmaSlice};
 
-/// Most segments any port may say it takes: what is checked is checked on the stack.
+/// Upper limit of the segments of any port: the check keeps its state on the stack.
 pub const SEGMENTS_MAX: usize = 256;
 
-/// What a port asks of the ranges a command's data is made of.
+/// What a port requires of the ranges of a command's data.
 ///
 /// | | count | length | alignment | boundary | inner |
 /// |---|---|---|---|---|---|
@@ -15,25 +15,25 @@ pub const SEGMENTS_MAX: usize = 256;
 /// | SDHCI, ADMA2 | the driver's choice | 64 KiB | 4 | none | 1 |
 /// | AHCI, PRD | the driver's choice | 4 MiB | 2 | none | 1 |
 ///
-/// A range that is longer than `length` or crosses a `boundary` is no mistake: it becomes several
-/// segments, which count.
+/// A range that is longer than `length` or crosses a `boundary` is not an error: it becomes several
+/// segments, each of which counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentLimits {
-    /// Most segments of one command, 1 to 256.
+    /// Maximum number of segments of one command, 1 to 256.
     pub count: u16,
     /// Longest segment, bytes.
     pub length: u32,
-    /// What addresses and lengths must be multiples of, bytes; a power of two.
+    /// Required alignment of addresses and lengths, bytes; a power of two.
     pub alignment: u32,
-    /// A power of two whose multiples no segment crosses, bytes; 0 where none matters.
+    /// No segment crosses a multiple of this power of two, bytes; 0 if there is no boundary.
     pub boundary: u32,
-    /// What every range of a list but the first must begin at a multiple of, and every one but the
-    /// last end at, bytes; a power of two, 1 where it does not matter.
+    /// Alignment inside a list: where every range but the first must begin and every range but the
+    /// last must end, bytes; a power of two, 1 for none.
     pub inner: u32,
 }
 
 impl SegmentLimits {
-    /// Any ranges at all, as a device without a controller takes them.
+    /// No restrictions, for a device without a controller.
     pub const NONE: Self =
         Self { count: SEGMENTS_MAX as u16, length: u32::MAX, alignment: 1, boundary: 0, inner: 1 };
 
@@ -41,7 +41,7 @@ impl SegmentLimits {
     /// hold, rounded down to a multiple of `block`.
     ///
     /// # Errors
-    /// [`BadData::TooMany`] if that is none; what is wrong with the list.
+    /// [`BadData::TooMany`] if that is none; otherwise what is wrong with the list.
     pub fn fit(
         &self,
         data: &Data,
@@ -66,8 +66,8 @@ impl SegmentLimits {
         }
     }
 
-    /// Whether every range of `data` is aligned and in `memory`: what can be said of a request
-    /// before it is split.
+    /// Checks that every range of `data` is aligned and in `memory`: all that can be checked before
+    /// a request is split.
     ///
     /// # Errors
     /// What is wrong with the data.
@@ -87,7 +87,7 @@ impl SegmentLimits {
         }
     }
 
-    /// Length of the first segment of `len` bytes at `address`.
+    /// Length of the first segment of the `len` bytes at `address`.
     #[inline]
     fn piece(&self, address: u64, len: u32) -> u32 {
         let longest = len.min(self.length);
@@ -102,7 +102,7 @@ impl SegmentLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum BadData {
-    /// Bytes where the command moves none, or more than one command can move.
+    /// Data for a command that moves none, or more than one command can move.
     Length,
     /// A range is outside the memory that data may lie in, or in the driver's own.
     Outside,
@@ -110,17 +110,17 @@ pub enum BadData {
     Misaligned,
     /// More segments than a command can have.
     TooMany,
-    /// Two ranges of a list share bytes.
+    /// Two ranges of a list overlap.
     Overlap,
-    /// A range of a list has no bytes.
+    /// A range of a list is empty.
     Empty,
     /// The list is outside DMA memory.
     List,
-    /// The list names fewer bytes than were asked for.
+    /// The list names fewer bytes than requested.
     Short,
-    /// It is no whole number of its key's data units.
+    /// It is not a whole number of data units of its key.
     DataUnit,
-    /// Its key slot has no key, or one for data units of another size.
+    /// Its key slot has no key, or has one for another size of data unit.
     Key,
 }
 
@@ -145,37 +145,37 @@ impl core::error::Error for BadData {}
 
 /// Translates data into segments for a device, and checks it in the same step.
 ///
-/// Data that is plainly good - aligned, short enough for a segment each, in the part of memory
-/// where data usually is - is known by a few comparisons. Everything else goes the long way, which
-/// cuts what must be cut and names what is wrong.
+/// Data is plainly good if it is aligned, each range fits a segment, and all of it is in the part
+/// of memory where data usually is; a few comparisons establish that. All other data takes the slow
+/// path, which splits ranges and reports what is wrong.
 #[derive(Clone, Debug)]
 pub struct Walk {
     limits: SegmentLimits,
     /// The longest data of one command, bytes.
     longest: u32,
     memory: DmaRegion,
-    /// Device addresses that data must stay away from: where they begin, and how many.
+    /// Device addresses that data must avoid: their start and length.
     reserved: (u64, u64),
     plain: Plain,
 }
 
-/// What makes a range plainly good.
+/// The conditions for a plainly good range.
 #[derive(Clone, Copy, Debug)]
 struct Plain {
-    /// The longest stretch of memory without reserved addresses: where it begins and its length.
+    /// The longest stretch of memory without reserved addresses: its start and length.
     start: u64,
     len: u64,
-    /// Bits that may not be set in an address, from `start`, or a length.
+    /// Bits that must be clear in an offset from `start`, and in a length.
     mask: u64,
-    /// Longest range that is one segment; 0 if that cannot be told by the length.
+    /// Longest range that is one segment; 0 if the length alone does not decide that.
     one: u64,
     /// As `one`, for the ranges of a list.
     list: u64,
-    /// Bits that may not be set where one range of a list ends and the next begins.
+    /// Bits that must be clear where one range of a list ends and the next begins.
     inner: u64,
 }
 
-/// No plain address has this bit: an address below and a length cannot wrap.
+/// No plain address has this bit set: the sum of an address below it and a length cannot wrap.
 const HIGH: u64 = 1 << 63;
 
 impl Plain {
@@ -197,11 +197,11 @@ impl Plain {
 }
 
 impl Walk {
-    /// For data of at most `longest` bytes in `memory`, except where the driver's own memory
-    /// `reserved` is.
+    /// For data of at most `longest` bytes in `memory`, outside `reserved`, the driver's own
+    /// memory.
     ///
     /// # Panics
-    /// If the limits contradict themselves: they are a driver's own constants.
+    /// If the limits contradict each other: they are constants of the driver.
     pub fn new(
         limits: SegmentLimits,
         longest: u32,
@@ -218,9 +218,10 @@ impl Walk {
         Self { limits, longest, memory: memory.clone(), reserved, plain }
     }
 
-    /// Hands every segment of `data` to `place` in order, with its number; answers how many there
-    /// are. Data that is not plainly good may be handed out a second time from the first segment
-    /// on; before this answers, nothing says that what was placed is good, or in memory at all.
+    /// Passes every segment of `data` to `place` in order, with its number, and returns the number
+    /// of segments. Data that is not plainly good may be passed a second time, starting again with
+    /// the first segment. Until this returns, nothing guarantees that the segments passed are
+    /// valid, or in memory at all.
     ///
     /// # Errors
     /// What is wrong with the data.
@@ -244,8 +245,8 @@ impl Walk {
         }
     }
 
-    /// The one segment that `data` is, if it is plainly that: the common case, for a driver that
-    /// has a shorter way for it than [`run`](Self::run).
+    /// The single segment of `data`, if it is plainly good and only one: the common case, for a
+    /// driver that has a faster path for it than [`run`](Self::run).
     #[inline(always)]
     pub fn one(&self, data: &Data) -> Option<DmaSlice> {
         let Data::One(range) = *data else { return None };
@@ -257,7 +258,7 @@ impl Walk {
     }
 
     /// A list of plainly good ranges that do not overlap; `None` if it is anything else. `PAGES` if
-    /// it matters where they begin and end inside the list.
+    /// the alignment inside the list matters.
     #[inline(always)]
     fn plain_list<const PAGES: bool>(
         &self,
@@ -294,7 +295,7 @@ impl Walk {
         (is_plain && (!PAGES || joints & inner == 0)).then_some(n)
     }
 
-    /// Any data: checks each thing by itself, and cuts.
+    /// The slow path for any data: checks each condition by itself, and splits ranges.
     #[cold]
     #[inline(never)]
     fn run_any(&self, data: &Data, place: &mut impl FnMut(u32, DmaSlice)) -> Result<u32, BadData> {
@@ -319,14 +320,14 @@ impl Walk {
         Ok(n)
     }
 
-    /// Whether some of `len` bytes at `address` are reserved.
+    /// Whether any of the `len` bytes at `address` is reserved.
     fn is_reserved(&self, address: u64, len: u64) -> bool {
         let (start, reserved) = self.reserved;
         address.wrapping_sub(start) < reserved
             || (start.wrapping_sub(address) < len && reserved > 0)
     }
 
-    /// Everything there is to check but the number of segments.
+    /// Checks everything except the number of segments.
     fn check(&self, data: &Data) -> Result<(), BadData> {
         let mut sorted = [DmaSlice::EMPTY; SEGMENTS_MAX];
         let mut count = 0;

@@ -1,9 +1,9 @@
-//! NAND below its error correction: what the bus of a chip shows.
+//! NAND below its error correction: what a chip's bus shows.
 
 use super::Error;
 
-/// Pages with their out-of-band bytes behind the data, as they are in the cells: bit errors
-/// included. A raw chip, or a dump of one.
+/// Pages with their out-of-band bytes behind the data, as they are in the cells, including bit
+/// errors: a raw chip, or a dump of one.
 ///
 /// Columns count from the first byte of data through the last out-of-band byte.
 pub trait Pages {
@@ -16,8 +16,9 @@ pub trait Pages {
     /// [`Error::OutOfRange`]; [`Error::PowerLost`]; [`Error::Os`].
     fn read_page(&self, page: u64, column: usize, buffer: &mut [u8]) -> Result<(), Error>;
 
-    /// Fills both buffers from page `page`, each beginning at the column beside it: data and their
-    /// error-correction codes. A chip fetches the page from its cells once (random data output).
+    /// Fills both buffers from page `page`, each beginning at its own column: data and their
+    /// error-correction codes. A chip fetches the page from its cells only once (random data
+    /// output).
     ///
     /// # Errors
     /// As [`read_page`](Self::read_page).
@@ -28,15 +29,15 @@ pub trait Pages {
 
 /// Pages that can be programmed, and erased by blocks.
 pub trait PagesMut: Pages {
-    /// Programs `bytes` into page `page`, beginning at `column`, in one operation of the chip. Bits
-    /// are only cleared; 0xFF leaves a cell as it is.
+    /// Programs `bytes` into page `page`, beginning at `column`, in one operation of the chip.
+    /// Programming only clears bits; 0xFF leaves a cell as it is.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] with nothing done; [`Error::ProgramFailed`], [`Error::PowerLost`],
     /// [`Error::Os`] with the page in any state.
     fn program_page(&mut self, page: u64, column: usize, bytes: &[u8]) -> Result<(), Error>;
 
-    /// Sets every bit of the pages of erase block `block`, out-of-band bytes included.
+    /// Sets every bit of the pages of erase block `block`, including the out-of-band bytes.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] with nothing done; [`Error::EraseFailed`], [`Error::PowerLost`],

@@ -1,32 +1,32 @@
-//! Who has which part of a machine's DMA memory.
+//! Allocation of a machine's DMA memory.
 
 use alloc::vec::Vec;
 
 use super::DmaRegion;
 
-/// Cuts DMA memory into parts for several owners - drivers, buffers - and takes them back.
+/// Cuts DMA memory into parts for several owners (drivers, buffers) and takes them back.
 ///
-/// First fit over a sorted list: for set-up and for buffers that live long, not for each command.
-/// A part is contiguous and aligned where the device sees it. What is in it is what its last owner
+/// First fit over a sorted list: meant for set-up and long-lived buffers, not for each command. A
+/// part is contiguous and aligned as the device sees it. It still contains what its last owner
 /// left.
 #[derive(Debug)]
 pub struct DmaAllocator {
     memory: DmaRegion,
-    /// Free parts by offset: where, and how long; none touches the next.
+    /// Free parts by offset, as offset and length; none is adjacent to the next.
     free: Vec<(usize, usize)>,
-    /// Parts that are given out, by offset.
+    /// Parts in use, by offset.
     used: Vec<(usize, usize)>,
 }
 
 impl DmaAllocator {
-    /// All of `memory` is free.
+    /// Creates an allocator with all of `memory` free.
     pub fn new(memory: DmaRegion) -> Self {
         let free = if memory.is_empty() { Vec::new() } else { Vec::from([(0, memory.len())]) };
         Self { memory, free, used: Vec::new() }
     }
 
-    /// A part of `len` bytes whose device address is a multiple of `align`, a power of two. `None`
-    /// if no free part is long enough, `len` is 0 or `align` is no power of two.
+    /// Takes a part of `len` bytes whose device address is a multiple of `align`, a power of two.
+    /// `None` if no free part is long enough, `len` is 0 or `align` is not a power of two.
     pub fn take(&mut self, len: usize, align: u64) -> Option<DmaRegion> {
         if len == 0 || !align.is_power_of_two() {
             return None;
@@ -48,10 +48,11 @@ impl DmaAllocator {
         Some(self.memory.carve(start, len))
     }
 
-    /// Takes a part back. Nobody may use it any more: neither its owner nor a device.
+    /// Takes a part back. Neither its owner nor a device may use it any more.
     ///
     /// # Errors
-    /// The region itself, if it is not one that [`take`](Self::take) gave and that is still out.
+    /// The region itself, if [`take`](Self::take) did not return it or it has already been given
+    /// back.
     pub fn give_back(&mut self, part: DmaRegion) -> Result<(), DmaRegion> {
         let Ok(start) = self.memory.offset_of(part.address(), part.len()) else {
             return Err(part);
@@ -67,13 +68,13 @@ impl DmaAllocator {
         Ok(())
     }
 
-    /// Bytes that are free, and the longest part among them.
+    /// Number of free bytes, and the length of the longest free part.
     pub fn available(&self) -> (usize, usize) {
         let lengths = || self.free.iter().map(|&(_, len)| len);
         (lengths().sum(), lengths().max().unwrap_or(0))
     }
 
-    /// Joins a free part with the next, if they touch.
+    /// Merges a free part with the next, if they are adjacent.
     fn join(&mut self, place: usize) {
         if let [(at, len), (next, more), ..] = self.free[place..]
             && at + len == next
@@ -122,8 +123,8 @@ mod tests {
         assert!(allocator(64).take(8, 1 << 63).is_none());
     }
 
-    /// Whatever is taken and given back in whatever order: no part overlaps another, and the bytes
-    /// add up.
+    /// Parts may be taken and given back in any order: no part overlaps another, and the bytes add
+    /// up.
     #[test]
     fn parts_never_overlap() {
         const LEN: usize = 1 << 16;

@@ -1,11 +1,11 @@
-//! Memory of a host as the device side sees it: ranges that come and go while I/O runs.
+//! A host's memory as the device side sees it: ranges that come and go while I/O runs.
 //!
-//! A model in the driver's own process sees one range. One that a virtual machine monitor uses
-//! over vfio-user is told of thousands: RAM in pieces, windows that appear and vanish, whatever a
-//! virtual IOMMU maps for one transfer. So a model never keeps a pointer: it names device
-//! addresses, and each access finds its range anew. What was unmapped meanwhile is a bus error
-//! then, never a fault: the memory itself stays mapped in this process as long as any
-//! [`DmaRegion`] of it lives.
+//! A model in the driver's own process sees one range. A model behind a virtual machine monitor
+//! that speaks vfio-user sees thousands: RAM in pieces, windows that appear and vanish, and
+//! whatever a virtual IOMMU maps for one transfer. So a model never keeps a pointer: it uses device
+//! addresses, and each access looks up its range anew. Access to a range that was unmapped
+//! meanwhile is a bus error, never a fault: the memory itself stays mapped in this process as long
+//! as any [`DmaRegion`] of it lives.
 
 use alloc::vec::Vec;
 use core::cell::Cell;
@@ -13,13 +13,14 @@ use core::fmt;
 
 use super::{DmaRegion, OutOfRange};
 
-/// Most ranges at once (Linux VFIO: 65,535): a client cannot make the table grow for ever.
+/// Maximum number of ranges (Linux VFIO: 65,535): a client cannot make the table grow without
+/// bound.
 pub const RANGES_MAX: usize = 65_535;
 
 /// Why a range was not mapped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapError {
-    /// Some of its addresses are mapped already.
+    /// Some of its addresses are already mapped.
     Overlap,
     /// It is empty, or ends beyond the last address.
     Invalid,
@@ -50,23 +51,23 @@ impl Range {
         self.region.address()
     }
 
-    /// The last address, which always is one.
+    /// The last address; a mapped range is never empty, so it has one.
     fn last(&self) -> u64 {
         self.start() + (self.region.len() as u64 - 1)
     }
 }
 
-/// The ranges of device addresses that are memory now.
+/// The ranges of device addresses that are currently mapped to memory.
 #[derive(Clone, Debug, Default)]
 pub struct GuestMemory {
     /// By address, without overlap.
     ranges: Vec<Range>,
-    /// The range found last: most accesses find it again.
+    /// The range found last: most accesses hit it again.
     recent: Cell<usize>,
 }
 
 impl From<DmaRegion> for GuestMemory {
-    /// Memory that is one range and stays it.
+    /// Memory that consists of one range, permanently.
     fn from(region: DmaRegion) -> Self {
         let mut memory = Self::default();
         if !region.is_empty() {
@@ -80,7 +81,7 @@ impl GuestMemory {
     /// Maps `region` at its own device address.
     ///
     /// # Errors
-    /// [`MapError`]; nothing has changed then.
+    /// [`MapError`]; then nothing has changed.
     pub fn map(&mut self, region: DmaRegion, writable: bool) -> Result<(), MapError> {
         let range = Range { region, writable };
         let length = range.region.len() as u64;
@@ -100,9 +101,10 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Unmaps every range that lies wholly inside `length` bytes from `address`; answers how many
-    /// there were. Ranges never mapped are no mistake: a monitor with a virtual IOMMU names powers
-    /// of two up to all there is. A `length` of 0 reaches the last address.
+    /// Unmaps every range that lies wholly inside the `length` bytes from `address`, and returns
+    /// their number. It is not an error if nothing was mapped there: a monitor with a virtual IOMMU
+    /// names powers of two up to the whole address space. A `length` of 0 reaches to the last
+    /// address.
     pub fn unmap(&mut self, address: u64, length: u64) -> usize {
         let last = address.saturating_add(length.wrapping_sub(1));
         let first = self.ranges.partition_point(|range| range.start() < address);
@@ -112,13 +114,13 @@ impl GuestMemory {
         inside
     }
 
-    /// Ranges that are mapped.
+    /// The number of mapped ranges.
     pub fn ranges(&self) -> usize {
         self.ranges.len()
     }
 
-    /// The region that holds `address`, with the offset of it there and the bytes from there to its
-    /// end.
+    /// The region that contains `address`, the offset of `address` in it, and the number of bytes
+    /// from there to its end.
     #[inline]
     fn find(&self, address: u64, writes: bool) -> Option<(&DmaRegion, usize, usize)> {
         let recent = self.ranges.get(self.recent.get());
@@ -139,12 +141,12 @@ impl GuestMemory {
         Some(range)
     }
 
-    /// Gives the pieces of `len` bytes at `address` to `each`: the region, the offset there, and
-    /// the bytes of the piece by their place in the whole. Adjacent ranges are one to an access.
+    /// Passes the pieces of the `len` bytes at `address` to `each`: the region, the offset in it,
+    /// and the bytes of the piece as a range of the whole. An access may span adjacent ranges.
     ///
     /// # Errors
-    /// [`OutOfRange`] if some of them are not memory, or may not be written though `writes` says
-    /// so; pieces before that were given.
+    /// [`OutOfRange`] if some of the bytes are not memory, or are not writable and `writes` is set;
+    /// the pieces before them have been passed.
     #[inline]
     pub fn pieces<E: From<OutOfRange>>(
         &self,
@@ -165,12 +167,12 @@ impl GuestMemory {
         Ok(())
     }
 
-    /// Whether `len` bytes at `address` are memory.
+    /// Whether all `len` bytes at `address` are memory.
     pub fn contains(&self, address: u64, len: usize) -> bool {
         self.pieces((address, len), false, |_, _, _| Ok::<_, OutOfRange>(())).is_ok()
     }
 
-    /// Copies bytes at `address` out.
+    /// Copies the bytes at `address` into a buffer.
     ///
     /// # Errors
     /// [`OutOfRange`] if some of them are not memory.
@@ -182,10 +184,10 @@ impl GuestMemory {
         })
     }
 
-    /// Copies bytes in at `address`.
+    /// Copies a buffer to the bytes at `address`.
     ///
     /// # Errors
-    /// [`OutOfRange`] if some of them are not memory that may be written.
+    /// [`OutOfRange`] if some of them are not writable memory.
     #[inline]
     pub fn write(&self, address: u64, from: &[u8]) -> Result<(), OutOfRange> {
         self.pieces((address, from.len()), true, |region, offset, place| {
@@ -198,7 +200,7 @@ impl GuestMemory {
     /// before it are visible afterwards (acquire).
     ///
     /// # Errors
-    /// [`OutOfRange`] if it is not memory, or not aligned.
+    /// [`OutOfRange`] if it is not memory or not aligned.
     #[inline]
     pub fn load32(&self, address: u64) -> Result<u32, OutOfRange> {
         match self.find(address, false) {
@@ -211,7 +213,7 @@ impl GuestMemory {
     /// earlier stores (release).
     ///
     /// # Errors
-    /// [`OutOfRange`] if it is not memory that may be written, or not aligned.
+    /// [`OutOfRange`] if it is not writable memory or not aligned.
     #[inline]
     pub fn store32(&self, address: u64, value: u32) -> Result<(), OutOfRange> {
         match self.find(address, true) {

@@ -2,10 +2,10 @@
 //!
 //! Theory. A device changes this memory behind the compiler's back, so no Rust reference into it
 //! may ever exist; all access goes through raw copies and atomic word accesses on a pointer whose
-//! range was checked first. Who may touch which bytes when is settled by the protocol above
-//! (a buffer belongs to the device between doorbell and completion). A device that breaks that
-//! protocol can put garbage into the bytes a core reads - which every core must expect anyway -
-//! but cannot make an access leave the range.
+//! range was checked first. The protocol above decides who may touch which bytes when (a buffer
+//! belongs to the device between doorbell and completion). A device that breaks that protocol can
+//! put garbage into the bytes a core reads, which every core must expect anyway, but it cannot make
+//! an access leave the range.
 
 use core::fmt;
 use core::marker::PhantomData;
@@ -31,12 +31,12 @@ impl DmaSlice {
     pub const EMPTY: Self = Self { address: 0, len: 0 };
 }
 
-/// An address range that is not inside the region it was looked up in.
+/// An address range that is not inside the region in which it was looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfRange {
-    /// First device address asked for.
+    /// First device address of the range.
     pub address: u64,
-    /// Length asked for, in bytes.
+    /// Length of the range, bytes.
     pub len: usize,
 }
 
@@ -48,7 +48,7 @@ impl fmt::Display for OutOfRange {
 
 impl core::error::Error for OutOfRange {}
 
-/// What keeps the memory of a region mapped.
+/// The owner that keeps the memory of a region mapped.
 #[derive(Clone)]
 enum Owner {
     Static,
@@ -129,8 +129,8 @@ impl DmaRegion {
         self.address
     }
 
-    /// The first byte, for who names the memory to an operating system as its device: a pointer
-    /// into memory that others change, of which no reference may be made.
+    /// A pointer to the first byte, for code that registers the memory with an operating system:
+    /// others change the memory, so no reference into it may be made.
     pub const fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -140,12 +140,12 @@ impl DmaRegion {
         self.len
     }
 
-    /// Whether the region holds no bytes.
+    /// Whether the region is empty.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The part of this region of `len` bytes at `offset`, as a region of its own.
+    /// The `len` bytes of this region at `offset`, as a region.
     ///
     /// # Panics
     /// If the part is not inside the region: carving is bring-up work on sizes the caller chose.
@@ -166,7 +166,7 @@ impl DmaRegion {
         DmaSlice { address: self.address + offset as u64, len }
     }
 
-    /// As [`slice`](Self::slice), unchecked: only names bytes, to a machine that is told to
+    /// As [`slice`](Self::slice), but unchecked: it only names bytes, for a machine that is to
     /// synchronise them.
     #[inline]
     pub const fn span(&self, offset: usize, len: usize) -> DmaSlice {
@@ -233,7 +233,7 @@ impl DmaRegion {
         unsafe { core::ptr::write_bytes(to, byte, len) }
     }
 
-    /// Reads native-endian words of 64 bits from `offset` on: a plain copy, of any alignment.
+    /// Reads native-endian 64-bit words from `offset` on: a plain copy, with any alignment.
     ///
     /// # Panics
     /// If they are not inside the region.
@@ -244,9 +244,8 @@ impl DmaRegion {
         unsafe { from.cast::<[u64; WORDS]>().read_unaligned() }
     }
 
-    /// The `count` blocks of `LEN` bytes from `offset` on, for one pass over them: they are checked
-    /// together, before the first. `None` if they are not inside the region or not aligned to 8
-    /// bytes.
+    /// The `count` blocks of `LEN` bytes from `offset` on, for one pass over them: one check covers
+    /// them all. `None` if they are not inside the region or not aligned to 8 bytes.
     #[inline]
     pub fn blocks<const LEN: usize>(
         &self,
@@ -318,7 +317,7 @@ impl DmaRegion {
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }
 
-    /// Pointer to `len` bytes at `offset`, checked to lie inside the region.
+    /// Pointer to the `len` bytes at `offset`, checked to lie inside the region.
     #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         if offset > self.len || len > self.len - offset {
@@ -329,8 +328,8 @@ impl DmaRegion {
     }
 }
 
-/// A region as an array of blocks of `LEN` bytes: a ring, or what belongs to each slot. Its memory
-/// is checked once, when it is made; an access costs the comparison that any array's costs.
+/// A region as an array of blocks of `LEN` bytes: a ring, or the memory of each slot. The memory is
+/// checked once, on construction; an access costs one bounds check, as in any array.
 #[derive(Clone, Debug)]
 pub struct DmaArray<const LEN: usize> {
     region: DmaRegion,
@@ -338,7 +337,7 @@ pub struct DmaArray<const LEN: usize> {
 }
 
 impl<const LEN: usize> DmaArray<LEN> {
-    /// As many whole blocks as `region` holds.
+    /// All whole blocks of `region`.
     ///
     /// # Panics
     /// If the region does not start at a multiple of 8.
@@ -349,13 +348,13 @@ impl<const LEN: usize> DmaArray<LEN> {
         Self { region, count }
     }
 
-    /// Blocks.
+    /// Number of blocks.
     #[inline]
     pub const fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether there are no blocks.
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
@@ -365,10 +364,10 @@ impl<const LEN: usize> DmaArray<LEN> {
         &self.region
     }
 
-    /// The block of this number.
+    /// The block with this number.
     ///
     /// # Panics
-    /// If there is none.
+    /// If there is no such block.
     #[inline]
     pub fn get(&self, index: usize) -> DmaBlock<'_, LEN> {
         if index >= self.count {
@@ -379,7 +378,7 @@ impl<const LEN: usize> DmaArray<LEN> {
         DmaBlock { base, _region: PhantomData }
     }
 
-    /// The block of this number, if there is one: what goes through a ring learns so where it ends.
+    /// The block with this number, if there is one: code that walks a ring finds its end this way.
     #[inline]
     pub fn find(&self, index: usize) -> Option<DmaBlock<'_, LEN>> {
         if index >= self.count {
@@ -393,8 +392,8 @@ impl<const LEN: usize> DmaArray<LEN> {
 
 /// `LEN` bytes of a [`DmaRegion`] that are known to be inside it.
 ///
-/// Every place is a constant, and a place outside does not compile. Words are in the byte order of
-/// the machine; they are plain copies, ordered by the register accesses around them.
+/// All offsets are constants, and an offset outside the block does not compile. Words are in native
+/// byte order; accesses are plain copies, ordered by the register accesses around them.
 #[derive(Clone, Copy, Debug)]
 pub struct DmaBlock<'a, const LEN: usize> {
     base: NonNull<u8>,
@@ -419,8 +418,8 @@ impl<const LEN: usize> DmaBlock<'_, LEN> {
         unsafe { self.base.add(AT).cast::<[u64; WORDS]>().read() }
     }
 
-    /// Reads the word at byte `AT` in one access, and what is read later after it (acquire): of an
-    /// entry that says by one word that it is there.
+    /// Reads the word at byte `AT` in one access, ordered before later reads (acquire): for an
+    /// entry in which one word says that the entry is valid.
     #[inline(always)]
     pub fn load<const AT: usize>(self) -> u64 {
         const { assert!(AT.is_multiple_of(8) && AT + 8 <= LEN) };
@@ -430,7 +429,7 @@ impl<const LEN: usize> DmaBlock<'_, LEN> {
     }
 }
 
-/// Blocks of `LEN` bytes, one after the other ([`DmaRegion::blocks`]).
+/// Consecutive blocks of `LEN` bytes ([`DmaRegion::blocks`]).
 #[derive(Debug)]
 pub struct DmaBlocks<'a, const LEN: usize> {
     next: NonNull<u8>,

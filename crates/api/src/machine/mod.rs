@@ -1,8 +1,8 @@
 //! What a protocol core sees of the machine it runs on: registers, DMA memory, interrupts, time.
 //!
-//! A core owns no clock, thread or lock. It is handed something that implements [`Registers`] and
-//! a [`DmaRegion`], is called with `now`, and answers with the next instant it wants to be called
-//! at. Whoever drives the core owns the [`Clock`].
+//! A core owns no clock, thread or lock. It receives something that implements [`Registers`] and a
+//! [`DmaRegion`], is called with `now`, and returns the next instant at which it wants to be
+//! called. The caller of the core owns the [`Clock`].
 
 #[cfg(feature = "alloc")]
 mod allocator;
@@ -18,19 +18,20 @@ pub use guest::{GuestMemory, MapError, RANGES_MAX};
 pub use memory::{DmaArray, DmaBlock, DmaBlocks, DmaRegion, DmaSlice, OutOfRange};
 pub use time::Instant;
 
-/// A window of 32-bit device registers, and what orders them with DMA memory.
+/// A window of 32-bit device registers, and their ordering with DMA memory.
 ///
-/// Offsets are in bytes from the start of the window, 4-byte aligned; a back end answers an
-/// offset outside its window as a bus does: reads give `0xFFFF_FFFF`, writes vanish.
+/// Offsets are in bytes from the start of the window, 4-byte aligned. Outside the window a back end
+/// behaves as a bus does: reads return `0xFFFF_FFFF`, writes are ignored.
 ///
-/// Methods take `&self` because a handle may be shared by the lanes of one controller; a back end
-/// that needs more than one access at a time provides its own exclusion.
+/// Methods take `&self` because the lanes of one controller may share a handle; a back end that
+/// needs more than one access per call provides its own exclusion.
 ///
-/// **Memory that is not coherent.** A device behind a cache that does not watch the bus sees only
-/// what was synchronised for it, and the host only what was synchronised back. Drivers say so at
-/// every hand-over; where the hardware keeps caches coherent both calls are the defaults, which are
-/// nothing. Such a machine says [`COHERENT`](Self::COHERENT) `= false`, because a driver must not
-/// write where the device writes then: two writers of one cache line overwrite each other.
+/// **Memory that is not coherent.** A device that does not see the processor's caches reads only
+/// what was synchronised for it, and the host reads only what was synchronised back. Drivers
+/// request this at every hand-over; where the hardware keeps caches coherent, both calls keep their
+/// defaults, which do nothing. A machine that is not coherent sets [`COHERENT`](Self::COHERENT) to
+/// `false`, because a driver must then not write into a cache line that the device writes: two
+/// writers of one cache line overwrite each other.
 pub trait Registers {
     /// Whether host and device see the same memory without [`sync_for_device`] and
     /// [`sync_for_cpu`].
@@ -51,23 +52,23 @@ pub trait Registers {
     /// register change (release).
     fn write32(&self, offset: u32, value: u32);
 
-    /// What the host wrote to these bytes goes to the device, before the register write that hands
-    /// them over. The host does not touch them until they are handed back.
+    /// Makes what the host wrote to these bytes visible to the device, before the register write
+    /// that hands them over. The host does not touch them until they are handed back.
     #[inline]
     fn sync_for_device(&self, range: DmaSlice) {
         let _ = range;
     }
 
-    /// What the device wrote to these bytes comes to the host, after the register read or memory
-    /// word that handed them back.
+    /// Makes what the device wrote to these bytes visible to the host, after the register read or
+    /// memory word that handed them back.
     #[inline]
     fn sync_for_cpu(&self, range: DmaSlice) {
         let _ = range;
     }
 
-    /// When the device itself finished the entry `slot` of queue `queue`, where that is known.
+    /// When the device itself finished the entry `slot` of queue `queue`, if known.
     ///
-    /// Simulated devices know it, real ones do not. Read only after the completion of that slot
+    /// Simulated devices know it, real ones do not. Call it only after the completion of that slot
     /// was seen and before the slot is used again.
     #[inline]
     fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
@@ -76,9 +77,9 @@ pub trait Registers {
     }
 }
 
-/// Registers of other widths besides 32 bits, for controllers that have them (SDHCI 8 and 16 bits,
-/// NVMe 64 bits). Each call is one access of its width on the bus, ordered with DMA memory as the
-/// 32-bit ones are; offsets are multiples of the width.
+/// Registers of widths other than 32 bits, for controllers that have them (SDHCI 8 and 16 bits,
+/// NVMe 64 bits). Each call is one bus access of that width, ordered with DMA memory like the
+/// 32-bit accesses; offsets are multiples of the width.
 pub trait MixedRegisters: Registers {
     /// Reads 8 bits.
     fn read8(&self, offset: u32) -> u8;
@@ -94,23 +95,23 @@ pub trait MixedRegisters: Registers {
     fn write64(&self, offset: u32, value: u64);
 }
 
-/// Why [`Clock::wait`] came back.
+/// Why [`Clock::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
     /// The device raised its interrupt.
     Interrupt,
-    /// The instant asked for has come.
+    /// The requested instant has come.
     Deadline,
-    /// Nothing can happen any more: no deadline was given and the device is idle for good.
+    /// Nothing can happen any more: no deadline was given and the device is permanently idle.
     Idle,
 }
 
-/// The passing of time, owned by whoever drives the cores.
+/// The passing of time, owned by the caller of the cores.
 ///
-/// Three kinds of clock exist: *virtual* (discrete events; software costs nothing), *hybrid*
+/// There are three kinds of clock: *virtual* (discrete events; software costs nothing), *hybrid*
 /// (software time is measured, device time comes from the model, idle time is skipped) and *real*.
 pub trait Clock {
-    /// The present instant. A simulated device has caught up with it when this returns.
+    /// The present instant. When this returns, a simulated device has caught up with it.
     fn now(&self) -> Instant;
 
     /// Waits for the device's interrupt or until `until`, whichever comes first: for any interrupt,
@@ -120,7 +121,7 @@ pub trait Clock {
     fn wait(&self, until: Option<Instant>) -> Wake;
 }
 
-/// Who a controller says it is; the key of the quirk tables.
+/// The identity a controller reports; the key of the quirk tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// PCI vendor id, 0 for a device that is not on PCI.
@@ -139,29 +140,29 @@ pub trait Machine: Registers + Clock + Clone {
     /// The controller's identity on its bus.
     fn identity(&self) -> Identity;
 
-    /// Interrupt vectors the machine has: 1 where all there is is a line. The line raises vector 0.
+    /// Number of interrupt vectors: 1 if there is only a line. The line raises vector 0.
     fn vectors(&self) -> u16 {
         1
     }
 
-    /// Where the device raises vectors by itself (message signalled interrupts): a write of the
-    /// number `n`, 32 bits, to this device address raises vector `n`. A vector that was raised
-    /// stays so until someone waited for it. `None` where there is the line alone.
+    /// The device address to which the device writes to raise vectors by itself (message signalled
+    /// interrupts): a 32-bit write of `n` raises vector `n`. A raised vector stays raised until
+    /// someone has waited for it. `None` if there is only the line.
     fn messages(&self) -> Option<u64> {
         None
     }
 
-    /// Where the memory of base address register `number` lies in the register window: controllers
-    /// have memory of their own behind registers (NVMe's controller memory buffer). `None` where
-    /// it cannot be reached. The window begins with the registers themselves, which are BAR 0 of
-    /// most.
+    /// The offset of the memory of base address register `number` in the register window:
+    /// controllers have memory besides registers (NVMe's controller memory buffer). `None` if it
+    /// cannot be reached. The window begins with the registers themselves, which are BAR 0 on most
+    /// controllers.
     fn bar(&self, number: u8) -> Option<u32> {
         (number == 0).then_some(0)
     }
 
-    /// A handle whose [`wait`](Clock::wait) comes back for interrupts of `vector` alone, so that
-    /// each lane waits on its own. `vector` is below [`vectors`](Self::vectors); with one vector
-    /// it is this handle again.
+    /// A handle whose [`wait`](Clock::wait) returns only for interrupts of `vector`, so that each
+    /// lane waits on its own. `vector` is below [`vectors`](Self::vectors); with one vector the
+    /// handle is the same as this one.
     fn on_vector(&self, vector: u16) -> Self {
         let _ = vector;
         self.clone()

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 /// A point in time, in nanoseconds since the clock was started.
 ///
-/// 64 bits last 584 years. Arithmetic saturates: a deadline beyond the end of time is the end of
-/// time.
+/// 64 bits last 584 years. Arithmetic saturates: a deadline beyond the end of time becomes the end
+/// of time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Instant(u64);
 

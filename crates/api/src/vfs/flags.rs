@@ -1,4 +1,4 @@
-//! What `chattr` sets, and what it forbids.
+//! The flags that `chattr` sets, and what they forbid.
 
 use core::fmt;
 
@@ -22,29 +22,29 @@ impl FileFlags {
     pub const COMPRESS: Self = Self(0x4);
     /// Changes of content are on the medium when the call returns.
     pub const SYNC: Self = Self(0x8);
-    /// Nothing of it can be changed, and it keeps its names.
+    /// Nothing about the file can be changed, and it keeps its names.
     pub const IMMUTABLE: Self = Self(0x10);
-    /// Content can be added and nothing else be changed; names of a directory neither.
+    /// Content can be added but not otherwise changed; the same holds for the names in a directory.
     pub const APPEND: Self = Self(0x20);
     /// Changes of names are on the medium when the call returns.
     pub const DIRSYNC: Self = Self(0x1_0000);
 
-    /// Whether every flag of `other` is set.
+    /// Whether all flags of `other` are set.
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether some flag of `other` is set.
+    /// Whether any flag of `other` is set.
     pub const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// These and those of `other`.
+    /// The union with `other`.
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These without those of `other`.
+    /// These flags without those of `other`.
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
     }
@@ -59,7 +59,7 @@ impl FileFlags {
     }
 }
 
-/// As `lsattr` shows them: a letter for each that is set, `-` for each that is not.
+/// As `lsattr` shows them: a letter for each flag that is set, `-` for each that is not.
 impl fmt::Display for FileFlags {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
@@ -69,15 +69,15 @@ impl fmt::Display for FileFlags {
     }
 }
 
-/// Either forbids what is not adding.
+/// Either flag forbids everything but appending.
 const FIXED: FileFlags = FileFlags::IMMUTABLE.with(FileFlags::APPEND);
 
-/// What flags forbid, as Linux has it (`fs/attr.c`, `fs/namei.c`, `fs/xattr.c`): for root, too. A
-/// file system does not look at them; whoever stands before it does.
+/// What flags forbid, as in Linux (`fs/attr.c`, `fs/namei.c`, `fs/xattr.c`), even for root. A file
+/// system does not check them; its front end does.
 ///
 /// Each fails with [`Error::Protected`].
 impl Attributes {
-    /// Whether it may be opened for writing.
+    /// Checks that the file may be opened for writing.
     ///
     /// # Errors
     /// If it is immutable, or append-only and `appends` is not set (`O_APPEND`).
@@ -85,20 +85,22 @@ impl Attributes {
         self.flags.forbids(if appends { FileFlags::IMMUTABLE } else { FIXED })
     }
 
-    /// Whether what is open may be written at `offset`. Linux looks when a file is opened; then the
-    /// flag may not have been there.
+    /// Checks that an open file may be written at `offset`. Linux checks on open; the flag may have
+    /// been set since.
     ///
     /// # Errors
-    /// If it is append-only and there is content behind `offset`.
+    /// If it is append-only and there is content after `offset`.
     pub fn may_write_at(&self, offset: u64) -> Result<(), Error> {
         if offset >= self.size { Ok(()) } else { self.flags.forbids(FileFlags::APPEND) }
     }
 
-    /// Whether attributes may be changed. `is_now` says that times become the current time, as the
-    /// caller of `utimensat` without times wants it; `is_open` that it was open for writing.
+    /// Checks that attributes may be changed. `is_now` means that times become the current time, as
+    /// when `utimensat` is called without times; `is_open` means that the file was open for
+    /// writing.
     ///
     /// # Errors
-    /// If it is immutable; if it is append-only, but for the current time; never for flags alone.
+    /// If it is immutable; if it is append-only, unless times become the current time; never for
+    /// flags alone.
     pub fn may_change(&self, changes: &Changes, is_now: bool, is_open: bool) -> Result<(), Error> {
         let Changes { permissions, owner, group, size, accessed, modified, flags: _ } = changes;
         let has_times = accessed.is_some() || modified.is_some();
@@ -116,7 +118,7 @@ impl Attributes {
         }
     }
 
-    /// Whether a directory may get a name.
+    /// Checks that a name may be added to a directory.
     ///
     /// # Errors
     /// If it is immutable.
@@ -124,7 +126,8 @@ impl Attributes {
         self.flags.forbids(FileFlags::IMMUTABLE)
     }
 
-    /// Whether a directory may lose the name of `file`, or have it name another file.
+    /// Checks that a directory may lose the name of `file`, or that the name may be moved to
+    /// another file.
     ///
     /// # Errors
     /// If either is immutable or append-only.
@@ -133,7 +136,7 @@ impl Attributes {
         file.flags.forbids(FIXED)
     }
 
-    /// Whether it may get one more name.
+    /// Checks that the file may get another name.
     ///
     /// # Errors
     /// If it is immutable or append-only.
@@ -141,7 +144,7 @@ impl Attributes {
         self.flags.forbids(FIXED)
     }
 
-    /// Whether its extended attributes may be changed.
+    /// Checks that its extended attributes may be changed.
     ///
     /// # Errors
     /// If it is immutable or append-only.

@@ -1,4 +1,4 @@
-//! Against flashes whose every page is known.
+//! Tests against flashes whose every page is known.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,8 +6,8 @@ use super::*;
 
 const PAGE: u64 = 2048;
 
-/// Pages of known bytes; counts how often each page is read. Page 5 needs correction, page 7
-/// is beyond it, page 9 cannot be read at all.
+/// Pages of known bytes; counts how often each page is read. Page 5 needs correction, page 7 cannot
+/// be corrected, page 9 cannot be read at all.
 struct Pages {
     geometry: Geometry,
     reads: Vec<AtomicU64>,

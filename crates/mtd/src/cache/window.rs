@@ -1,4 +1,4 @@
-//! What a thread reads ahead for itself.
+//! Read-ahead of a single thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,37 +9,37 @@ use flysch_api::flash::{Corrected, Flash};
 
 use super::CachedFlash;
 
-/// Bytes a window holds at most.
+/// Maximum length of a window, bytes.
 const ROOM: usize = 80 << 10;
-/// Bytes that stay when it moves on: a file's inode lies behind its content, and is read first.
+/// Bytes to keep when a window moves on: a file's inode lies behind its content, but is read first.
 const KEPT: usize = 16 << 10;
-/// A read that begins so many bytes behind the window moves it on.
+/// A read that begins at most this many bytes behind the window moves the window on.
 const NEAR: u64 = 24 << 10;
-/// Windows of a thread: content is read in turn with what tells where it is.
+/// Windows per thread: content is read alternately with the index that locates it.
 const COUNT: usize = 2;
 
-/// Bytes of one flash as they are there, without any that were corrected.
+/// Bytes of one flash, none of which needed correction.
 #[derive(Debug, Default)]
 pub(super) struct Window {
-    /// Whose bytes; 0: nobody's.
+    /// Id of the flash; 0 for none.
     flash: u64,
     start: u64,
     bytes: Vec<u8>,
 }
 
 thread_local! {
-    /// The one used last at the end.
+    /// The most recently used one is last.
     static WINDOWS: Cell<[Window; COUNT]> = Cell::default();
 }
 
-/// A number that no other flash has.
+/// An id that no other flash has.
 pub(super) fn id() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 impl Window {
-    /// Reads by this thread's windows, if what is wanted is in one or close behind it.
+    /// Reads through this thread's windows, if the range is in a window or shortly behind it.
     pub(super) fn read<F: Flash>(flash: &CachedFlash<F>, offset: u64, buffer: &mut [u8]) -> bool {
         // Taken out, not borrowed: the flash below may have windows of its own.
         let mut windows = WINDOWS.take();
@@ -56,7 +56,7 @@ impl Window {
         at.is_some()
     }
 
-    /// Takes a window there, since it looks as if somebody reads on and on, and reads by it.
+    /// Moves a window there, because reading looks sequential, and reads through it.
     pub(super) fn open<F: Flash>(flash: &CachedFlash<F>, offset: u64, buffer: &mut [u8]) -> bool {
         let mut windows = WINDOWS.take();
         let window = &mut windows[0];
@@ -93,7 +93,8 @@ impl Window {
             && (self.start..self.end() + NEAR).contains(&offset)
     }
 
-    /// Moves on to what comes next; says whether all of that could be read as it is.
+    /// Moves on to the following bytes; returns whether all of them could be read without
+    /// correction.
     fn advance<F: Flash>(&mut self, flash: &CachedFlash<F>) -> bool {
         let end = self.end();
         let kept = self.bytes.len().min(KEPT);

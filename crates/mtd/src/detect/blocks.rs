@@ -11,29 +11,29 @@ use flysch_wire::ubi::{EC_HEADER_SIZE, EcHeader};
 
 use super::{Basis, Conflict, Content, Hints, Hit, SAMPLE_MAX, Seen, WINDOW, read_some};
 
-/// Smallest and largest erase block that is looked for, bytes.
+/// Smallest and largest erase block to look for, bytes.
 const ERASE_SIZE_MIN: u64 = 4 << 10;
 const ERASE_SIZE_MAX: u64 = 8 << 20;
-/// The same for UBI, which has room for its headers and some data in very small ones.
+/// The minimum for UBI, which can fit its headers and some data into very small blocks.
 const UBI_BLOCK_MIN: u64 = 512;
-/// What is assumed when an image is too small to tell.
+/// Assumed if an image is too small to tell.
 const ERASE_SIZE_DEFAULT: u32 = 64 << 10;
-/// So many block ends without a node across them are no accident.
+/// This many block ends without a node across them cannot be a coincidence.
 const ENDS_MIN: usize = 8;
 
-/// The erase blocks of a content.
+/// The erase blocks of a stretch of content.
 pub(super) struct Blocks {
-    /// Where the first one starts.
+    /// Where the first block starts.
     pub(super) start: u64,
-    /// The shape of the flash.
+    /// The geometry of the flash.
     pub(super) geometry: Geometry,
-    /// How their size is known.
+    /// How their size was determined.
     pub(super) basis: Basis,
-    /// What speaks against the hints.
+    /// Evidence against the hints.
     pub(super) conflict: Option<Conflict>,
 }
 
-/// The erase blocks of the content that shows with `hit` and ends at `end`.
+/// The erase blocks of the content that was recognised by `hit` and ends at `end`.
 pub(super) fn geometry<F: Flash>(
     flash: &F,
     hit: &Hit,
@@ -57,7 +57,7 @@ pub(super) fn geometry<F: Flash>(
     }
 }
 
-/// The size of blocks, by the hint and by what shows.
+/// Determines the block size from the hint and from the content.
 fn size(hints: &Hints, seen: Option<u32>) -> (u32, Basis, Option<Conflict>) {
     match (hints.erase_size, seen) {
         (Some(named), Some(seen)) if named != seen => {
@@ -117,7 +117,7 @@ fn jffs2_blocks(nodes: &Nodes, below: &Geometry, hit: &Hit, end: u64, hints: &Hi
     Blocks { start, geometry, basis, conflict }
 }
 
-/// Page and sub-page as the offsets of UBI's headers betray them.
+/// Page and sub-page size, derived from the offsets of UBI's headers.
 fn ubi_geometry(
     size: u64,
     erase_size: u32,
@@ -138,8 +138,8 @@ fn ubi_geometry(
     Geometry::nand(size, erase_size, page, sub_page.min(page))
 }
 
-/// The distance of erase counter headers from the first one at `start` on: the shortest that is
-/// seen, for blocks may be missing their header, but none has two. `None` if there is one only.
+/// The distance between erase counter headers, from the first one at `start` on. The shortest
+/// distance seen is right: blocks may lack a header, but none has two. `None` if there is only one.
 pub(super) fn ubi_spacing<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>, Error> {
     let size = flash.geometry().size;
     let mut header = [0; EC_HEADER_SIZE];
@@ -164,8 +164,8 @@ pub(super) fn ubi_spacing<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>
     most_frequent_distance(flash, start)
 }
 
-/// The distance at which most headers follow each other near `start`: of blocks whose size is no
-/// power of two, and where most blocks are erased.
+/// The most common distance between headers near `start`: for blocks whose size is not a power of
+/// two, and if most blocks are erased.
 fn most_frequent_distance<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>, Error> {
     let end = flash.geometry().size.min(start.saturating_add(2 * ERASE_SIZE_MAX + 1));
     let mut window = vec![0; WINDOW + EC_HEADER_SIZE];
@@ -192,12 +192,12 @@ fn most_frequent_distance<F: Flash>(flash: &F, start: u64) -> Result<Option<u64>
     Ok(most.map(|(distance, _)| distance))
 }
 
-/// What the front of a JFFS2 says about its blocks.
+/// What the beginning of a JFFS2 says about its blocks.
 struct Nodes {
     /// Start and end of each node, from the start of the flash.
     extents: Vec<(u64, u64)>,
     clean_markers: Vec<u64>,
-    /// Block size that a summary proves.
+    /// Block size proven by a summary.
     proven: Option<u64>,
 }
 
@@ -239,27 +239,28 @@ impl Nodes {
         Ok(nodes)
     }
 
-    /// `None` if the nodes do not tell.
+    /// `None` if the nodes do not decide it.
     fn erase_size(&self) -> Option<u32> {
         let size = self.proven.or_else(|| self.by_clean_markers()).or_else(|| self.by_extents());
         size.and_then(|size| u32::try_from(size).ok())
     }
 
-    /// Clean markers stand at the start of blocks, though not of every one.
+    /// Clean markers stand at the start of blocks, but not of every block.
     fn by_clean_markers(&self) -> Option<u64> {
         let first = *self.clean_markers.first()?;
         let spacing = self.clean_markers[1..].iter().fold(0, |sum, at| gcd(sum, at - first));
         (ERASE_SIZE_MIN..=ERASE_SIZE_MAX).contains(&spacing).then_some(spacing)
     }
 
-    /// Whether a node lies across an end of blocks of `size` bytes, of which one starts at `base`.
+    /// Whether a node crosses the end of a block, for blocks of `size` bytes of which one starts at
+    /// `base`.
     fn are_crossing(&self, size: u64, base: u64) -> bool {
         self.extents.iter().any(|&(from, to)| {
             (from + size - base % size) / size != (to - 1 + size - base % size) / size
         })
     }
 
-    /// Where a node lies across an end of blocks of `size` bytes, wherever the first one starts.
+    /// Where a node crosses the end of a block of `size` bytes, wherever the first block starts.
     fn across(&self, size: u64, hit: u64) -> Option<u64> {
         if size == 0 || !self.are_crossing(size, 0) || !self.are_crossing(size, hit) {
             return None;
@@ -268,13 +269,13 @@ impl Nodes {
         crossing.map(|&(from, _)| from)
     }
 
-    /// Where the first block starts: blocks start at multiples of their size, except behind a
+    /// Where the first block starts: blocks start at multiples of their size, unless they follow a
     /// header of some other length.
     fn first_block(&self, size: u64, hit: u64) -> u64 {
         if self.are_crossing(size, 0) { hit } else { hit - hit % size }
     }
 
-    /// The smallest block size that no node crosses, if enough ends of blocks show it.
+    /// The smallest block size that no node crosses, if enough block ends confirm it.
     fn by_extents(&self) -> Option<u64> {
         let start = self.extents.first()?.0;
         let end = self.extents.last()?.1;

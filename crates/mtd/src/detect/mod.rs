@@ -1,12 +1,13 @@
-//! Finding out what an image holds and how it is laid out.
+//! Detection of what an image holds and how it is laid out.
 //!
-//! Theory. Every format signs its structures with a magic number and a checksum, so a structure
-//! that passes is there, and where it lies tells the rest. First the storage: if structures that
-//! are longer than a page only pass once a candidate's out-of-band bytes are taken out from between
-//! the pages, it is a dump of that page size. Then the contents, from the front: UBI begins with
-//! erase counter headers, one at the start of every block, so their spacing is the block size; a
-//! bare UBIFS begins with its superblock; JFFS2 nodes never cross a block, and summaries and clean
-//! markers stand at its ends. Between contents there may be anything (boot loaders, kernels).
+//! Theory. Every format marks its structures with a magic number and a checksum, so a structure
+//! that passes both is real, and its position tells the rest. First the storage: if structures
+//! longer than a page pass only once a candidate's out-of-band bytes are removed from between the
+//! pages, the image is a dump with that page size. Then the contents, from the front: UBI begins
+//! with erase counter headers, one at the start of every block, so their spacing is the block size;
+//! a bare UBIFS begins with its superblock; JFFS2 nodes never cross a block, and summaries and
+//! clean markers stand at the ends of blocks. Between contents there may be anything (boot loaders,
+//! kernels).
 
 mod blocks;
 mod pages;
@@ -26,32 +27,32 @@ use crate::{FlashImage, PageFormat, Scheme, Storage};
 
 pub use pages::page_format;
 
-/// Bytes from the start of a content that are looked at to learn its block size.
+/// Bytes from the start of a content that are examined to learn its block size.
 const SAMPLE_MAX: u64 = 8 << 20;
 /// Partitions start on multiples of this, bytes.
 const PARTITION_ALIGNMENT: u64 = 16 << 10;
-/// Bytes at the front that are searched at every position, for images behind a header.
+/// Bytes at the front that are searched at every position, for images that follow a header.
 const PREFIX_MAX: u64 = 4 << 20;
-/// Bytes read at once in a search.
+/// Bytes read at once during a search.
 const WINDOW: usize = 64 << 10;
-/// Bytes that the largest structure needs to be recognised: a UBIFS superblock node.
+/// Bytes needed to recognise the largest structure, a UBIFS superblock node.
 const OVERLAP: usize = ubifs::SUPERBLOCK_NODE_SIZE;
 
-/// A format that is recognised.
+/// A recognised format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
     /// UBI: a device with volumes.
     Ubi {
-        /// Where the volume identifier header lies in each block, bytes.
+        /// Offset of the volume identifier header in each block, bytes.
         vid_header_offset: u32,
-        /// Where the data begins in each block, bytes.
+        /// Offset of the data in each block, bytes.
         data_offset: u32,
     },
-    /// UBIFS without UBI below it.
+    /// UBIFS without UBI below.
     Ubifs {
-        /// Bytes of the file system as its superblock says.
+        /// Size of the file system according to its superblock, bytes.
         size: u64,
-        /// Bytes of a logical erase block.
+        /// Size of a logical erase block, bytes.
         leb_size: u32,
     },
     /// JFFS2.
@@ -68,51 +69,51 @@ impl fmt::Display for Content {
     }
 }
 
-/// A stretch of an image with one content.
+/// A stretch of an image that holds one content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Region {
     /// What it holds.
     pub content: Content,
-    /// Bytes of the image, out-of-band bytes not counted.
+    /// Range in the image, bytes, not counting out-of-band bytes.
     pub range: Range<u64>,
-    /// The shape of the flash it is on; `size` is that of the range.
+    /// The geometry of the flash below it; `size` is that of the range.
     pub geometry: Geometry,
-    /// How the size of its erase blocks is known.
+    /// How the size of its erase blocks was determined.
     pub basis: Basis,
-    /// A hint that what is there says to be wrong.
+    /// A hint that the content contradicts.
     pub conflict: Option<Conflict>,
 }
 
-/// How a size is known.
+/// How a size was determined.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Basis {
-    /// A hint named it.
+    /// A hint gave it.
     Named,
-    /// It shows in what the image holds.
+    /// The content of the image shows it.
     Seen,
-    /// The image does not tell; a usual one is taken.
+    /// The image does not show it; a common size is assumed.
     Assumed,
 }
 
-/// A size that was named, and the one that shows.
+/// A size given by a hint, and the size that the image shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// Which size: "erase block", "page".
     pub what: &'static str,
-    /// As the hint has it, bytes.
+    /// As the hint gives it, bytes.
     pub named: u32,
-    /// What is in the image instead, in words.
+    /// What the image shows instead, in words.
     pub seen: Seen,
 }
 
-/// What speaks against a size.
+/// Evidence against a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Seen {
-    /// It is another one, bytes.
+    /// The size is another one, bytes.
     Size(u32),
-    /// A node of JFFS2 lies across the end of such a block, at this byte of the image.
+    /// A JFFS2 node crosses the end of such a block, at this byte of the image.
     NodeAcross(u64),
-    /// UBI's data begins at this byte of a block, which is no start of such a page.
+    /// UBI's data begins at this byte of a block, which is not the start of such a page.
     DataAt(u32),
 }
 
@@ -131,39 +132,39 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// Sizes that the caller knows better.
+/// Sizes that the caller knows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hints {
-    /// Bytes of an erase block.
+    /// Size of an erase block, bytes.
     pub erase_size: Option<u32>,
-    /// Bytes of a page.
+    /// Size of a page, bytes.
     pub page_size: Option<u32>,
-    /// Out-of-band bytes of a page; the image has them between its pages.
+    /// Out-of-band bytes of a page, stored between the pages of the image.
     pub oob_size: Option<u32>,
-    /// The codes among the out-of-band bytes; the image has them between its pages.
+    /// The error-correction scheme of the codes in the out-of-band bytes, stored between the pages.
     pub ecc: Option<Scheme>,
 }
 
 impl Hints {
-    /// Whether they say that out-of-band bytes lie between the pages.
+    /// Whether the hints say that out-of-band bytes lie between the pages.
     pub fn name_oob(&self) -> bool {
         self.oob_size.is_some() || self.ecc.is_some()
     }
 }
 
-/// What stands at one place.
+/// What was recognised at one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Hit {
     offset: u64,
     content: Content,
 }
 
-/// The contents of `flash`, from the front, as far as they are recognised.
+/// The contents of `flash` that are recognised, from the front.
 ///
-/// `flash` need not know its block size yet.
+/// The block size of `flash` need not be known yet.
 ///
 /// # Errors
-/// When the flash cannot be read; bit errors are no such reason.
+/// If the flash cannot be read; bit errors are not an error here.
 pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error> {
     let size = flash.geometry().size;
     let mut regions: Vec<Region> = vec![];
@@ -190,7 +191,7 @@ pub fn regions<F: Flash>(flash: &F, hints: &Hints) -> Result<Vec<Region>, Error>
     Ok(regions)
 }
 
-/// Whether there are only whole erased blocks before `end`.
+/// Whether everything before `end` consists of whole erased blocks.
 fn is_erased_up_to<F: Flash>(flash: &F, end: u64, erase_size: u32) -> Result<bool, Error> {
     if !end.is_multiple_of(u64::from(erase_size)) {
         return Ok(false);
@@ -207,7 +208,7 @@ fn is_erased_up_to<F: Flash>(flash: &F, end: u64, erase_size: u32) -> Result<boo
     Ok(true)
 }
 
-/// Recognises what stands at the start of `bytes`.
+/// Recognises the structure at the start of `bytes`.
 fn recognise(bytes: &[u8]) -> Option<Content> {
     match bytes.first_chunk::<4>()? {
         b"UBI#" => {
@@ -236,7 +237,7 @@ fn recognise_ubifs(bytes: &[u8]) -> Option<Content> {
     }
 }
 
-/// A clean marker alone is taken too: it may be all that is in an empty file system.
+/// A clean marker alone is accepted too: an empty file system may hold nothing else.
 fn recognise_jffs2(bytes: &[u8], order: ByteOrder) -> Option<Content> {
     let header = jffs2::Header::parse(bytes, order).ok()?;
     let good = match header.node_type.as_accurate() {
@@ -250,7 +251,7 @@ fn recognise_jffs2(bytes: &[u8], order: ByteOrder) -> Option<Content> {
     good.then_some(Content::Jffs2(order))
 }
 
-/// Reads `window` at `offset`, as much of it as there is; bit errors are passed over.
+/// Reads `window` at `offset`, as far as the flash goes; bit errors are ignored.
 fn read_some<F: Flash>(flash: &F, offset: u64, window: &mut [u8]) -> Result<usize, Error> {
     let left = flash.geometry().size.saturating_sub(offset);
     let len = usize::try_from(left).unwrap_or(usize::MAX).min(window.len());
@@ -260,8 +261,8 @@ fn read_some<F: Flash>(flash: &F, offset: u64, window: &mut [u8]) -> Result<usiz
     }
 }
 
-/// The first recognised structure at or behind `from`: at any position near the front of the
-/// image or of `from`, behind that only where partitions start.
+/// The first recognised structure at or after `from`: at any position near the front of the image
+/// or near `from`, further on only where partitions start.
 fn next_hit<F: Flash>(flash: &F, from: u64) -> Result<Option<Hit>, Error> {
     let size = flash.geometry().size;
     let mut window = vec![0; WINDOW + OVERLAP];
@@ -278,9 +279,9 @@ fn next_hit<F: Flash>(flash: &F, from: u64) -> Result<Option<Hit>, Error> {
     next_aligned_hit(flash, at, None)
 }
 
-/// The first recognised structure where partitions start, at or behind `from`. JFFS2 has no mark of
-/// its start, so everything between two such places is searched for it - unless it is `inside`,
-/// whose own structures do not count.
+/// The first recognised structure at the start of a partition, at or after `from`. JFFS2 does not
+/// mark its start, so everything between two such places is searched for it, unless the search is
+/// `inside` a JFFS2, whose own structures do not count.
 fn next_aligned_hit<F: Flash>(
     flash: &F,
     from: u64,
@@ -329,7 +330,7 @@ fn region_end<F: Flash>(flash: &F, hit: &Hit, hints: &Hints) -> Result<u64, Erro
     }
 }
 
-/// UBI ends where something else starts that is not in one of its blocks.
+/// UBI ends where something else starts outside its blocks.
 fn ubi_end<F: Flash>(flash: &F, start: u64, spacing: u64) -> Result<u64, Error> {
     let size = flash.geometry().size;
     let mut window = vec![0; OVERLAP];
@@ -354,21 +355,21 @@ fn ubi_end<F: Flash>(flash: &F, start: u64, spacing: u64) -> Result<u64, Error> 
     Ok(if at >= size { size } else { at.min(size).max(end.min(size)) })
 }
 
-/// The image in `storage` as one flash whose contents have not been looked at: its page format if
-/// it is a dump, and the regions in it.
+/// Opens the image in `storage` as one flash whose contents have not been examined, with its page
+/// format if it is a dump, and the regions in it.
 ///
 /// # Errors
-/// When the storage cannot be read.
+/// If the storage cannot be read.
 pub fn plain_regions<S: Storage>(storage: S, hints: &Hints) -> Result<Vec<Region>, Error> {
     regions(&FlashImage::new(storage, Geometry::nor(0, 1 << 16)), hints)
 }
 
-/// Everything that was found out about an image.
+/// Everything that was detected in an image.
 #[derive(Clone, Debug)]
 pub struct Detected {
-    /// How pages are built, if out-of-band bytes are in the image.
+    /// The page format, if the image contains out-of-band bytes.
     pub page_format: Option<PageFormat>,
-    /// What it holds.
+    /// The contents.
     pub regions: Vec<Region>,
 }
 

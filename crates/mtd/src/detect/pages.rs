@@ -33,20 +33,20 @@ const CANDIDATES: [(u32, usize); 17] = [
     (1024, 32),
     (256, 8),
 ];
-/// Bytes that are looked at.
+/// Bytes to examine.
 const SAMPLE_MAX: usize = 4 << 20;
 /// Erased bytes may have fewer zero bits than this.
 const BLANK_BITS: u32 = 64;
-/// Bytes that the markers of erased blocks take in 64 KiB, at most.
+/// Maximum bytes that the markers of erased blocks take in 64 KiB.
 const MARKERS_MAX: usize = 512;
-/// Pages on which a scheme of error correction is tried.
+/// Pages on which an error-correction scheme is tried.
 const PAGES_TRIED: usize = 64;
 
 /// How pages and out-of-band bytes alternate in `storage`; `None` for an image without such bytes,
-/// or when `hints` name some that do not fit it.
+/// or if `hints` give sizes that do not fit it.
 ///
 /// # Errors
-/// When the storage cannot be read.
+/// If the storage cannot be read.
 pub fn page_format<S: Storage>(storage: &S, hints: &Hints) -> Result<Option<PageFormat>, Error> {
     let size = usize::try_from(storage.size()).unwrap_or(usize::MAX);
     let start = first_used(storage)?;
@@ -94,7 +94,7 @@ pub fn page_format<S: Storage>(storage: &S, hints: &Hints) -> Result<Option<Page
     })
 }
 
-/// Pages and out-of-band bytes that go with what is known of them.
+/// Sizes of pages and out-of-band bytes that agree with the hints.
 fn candidates(hints: &Hints) -> Vec<(u32, usize)> {
     let oob_size = hints.oob_size.map(|size| size as usize);
     if let (Some(page), Some(oob)) = (hints.page_size, oob_size) {
@@ -108,7 +108,7 @@ fn candidates(hints: &Hints) -> Vec<(u32, usize)> {
     CANDIDATES.into_iter().filter(fits).collect()
 }
 
-/// Pages of which everything is said; `None` if the codes have no room.
+/// Pages that are fully described by hints; `None` if there is no room for the codes.
 fn named_format(page_size: u32, oob_size: usize, scheme: Scheme) -> Option<PageFormat> {
     let ecc = scheme.ecc()?;
     if page_size == 0 || ecc.step() != 0 && !(page_size as usize).is_multiple_of(ecc.step()) {
@@ -128,8 +128,8 @@ fn layout(page_size: u32, oob_size: usize, ecc: &Ecc) -> Option<OobLayout> {
     }
 }
 
-/// Where the first bytes lie that can be told something from, rounded down. Blocks may be erased
-/// but for markers in their out-of-band bytes, for many megabytes.
+/// Where the first bytes lie from which something can be learnt, rounded down. For many megabytes,
+/// blocks may be erased except for markers in their out-of-band bytes.
 fn first_used<S: Storage>(storage: &S) -> Result<usize, Error> {
     let mut window = vec![0; 64 << 10];
     let mut first = None;
@@ -150,9 +150,10 @@ fn first_used<S: Storage>(storage: &S) -> Result<usize, Error> {
     Ok(usize::try_from(first.unwrap_or(at)).unwrap_or(usize::MAX))
 }
 
-/// Whether two erase counter headers of UBI that follow each other are a power of two apart. With
-/// out-of-band bytes between the pages a block never is: each stride of [`CANDIDATES`] has an odd
-/// factor. Blocks may hold nothing else for megabytes, so that no node tells.
+/// Whether two consecutive erase counter headers of UBI are a power of two apart. If there are
+/// out-of-band bytes between the pages, the size of a block never is: each stride of [`CANDIDATES`]
+/// has an odd factor. Blocks may hold nothing else for megabytes, so that there are no nodes to
+/// decide by.
 fn has_even_blocks(sample: &[u8]) -> bool {
     let mut previous = None;
     for (index, bytes) in sample.chunks_exact(4).enumerate() {
@@ -173,8 +174,8 @@ fn strip(bytes: &[u8], page_size: usize, stride: usize) -> Vec<u8> {
     bytes.chunks_exact(stride).flat_map(|page| &page[..page_size]).copied().collect()
 }
 
-/// How well bytes read as nodes of a file system. Only nodes longer than the smallest page are
-/// counted: the others may well lie between two interruptions.
+/// How well bytes read as nodes of a file system. Only nodes longer than the smallest page count:
+/// the others may well lie between two interruptions.
 #[derive(Default)]
 struct Score {
     good: usize,
@@ -204,7 +205,7 @@ impl Score {
     }
 }
 
-/// The length of the node at the start of `bytes` and, if it is long and all there, whether its
+/// The length of the node at the start of `bytes` and, if it is long and complete, whether its
 /// checksum is right.
 fn node_at(bytes: &[u8]) -> Option<(usize, Option<bool>)> {
     let order = match *bytes.first_chunk::<4>()? {
@@ -227,8 +228,8 @@ fn node_at(bytes: &[u8]) -> Option<(usize, Option<bool>)> {
     Some((len, counts.then(check)))
 }
 
-/// The scheme whose codes fit the pages in `bytes`; [`Ecc::None`] if none does. `None` when there
-/// are no pages.
+/// The scheme whose codes fit the pages in `bytes`; [`Ecc::None`] if none does. `None` if there are
+/// no pages.
 fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize, schemes: &[Ecc]) -> Option<PageFormat> {
     let stride = page_size as usize + oob_size;
     let pages: Vec<&[u8]> = bytes
@@ -260,8 +261,8 @@ fn find_ecc(bytes: &[u8], page_size: u32, oob_size: usize, schemes: &[Ecc]) -> O
     }
 }
 
-/// How many steps of some pages have exactly the code that they should have, of those that can
-/// tell: erased or constant data has the same code as no error correction at all.
+/// How many steps of some pages have exactly the code they should have, among those that can
+/// decide: erased or constant data has the same code as without error correction.
 #[derive(Clone, Copy, Debug, Default)]
 struct Fit {
     used: usize,
@@ -269,12 +270,12 @@ struct Fit {
 }
 
 impl Fit {
-    /// Fewest steps without a flipped bit that make a code believed in which any bytes look like
-    /// ones with few errors. By accident there is hardly one.
+    /// Minimum number of steps without a flipped bit that confirm a code for which random bytes can
+    /// look like data with few errors. A match by accident is unlikely.
     const EXACT_MIN: usize = 4;
-    /// Fewest steps with correctable errors that make a code believed.
+    /// Minimum number of steps with correctable errors that confirm a code.
     const NEAR_MIN: usize = 4;
-    /// Steps that are looked at for errors.
+    /// Steps to examine for errors.
     const NEAR_TRIED: usize = 32;
 
     fn of(format: &PageFormat, pages: &[&[u8]]) -> Self {
@@ -290,13 +291,13 @@ impl Fit {
         fit
     }
 
-    /// Whether most steps have their code: by accident hardly any has.
+    /// Whether most steps have their code; by accident hardly any does.
     fn is_exact(&self) -> bool {
         self.exact * 2 > self.used
     }
 
-    /// Whether most steps have their code but for errors that it corrects. An old chip may have a
-    /// flipped bit in every step.
+    /// Whether most steps have their code once errors are corrected. An old chip may have a flipped
+    /// bit in every step.
     fn is_near(&self, format: &PageFormat, pages: &[&[u8]]) -> bool {
         // One of two words of a code for one bit, one of eight for two, is a good one with errors;
         // of those for four bits and of Hamming codes less than one in 300.
@@ -325,7 +326,7 @@ impl Fit {
     }
 }
 
-/// Hands the steps of a page that can tell something to `take`, with their codes.
+/// Passes the steps of a page from which something can be learnt to `take`, with their codes.
 fn each_step(format: &PageFormat, page: &[u8], take: &mut dyn FnMut(&[u8], &[u8])) {
     let (data, oob) = page.split_at(format.page_size as usize);
     let (step, code_len) = (format.ecc.step(), format.ecc.code_len());
@@ -338,7 +339,7 @@ fn each_step(format: &PageFormat, page: &[u8], take: &mut dyn FnMut(&[u8], &[u8]
     }
 }
 
-/// Every scheme that is tried. Their tables take time to make, so they are made once.
+/// All schemes to try. Their tables are expensive, so they are made only once.
 fn schemes() -> &'static [Ecc] {
     static SCHEMES: OnceBox<Vec<Ecc>> = OnceBox::new();
     SCHEMES.get_or_init(|| Box::new(make_schemes()))
@@ -354,7 +355,7 @@ fn make_schemes() -> Vec<Ecc> {
     hamming.into_iter().chain(bch).collect()
 }
 
-/// Whether bytes are all the same, bit errors in erased ones aside.
+/// Whether all bytes are the same, apart from bit errors in erased ones.
 fn is_blank(bytes: &[u8]) -> bool {
     let zero_bits: u32 = bytes.iter().map(|byte| byte.count_zeros()).sum();
     zero_bits < BLANK_BITS || bytes.iter().all(|byte| *byte == bytes[0])

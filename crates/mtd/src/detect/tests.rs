@@ -20,7 +20,7 @@ fn noise(seed: u64, len: usize) -> Vec<u8> {
         .collect()
 }
 
-/// A JFFS2 of inode nodes as large as they come, none across a block.
+/// A JFFS2 with inode nodes of the maximum length, none of which crosses a block.
 fn jffs2_image(order: ByteOrder, erase_size: usize, blocks: usize, clean_markers: bool) -> Vec<u8> {
     let mut image = vec![0xFF; erase_size * blocks];
     let mut version = 0;
@@ -216,7 +216,7 @@ fn page_formats_are_found_with_their_error_correction() {
     }
 }
 
-/// Headers in pages filled up with zeros: Hamming codes of so little happen to be zeros, too.
+/// Headers in pages padded with zeros: Hamming codes of so little data happen to be zeros too.
 #[test]
 fn blocks_of_ubi_that_are_free_for_megabytes_are_plain() {
     let mut image = ubi_image(1 << 20, 6, 4096, 8192);

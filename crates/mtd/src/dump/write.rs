@@ -1,4 +1,4 @@
-//! Programming, erasing and marking bad, through error correction.
+//! Programming, erasing and marking blocks bad, with error correction.
 
 use alloc::vec;
 
@@ -9,13 +9,13 @@ use crate::OobLayout;
 use crate::bbt::{BadBlockTable, BlockState};
 
 impl<P: PagesMut> Nand<P> {
-    /// Keeps a bad-block table in the last four blocks from now on, as Linux does with
+    /// From now on keeps a bad-block table in the last four blocks, as Linux does with
     /// `NAND_BBT_USE_FLASH`: a table and its mirror, made from the markers if there is none yet.
-    /// What these blocks hold is lost.
+    /// Existing content of these blocks is lost.
     ///
     /// # Errors
-    /// As [`FlashMut::erase`] and [`FlashMut::program`]; [`Error::Unsupported`] when there is no
-    /// good block for it.
+    /// As [`FlashMut::erase`] and [`FlashMut::program`]; [`Error::Unsupported`] if there is no good
+    /// block for it.
     pub fn keep_table(&mut self) -> Result<(), Error> {
         let mut table = match self.table.take() {
             Some(table) => table,
@@ -27,8 +27,8 @@ impl<P: PagesMut> Nand<P> {
         stored
     }
 
-    /// Writes the table and then its mirror, each into the block it has or into a free one of the
-    /// last four; the other one stays whole meanwhile.
+    /// Writes the table and then its mirror, each into its current block or into a free one of the
+    /// last four; while one is written the other stays intact.
     fn store_table(&mut self, table: &mut BadBlockTable) -> Result<(), Error> {
         table.version = table.version.wrapping_add(1);
         let homes = table.homes(self)?;
@@ -114,8 +114,8 @@ impl<P: PagesMut> FlashMut for Nand<P> {
         self.pages.erase_pages(block)
     }
 
-    /// As Linux does it: the block is erased if it still can be, then its marker is cleared, then
-    /// the table is written if one is kept. One of marker and table suffices.
+    /// As in Linux: the block is erased if it still can be, then its marker is cleared, then the
+    /// table is written if one is kept. Either of marker and table suffices.
     fn mark_bad(&mut self, block: u32) -> Result<(), Error> {
         if self.is_bad(block)? {
             return Ok(());

@@ -1,72 +1,72 @@
-//! Binary BCH codes as Linux's software BCH (`lib/bch.c`) lays them out.
+//! Binary BCH codes as laid out by Linux's software BCH (`lib/bch.c`).
 //!
-//! Theory. A step's bits, first byte first and most significant bit first, are the coefficients of
-//! a polynomial over GF(2), followed by the code's bits, so that the whole is a multiple of the
-//! generator polynomial g: the code is the remainder of the data, shifted up, by g. g has the roots
-//! a^1 .. a^2t, where a generates GF(2^m). Reading back, the remainder of what was read differs
-//! from the code that was read by a polynomial that agrees with the error at those roots; its
-//! values there are the syndromes. Berlekamp and Massey's algorithm finds from them the shortest
-//! polynomial whose roots are the inverse error positions, and Chien's search finds these by trying
-//! every position of the step. More than t errors mostly leave a polynomial with too few roots;
-//! that is how they are noticed.
+//! Theory. The bits of a step, first byte first and most significant bit first, are the
+//! coefficients of a polynomial over GF(2), followed by the bits of the code, so that the whole is
+//! a multiple of the generator polynomial g: the code is the remainder of the shifted data divided
+//! by g. The roots of g are a^1 .. a^2t, where a generates GF(2^m). On reading, the difference
+//! between the remainder of the data and the stored code is a polynomial that agrees with the error
+//! at those roots; its values there are the syndromes. From them the Berlekamp-Massey algorithm
+//! finds the shortest polynomial whose roots are the inverse error positions, and Chien's search
+//! finds these by trying every position of the step. More than t errors usually leave a polynomial
+//! with too few roots, which is how they are detected.
 //!
-//! Linux stores the code xored with a mask that makes erased flash (all ones) a valid step.
+//! Linux stores the code XORed with a mask that makes erased flash (all ones) a valid step.
 
 use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::array;
 
-/// Primitive polynomials of degree 5 to 15 that generate the fields; Linux uses the same.
+/// Primitive polynomials of degree 5 to 15 that generate the fields, the same as in Linux.
 const PRIMITIVE: [u32; 11] =
     [0x25, 0x43, 0x83, 0x11D, 0x211, 0x409, 0x805, 0x1053, 0x201B, 0x402B, 0x8003];
-/// Most bits of code: 72 bits corrected in 1 KiB take 1008.
+/// Maximum number of code bits: correcting 72 bits in 1 KiB takes 1008.
 const CODE_BITS_MAX: u32 = 1024;
 /// The same in bytes and in words.
 const CODE_BYTES_MAX: usize = CODE_BITS_MAX as usize / 8;
 const WORDS_MAX: usize = CODE_BITS_MAX as usize / 64;
-/// Most bits corrected in one step: every one takes m >= 5 bits of code.
+/// Maximum number of bits corrected in one step: each takes m >= 5 bits of code.
 const T_MAX: usize = CODE_BITS_MAX as usize / 5;
 
 /// Bits of a code, left aligned.
 type Code = [u8; CODE_BYTES_MAX];
 
-/// Bytes that are divided at once by codes of up to 128 bits.
+/// Bytes divided at once by codes of up to 128 bits.
 const SLICES: usize = 8;
-/// Steps that are divided side by side.
+/// Steps divided side by side.
 const LANES: usize = 4;
 
-/// Remainders by the generator, left aligned: of every first byte, and for codes of up to 128 bits
-/// of that byte followed by 1 to 7 others that are 0.
+/// Remainders modulo the generator, left aligned: of every first byte and, for codes of up to 128
+/// bits, of that byte followed by 1 to 7 zero bytes.
 #[derive(Clone, Debug)]
 enum Remainders {
-    /// Up to 64 bits of code.
+    /// For up to 64 bits of code.
     Short(Arc<[[u64; 256]; SLICES]>),
-    /// Up to 128 bits of code.
+    /// For up to 128 bits of code.
     Narrow(Arc<[[u128; 256]; SLICES]>),
-    /// In this many words each.
+    /// For longer codes, in this many words each.
     Wide(usize, Arc<[u64]>),
 }
 
-/// A code, with the tables that make it fast. Clones share them.
+/// A code with the tables that make it fast. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Bch {
     m: u32,
     t: u32,
     step: usize,
     code_bits: u32,
-    /// Powers of a, twice over so that a sum of two logarithms needs no reduction.
+    /// Powers of a, over two periods so that a sum of two logarithms needs no reduction.
     power: Arc<[u16]>,
-    /// Logarithms to the base a; the one of 0 is not used.
+    /// Logarithms to the base a; the entry for 0 is not used.
     log: Arc<[u16]>,
     remainders: Remainders,
-    /// What turns the code of an erased step into ones.
+    /// The mask that turns the code of an erased step into ones.
     mask: Arc<[u8]>,
 }
 
 impl Bch {
-    /// The code over GF(2^`m`) that corrects `t` bits in a step of `step` bytes. `None` when there
-    /// is no such code, or none that needs at most 1024 bits.
+    /// The code over GF(2^`m`) that corrects `t` bits in a step of `step` bytes. `None` if there is
+    /// no such code, or none that needs at most 1024 bits.
     pub fn new(m: u32, t: u32, step: usize) -> Option<Self> {
         let primitive = *PRIMITIVE.get(usize::try_from(m.checked_sub(5)?).ok()?)?;
         if t == 0 || t > CODE_BITS_MAX / m {
@@ -103,13 +103,13 @@ impl Bch {
     }
 
     /// The code of `data` as it is stored, in the first [`code_len`](Self::code_len) bytes of the
-    /// answer; bits that are not used are ones.
+    /// result; unused bits are ones.
     pub fn compute(&self, data: &[u8]) -> [u8; CODE_BYTES_MAX] {
         self.stored(self.remainder_of(data))
     }
 
-    /// Corrects `data`, one step, and `stored`, its code; returns the bits corrected, or `None`
-    /// when there are more than the code can correct.
+    /// Corrects `data`, one step, and `stored`, its code; returns the number of bits corrected, or
+    /// `None` if there are more than the code can correct.
     pub fn correct(&self, data: &mut [u8], stored: &[u8]) -> Option<u32> {
         debug_assert!(data.len() == self.step && stored.len() == self.code_len());
         let Some(difference) = self.difference(&self.remainder_of(data), stored) else {
@@ -118,14 +118,14 @@ impl Bch {
         self.repair(data, &difference)
     }
 
-    /// Corrects a step whose code is so different; `None` if there is too much wrong.
+    /// Corrects a step given the difference of its codes; `None` if there are too many errors.
     fn repair(&self, data: &mut [u8], difference: &Code) -> Option<u32> {
         let syndromes = self.syndromes(&difference[..self.code_len()]);
         let locator = self.locator(&syndromes[..2 * self.t as usize])?;
         self.flip_roots(&locator, data)
     }
 
-    /// As [`compute`](Self::compute) for several steps: their codes one behind the other.
+    /// As [`compute`](Self::compute) for several steps, with their codes one after the other.
     pub fn compute_all(&self, data: &[u8], codes: &mut [u8]) {
         let len = self.code_len();
         self.divide_all(data, |at, remainder| {
@@ -133,8 +133,8 @@ impl Bch {
         });
     }
 
-    /// As [`correct`](Self::correct) for several steps, whose codes lie one behind the other;
-    /// `each` is told what became of each.
+    /// As [`correct`](Self::correct) for several steps, whose codes lie one after the other; `each`
+    /// receives the result of each step.
     pub fn correct_all(
         &self,
         data: &mut [u8],
@@ -153,7 +153,7 @@ impl Bch {
         }
     }
 
-    /// Tells `each` the remainder of every step: of several at once, which is faster.
+    /// Passes the remainder of every step to `each`; it divides several at once, which is faster.
     fn divide_all(&self, data: &[u8], mut each: impl FnMut(usize, Code)) {
         let parts = data.chunks_exact(LANES * self.step);
         let rest = parts.remainder().chunks_exact(self.step);
@@ -180,7 +180,7 @@ impl Bch {
         code
     }
 
-    /// What tells a code that was computed from one that was stored; `None` if nothing.
+    /// The difference between a computed and a stored code; `None` if they are equal.
     fn difference(&self, computed: &Code, stored: &[u8]) -> Option<Code> {
         let mut difference = [0; CODE_BYTES_MAX];
         let mut any = 0;
@@ -196,7 +196,7 @@ impl Bch {
         code
     }
 
-    /// The remainders of steps of one length, which are divided side by side.
+    /// The remainders of steps of equal length, which are divided side by side.
     fn remainders_of<const N: usize>(&self, data: [&[u8]; N]) -> [Code; N] {
         let parts = data.map(<[u8]>::as_chunks::<SLICES>);
         let (pieces, rests) = (parts.map(|part| part.0), parts.map(|part| part.1));
@@ -315,8 +315,8 @@ impl Bch {
         (errors <= self.t as usize && has_degree).then_some(current)
     }
 
-    /// Whether a polynomial whose highest coefficient is not 0 is a product of different linear
-    /// factors: if x^(2^m) leaves x when it is divided by the polynomial.
+    /// Whether a polynomial whose highest coefficient is not 0 is a product of distinct linear
+    /// factors: it is if x^(2^m) leaves the remainder x when divided by the polynomial.
     fn splits(&self, polynomial: &[u16]) -> bool {
         let degree = polynomial.len() - 1;
         if degree < 2 {
@@ -345,7 +345,7 @@ impl Bch {
         power.iter().enumerate().all(|(at, &it)| it == u16::from(at == 1))
     }
 
-    /// Flips the data bits that the locator's roots name; code bits need no repair.
+    /// Flips the data bits at the roots of the locator; code bits need no repair.
     fn flip_roots(&self, locator: &[u16], data: &mut [u8]) -> Option<u32> {
         // Most locators of more errors than can be corrected have no roots enough anywhere, which
         // is told faster than by trying every place.
@@ -366,8 +366,8 @@ impl Bch {
     }
 
     /// The exponents below `bits` at whose inverse powers of a the polynomial is 0; `None` if there
-    /// are fewer than its degree. Chien's search, in a polynomial that loses a factor with every
-    /// root; the last one needs no search.
+    /// are fewer than its degree. This is Chien's search, with a polynomial that loses a factor at
+    /// every root; the last root needs no search.
     fn roots(&self, mut left: Vec<u16>, bits: usize, found: &mut [usize]) -> Option<()> {
         let order = (1usize << self.m) - 1;
         let mut logs: Vec<(usize, usize)> = Vec::new();
@@ -436,7 +436,7 @@ fn field(m: u32, primitive: u32) -> (Vec<u16>, Vec<u16>) {
 }
 
 /// The generator polynomial without its leading term, left aligned, and its degree: the product of
-/// (x - r) over all roots r, that is a^1 .. a^2t and their conjugates.
+/// (x - r) over all roots r, which are a^1 .. a^2t and their conjugates.
 fn generator(power: &[u16], log: &[u16], m: u32, t: u32) -> Option<([u64; WORDS_MAX], u32)> {
     let order = (1usize << m) - 1;
     let mut is_root = vec![false; order];
@@ -469,7 +469,7 @@ fn generator(power: &[u16], log: &[u16], m: u32, t: u32) -> Option<([u64; WORDS_
     Some((aligned, degree))
 }
 
-/// The bits of byte `at` that a code of `code_bits` has.
+/// The bits in byte `at` of a code of `code_bits` bits.
 fn used_bits(code_bits: u32, at: usize) -> u8 {
     match (code_bits as usize).saturating_sub(at * 8) {
         0 => 0,
@@ -478,7 +478,7 @@ fn used_bits(code_bits: u32, at: usize) -> u8 {
     }
 }
 
-/// Shifts a number of several words to the left, by less than a word.
+/// Shifts a number of several words to the left by less than a word.
 fn shift(words: &mut [u64], bits: u32) {
     for at in 0..words.len() {
         let next = words.get(at + 1).map_or(0, |next| next >> (64 - bits));
@@ -486,7 +486,7 @@ fn shift(words: &mut [u64], bits: u32) {
     }
 }
 
-/// Divides parts of one length, so that one need not wait for another.
+/// Divides parts of equal length in an interleaved way, so that none has to wait for another.
 fn side_by_side<T: Copy + Default, const N: usize>(
     parts: [&[[u8; SLICES]]; N],
     next: impl Fn(T, [u8; SLICES]) -> T,
@@ -502,7 +502,7 @@ fn side_by_side<T: Copy + Default, const N: usize>(
     registers
 }
 
-/// The remainder of `data` by the generator with this table of so many words for each byte.
+/// The remainder of `data` modulo the generator, with this table of several words for each byte.
 fn divide_wide(data: &[u8], (words, table): (usize, &[u64]), code: &mut Code) {
     let mut register = [0; WORDS_MAX];
     let register = &mut register[..words];
@@ -517,7 +517,7 @@ fn divide_wide(data: &[u8], (words, table): (usize, &[u64]), code: &mut Code) {
     }
 }
 
-/// The table of every byte, and of every byte with more and more behind it.
+/// The tables of every byte, and of every byte followed by more and more zero bytes.
 fn sliced<T: Copy>(first: [T; 256], next: impl Fn(T) -> T) -> [[T; 256]; SLICES] {
     let mut tables = [first; SLICES];
     for at in 1..SLICES {

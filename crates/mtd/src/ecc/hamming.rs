@@ -1,12 +1,13 @@
 //! The Hamming code of Linux's software ECC: 3 bytes for a step of 256 or 512 bytes, which correct
 //! one flipped bit and detect two (`Documentation/driver-api/mtd/nand_ecc.rst`).
 //!
-//! Number the bits of a step by byte index and bit-in-byte. For each bit of that number there are
-//! two parities: over all data bits whose number has a 1 there, and over those with a 0. A single
-//! flipped data bit changes exactly one parity of every pair, and which ones spell its number.
+//! Number the bits of a step by byte index and bit in the byte. For each bit of that number there
+//! are two parities: one over all data bits whose number has a 1 there, and one over those with a
+//! 0. A single flipped data bit changes exactly one parity of every pair; which one of each spells
+//! its number.
 
-/// Corrects up to one bit in `data`, whose stored code is `stored`; returns the bits corrected, in
-/// data or code, or `None` when there are more.
+/// Corrects up to one bit in `data`, whose stored code is `stored`; returns the number of bits
+/// corrected in data or code, or `None` if there are more.
 pub(super) fn correct(data: &mut [u8], stored: [u8; 3]) -> Option<u32> {
     let computed = compute(data);
     let wrong = [0, 1, 2].map(|i| stored[i] ^ computed[i]);
@@ -26,7 +27,7 @@ pub(super) fn correct(data: &mut [u8], stored: [u8; 3]) -> Option<u32> {
     Some(1)
 }
 
-/// The number spelled by `pairs` pairs of parities, of which exactly one of each must be set.
+/// The number spelled by `pairs` pairs of parities, exactly one of each of which must be set.
 fn number(parities: u32, pairs: u32) -> Option<u32> {
     let mut number = 0;
     for pair in 0..pairs {
@@ -41,7 +42,7 @@ fn number(parities: u32, pairs: u32) -> Option<u32> {
 
 /// Bits of the index of a word of 8 bytes.
 const WORD_BITS: usize = 6;
-/// The bytes of such a word with a 1 in each bit of their index.
+/// For each bit of the index, the bytes of such a word whose index has a 1 there.
 const IN_WORD: [u64; 3] = [0xFF00_FF00_FF00_FF00, 0xFFFF_0000_FFFF_0000, 0xFFFF_FFFF_0000_0000];
 
 /// The code of `data`, 256 or 512 bytes: line parities 15-8, line parities 7-0, then column
@@ -91,7 +92,7 @@ mod tests {
         (0..len).map(|i| ((31 * i * i + 17 * i + 7) >> 3) as u8).collect()
     }
 
-    /// What the Linux kernel's function computes for these steps.
+    /// The results of the Linux kernel's function for these steps.
     #[test]
     fn codes_are_those_of_linux() {
         let flipped = |len: usize, byte: usize, bit: u8| {

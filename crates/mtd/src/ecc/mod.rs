@@ -1,4 +1,4 @@
-//! Software error correction, as Linux lays it out in the out-of-band bytes.
+//! Software error correction, laid out in the out-of-band bytes as in Linux.
 
 mod bch;
 mod hamming;
@@ -12,13 +12,13 @@ use core::fmt;
 /// A way to correct bit errors, step by step.
 #[derive(Clone, Debug)]
 pub enum Ecc {
-    /// None, or one that only the controller of the board knows.
+    /// None, or a scheme known only to the controller of the board.
     None,
     /// Hamming code over 256 or 512 bytes: one bit corrected per step.
     Hamming {
         /// Bytes of data per step.
         step: usize,
-        /// Whether the first two bytes of the code are swapped, as SmartMedia cards have them.
+        /// Whether the first two bytes of the code are swapped, as on SmartMedia cards.
         smart_media: bool,
     },
     /// A binary BCH code.
@@ -53,8 +53,8 @@ impl Ecc {
         }
     }
 
-    /// Computes the code of `data`, one step, into `code`, which has [`code_len`](Self::code_len)
-    /// bytes.
+    /// Computes the code of `data`, one step, into `code`, which is [`code_len`](Self::code_len)
+    /// bytes long.
     pub fn compute(&self, data: &[u8], code: &mut [u8]) {
         match self {
             Self::None => {}
@@ -71,7 +71,7 @@ impl Ecc {
         }
     }
 
-    /// As [`compute`](Self::compute) for several steps, their codes one behind the other.
+    /// As [`compute`](Self::compute) for several steps, with their codes one after the other.
     pub(crate) fn compute_all(&self, data: &[u8], codes: &mut [u8]) {
         match self {
             Self::Bch(bch) => bch.compute_all(data, codes),
@@ -83,7 +83,8 @@ impl Ecc {
         }
     }
 
-    /// As [`correct`](Self::correct) for several steps; `each` is told of each, in any order.
+    /// As [`correct`](Self::correct) for several steps; `each` receives the result of each, in any
+    /// order.
     pub(crate) fn correct_all(
         &self,
         data: &mut [u8],
@@ -102,8 +103,8 @@ impl Ecc {
         }
     }
 
-    /// Corrects `data`, one step, with its stored `code`; returns the bits corrected in both, or
-    /// `None` when there are more than can be corrected.
+    /// Corrects `data`, one step, with its stored `code`; returns the number of bits corrected in
+    /// both, or `None` if there are more than can be corrected.
     pub fn correct(&self, data: &mut [u8], code: &[u8]) -> Option<u32> {
         match self {
             Self::None => Some(0),

@@ -1,4 +1,4 @@
-//! Error correction by name, as users give it.
+//! Error-correction schemes by name, as users specify them.
 
 use alloc::string::String;
 use core::fmt;
@@ -6,16 +6,16 @@ use core::str::FromStr;
 
 use super::{Bch, Ecc};
 
-/// A scheme of error correction, without the tables that doing it takes.
+/// An error-correction scheme, without the tables needed to apply it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scheme {
-    /// None that is known: codes are not looked at.
+    /// No known scheme: codes are ignored.
     None,
     /// Hamming code: one bit in each `step` bytes, 256 or 512.
     Hamming {
         /// Bytes of data per step.
         step: u16,
-        /// The first two bytes of the code are swapped, as SmartMedia cards have them.
+        /// The first two bytes of the code are swapped, as on SmartMedia cards.
         smart_media: bool,
     },
     /// A binary BCH code: `strength` bits in each `step` bytes.
@@ -27,13 +27,13 @@ pub enum Scheme {
     },
 }
 
-/// What there is, for who named something else.
+/// The available names, for an error message.
 const NAMES: &str = "none, hamming-256, hamming-512, smartmedia-256, smartmedia-512, \
                      bch-BITS-BYTES (bits corrected in so many bytes: bch-4-512, bch-8-512, \
                      bch-24-1024 and the like)";
 
 impl Scheme {
-    /// The scheme, ready to be used; `None` if there is no such code.
+    /// The scheme, ready for use; `None` if there is no such code.
     pub fn ecc(self) -> Option<Ecc> {
         Some(match self {
             Self::None => Ecc::None,
@@ -48,7 +48,7 @@ impl Scheme {
     }
 }
 
-/// A name that no error correction has.
+/// A name that no error-correction scheme has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownScheme(String);
 

@@ -1,4 +1,4 @@
-//! What a lane does away from the hot path: obeying the host, watching the clock, parking.
+//! The work of a lane off the hot path: obeying the host, watching the clock, parking.
 
 use crate::facts::Facts;
 use crate::lane::{Lane, Trouble};
@@ -16,8 +16,8 @@ use flysch_orders::Order;
 use flysch_wire::nvme::registers::{CSTS, Csts, DOORBELLS, cq_head, sq_tail};
 use flysch_wire::nvme::{Status, sgl};
 
-/// What commands ask of data: with page lists whole pages inside, with scatter gather lists as
-/// many segments as a slot's list memory holds.
+/// The data limits of commands: with page lists, whole pages inside a list; with scatter gather
+/// lists, as many segments as fit a slot's list memory.
 fn segments(transfer_max: u32, sgls: bool, list: usize) -> SegmentLimits {
     let (count, inner) = match sgls {
         true => ((list / sgl::LENGTH).min(SEGMENTS_MAX), 1),
@@ -70,7 +70,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Comes out of the park and obeys whatever the host ordered meanwhile.
+    /// Leaves the parked state and obeys whatever the host has ordered meanwhile.
     #[cold]
     pub(crate) fn wake(&mut self, now: Instant) {
         if self.obeyed == Order::NONE {
@@ -80,7 +80,7 @@ impl<M: Machine> Lane<M> {
         self.obey(order, now);
     }
 
-    /// Nothing is in flight, so nobody needs to poll.
+    /// Parks: nothing is in flight, so nobody needs to poll.
     #[cold]
     pub(crate) fn park(&mut self) {
         self.obeyed = Order::NONE;
@@ -111,7 +111,7 @@ impl<M: Machine> Lane<M> {
         self.open = self.obeyed.runs() && self.ended.is_empty();
     }
 
-    /// Why nothing starts.
+    /// Why nothing can start.
     #[cold]
     pub(crate) fn why_not(&self) -> NotStarted {
         if self.obeyed.has(Order::GONE) { NotStarted::Gone } else { NotStarted::Full }
@@ -127,7 +127,7 @@ impl<M: Machine> Lane<M> {
         self.stopped = false;
     }
 
-    /// Takes over where its queue and its doorbells lie, which bring-up found out.
+    /// Takes over the positions of its queue and its doorbells, which bring-up determined.
     fn take_places(&mut self) {
         let queue = self.index as u16 + 1;
         let shadows = self.shared.has_shadows();
@@ -141,7 +141,7 @@ impl<M: Machine> Lane<M> {
         self.completion.place(shadow(head));
     }
 
-    /// Takes over what the data of a command may be, which bring-up found out.
+    /// Takes over the limits of command data, which bring-up determined.
     pub(crate) fn take_bounds(&mut self) {
         let (bytes, sgls) = (self.shared.transfer_max(), self.shared.has_sgls());
         if (bytes, sgls) != (self.limits.transfer_max, self.sgls) {
@@ -152,14 +152,14 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Takes in everything that has ended, for `poll` to hand out.
+    /// Takes in every completion, for `poll` to return.
     pub(crate) fn harvest(&mut self) {
         self.take_in();
         self.completion.ring(&self.machine);
     }
 
-    /// As [`harvest`](Self::harvest), from memory alone: a controller that is switched off has no
-    /// doorbells.
+    /// As [`harvest`](Self::harvest), but without touching doorbells: a controller that is switched
+    /// off has none.
     fn take_in(&mut self) {
         if self.stopped {
             return;
@@ -171,7 +171,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// An outcome that waits to be fetched.
+    /// Queues an outcome until it is polled.
     fn keep(&mut self, outcome: Outcome) {
         self.ended.push_back((outcome, self.trouble));
         // Still owed until it is fetched.
@@ -179,7 +179,7 @@ impl<M: Machine> Lane<M> {
         self.open_or_close();
     }
 
-    /// The next outcome that waits to be fetched.
+    /// The next queued outcome.
     #[cold]
     pub(crate) fn take_ended(&mut self) -> Option<Outcome> {
         let (outcome, trouble) = self.ended.pop_front()?;
@@ -189,7 +189,7 @@ impl<M: Machine> Lane<M> {
         Some(outcome)
     }
 
-    /// The device answered, but not plainly well.
+    /// The device answered, but it was not plain success.
     #[cold]
     pub(crate) fn answered(&mut self, number: usize, done: Done) -> Ended {
         let (status, result) = (done.status(), done.result);
@@ -208,8 +208,8 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// A slot was given back; perhaps its owner wanted it to end, or it was one the host was to
-    /// abort.
+    /// A slot was freed; if its owner wanted its command to end, or the host was to abort it, the
+    /// mark is removed.
     #[cold]
     pub(crate) fn forget_marks(&mut self, number: usize) {
         let slot = &mut self.slots[number];
@@ -220,7 +220,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The controller is disabled: what completed before counts, the rest ends with `cause`.
+    /// The controller is disabled: what completed before counts, everything else ends with `cause`.
     fn stop(&mut self, cause: Ended, now: Instant) {
         self.take_in();
         self.completion.tell_no_more();
@@ -244,7 +244,7 @@ impl<M: Machine> Lane<M> {
         self.in_flight == 0
     }
 
-    /// What a lane does by itself, for a host that is polled and not its port.
+    /// The lane's own work, for a host that is polled instead of its port.
     pub(crate) fn tend(&mut self, now: Instant) {
         if self.in_flight != 0 && now >= self.watch_at {
             self.harvest();
@@ -279,7 +279,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Looks at the controller's own state, while it should run.
+    /// Checks the state of the controller itself, while it should be running.
     pub(crate) fn look_for_errors(&self) {
         if !self.obeyed.runs() {
             return;
@@ -308,8 +308,8 @@ impl<M: Machine> Lane<M> {
 }
 
 impl<M: Machine> Drop for Lane<M> {
-    /// The host need not wait for it any more. What it had in flight can only be stopped by a reset
-    /// of the controller, and until then the device may write where its data was.
+    /// Tells the host not to wait for this lane any more. Only a reset of the controller can stop
+    /// its commands in flight; until then the device may write to the memory of their data.
     fn drop(&mut self) {
         let has_commands = self.slots.iter().any(|slot| slot.owed.is_some());
         for slot in 0..self.slots.len() {
@@ -322,13 +322,13 @@ impl<M: Machine> Drop for Lane<M> {
     }
 }
 
-/// The slots of a lane, all free, each leading to the next.
+/// The slots of a lane, all free, each linked to the next.
 fn free_slots(count: u16) -> Box<[Slot]> {
     let next = |number: u16| if number + 1 < count { number + 1 } else { NO_SLOT };
     (0..count).map(|number| Slot { next: next(number), ..Slot::free(number) }).collect()
 }
 
-/// Why a command that did not complete ended: its owner's wish and its deadline come first.
+/// Why a command that did not complete ended: its owner's abort and its deadline come first.
 fn why(slot: &Slot, cause: Ended, now: Instant) -> Ended {
     if cause == Ended::Gone {
         cause

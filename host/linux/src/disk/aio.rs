@@ -18,9 +18,9 @@ const PWRITE: u16 = 1;
 const FDSYNC: u16 = 3;
 const PREADV: u16 = 7;
 const PWRITEV: u16 = 8;
-/// `IOCB_FLAG_RESFD`: an eventfd is told of the end.
+/// `IOCB_FLAG_RESFD`: an eventfd is signalled at completion.
 const RESFD: u32 = 1;
-/// Completions that are taken with one call.
+/// Maximum number of completions per call.
 const EVENTS: usize = 64;
 
 /// `struct io_event`.
@@ -33,7 +33,8 @@ struct Event {
     result2: i64,
 }
 
-/// Completions on their way from whoever waited for them to the lane: one of the two at a time.
+/// Completions on their way from the waiting clock to the lane: only one of the two uses it at a
+/// time.
 #[derive(Debug)]
 pub(super) struct Inbox {
     context: libc::c_ulong,
@@ -61,8 +62,8 @@ impl Inbox {
         Some(done)
     }
 
-    /// Takes what there is from the kernel if it is empty, and waits for one if `least` is 1, so
-    /// long or for good. Whether there is something now.
+    /// Fetches completions from the kernel if it is empty, and waits for one if `least` is 1, for a
+    /// limited time or for good. Returns whether there is one now.
     pub(super) fn fill(&self, least: i64, timeout: Option<Duration>) -> bool {
         if !self.is_empty() {
             return true;
@@ -116,7 +117,7 @@ const _: () = assert!(size_of::<ControlBlock>() == 64);
 /// A context.
 pub(super) struct Aio {
     inbox: Arc<Inbox>,
-    /// One for each slot; the kernel copies them when they are submitted.
+    /// One per slot; the kernel copies them at submission.
     blocks: Box<[ControlBlock]>,
     /// Addresses of those to be submitted.
     batch: Vec<usize>,
@@ -207,8 +208,8 @@ impl Aio {
         self.batch.push(core::ptr::from_mut(block) as usize);
     }
 
-    /// Submits everything pushed, by one call if the kernel takes it at once. What it refuses is
-    /// done, with its error.
+    /// Submits everything pushed, by one call if the kernel accepts it at once. Refused requests
+    /// are completed with the kernel's error.
     pub(super) fn submit(&mut self, waiter: &Waiter) {
         let mut sent = 0;
         while sent < self.batch.len() {
@@ -255,8 +256,8 @@ impl Aio {
         self.inbox.take()
     }
 
-    /// Whether the kernel's ring of completions, which begins at the context's address, is empty:
-    /// no call is needed to learn that. Where it cannot be told, it is not.
+    /// Whether the kernel's completion ring, which starts at the context's address, is empty: no
+    /// call is needed for that. If it cannot be determined, the ring counts as not empty.
     #[inline]
     fn is_idle(&self) -> bool {
         /// `AIO_RING_MAGIC`.
@@ -268,7 +269,7 @@ impl Aio {
         word(4) == MAGIC && word(2) == word(3)
     }
 
-    /// Waits for what is under way, and ends the context.
+    /// Waits for requests in flight, and destroys the context.
     pub(super) fn destroy(&mut self) {
         if core::mem::take(&mut self.is_live) {
             // SAFETY: the context is this one's; the kernel returns when nothing is under way.

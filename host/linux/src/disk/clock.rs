@@ -14,23 +14,23 @@ use super::aio::Inbox;
 const GETEVENTS: u32 = 1;
 const EXT_ARG: u32 = 1 << 3;
 
-/// How one lane is waited for.
+/// How to wait for one lane.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    /// Requests the kernel has, or has done.
+    /// Requests that the kernel has, or has completed.
     pub(super) in_flight: AtomicU32,
-    /// Something could not be submitted and is to be tried again.
+    /// Something could not be submitted and has to be retried.
     pub(super) stuck: AtomicBool,
     how: How,
 }
 
 #[derive(Debug)]
 enum How {
-    /// Nothing is under way after a call.
+    /// Nothing is in flight after a call.
     None,
     Uring {
         ring: OwnedFd,
-        /// Nothing interrupts: whoever waits looks.
+        /// There are no interrupts: the waiting thread polls.
         polled: bool,
         has_timeout: bool,
     },
@@ -61,13 +61,13 @@ impl Waiter {
         matches!(self.how, How::Uring { polled: true, .. })
     }
 
-    /// Whether something may be there without waiting.
+    /// Whether there may be something without waiting.
     fn is_ready(&self) -> bool {
         let has_events = matches!(&self.how, How::Aio { inbox, .. } if !inbox.is_empty());
         has_events || self.stuck.load(Ordering::Relaxed) || matches!(self.how, How::None)
     }
 
-    /// Waits for this one alone; whether the time is over.
+    /// Waits only for this one; returns whether the time has elapsed.
     fn wait(&self, left: Option<Duration>) -> bool {
         match &self.how {
             How::None => false,
@@ -88,7 +88,7 @@ impl Waiter {
 }
 
 /// The clock of an object's lanes: the time of another clock, and waiting that ends when the kernel
-/// has done something.
+/// has completed something.
 #[derive(Clone, Debug)]
 pub struct Waiting<C> {
     clock: C,
@@ -157,7 +157,7 @@ impl<C> Waiting<C> {
     }
 }
 
-/// Has the kernel look at the device once.
+/// Makes the kernel poll the device once.
 fn look(lane: &Waiter) -> bool {
     if let How::Uring { ring, .. } = &lane.how {
         enter(ring, 0, None);
@@ -165,7 +165,8 @@ fn look(lane: &Waiter) -> bool {
     false
 }
 
-/// `io_uring_enter` that submits nothing; whether the time was over before so many completions.
+/// `io_uring_enter` without submissions; returns whether the time elapsed before this many
+/// completions.
 fn enter(ring: &OwnedFd, least: u32, left: Option<Duration>) -> bool {
     /// `struct io_uring_getevents_arg`.
     #[repr(C)]
@@ -193,7 +194,7 @@ fn enter(ring: &OwnedFd, least: u32, left: Option<Duration>) -> bool {
     done < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::ETIME)
 }
 
-/// Waits until one of the descriptors has something; whether the time was over before.
+/// Waits until one of the descriptors is ready; returns whether the time elapsed before that.
 fn ppoll(all: &[&OwnedFd], left: Option<Duration>) -> bool {
     let mut polled: Vec<libc::pollfd> = all
         .iter()

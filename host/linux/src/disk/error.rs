@@ -8,12 +8,12 @@ use flysch_api::block::{Cause, Error, Operation};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskError {
-    /// It cannot be opened or asked.
+    /// It cannot be opened or queried.
     #[error("{}: {cause}", path.display())]
     Open {
         /// The object.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// It does not exist.
@@ -30,7 +30,7 @@ pub enum DiskError {
         /// What it is.
         what: &'static str,
     },
-    /// A block device that is to be written without having been said.
+    /// A block device is to be written without explicit permission.
     #[error(
         "{}: is a block device, and its data would be lost; if that is meant, say `write=on`",
         path.display()
@@ -39,23 +39,23 @@ pub enum DiskError {
         /// The device.
         path: PathBuf,
     },
-    /// Somebody else uses it.
+    /// It is in use.
     #[error("{}: is not opened for writing: {uses}", path.display())]
     Busy {
         /// The object.
         path: PathBuf,
-        /// Who, and how to end that.
+        /// The user, and how to end the use.
         uses: String,
     },
-    /// It may not be written.
+    /// It cannot be written.
     #[error("{}: cannot be written: {cause}", path.display())]
     ReadOnly {
         /// The object.
         path: PathBuf,
-        /// Why not.
+        /// The cause.
         cause: String,
     },
-    /// It has no direct I/O.
+    /// It does not support direct I/O.
     #[error(
         "{}: its file system has no direct I/O (O_DIRECT); say `direct=off` to go through the page \
          cache",
@@ -65,14 +65,14 @@ pub enum DiskError {
         /// The file.
         path: PathBuf,
     },
-    /// Its blocks cannot be as asked for.
+    /// The requested block size is impossible.
     #[error("{}: blocks of {asked} bytes: {why}", path.display())]
     BlockSize {
         /// The object.
         path: PathBuf,
-        /// What was asked for.
+        /// The requested value.
         asked: u32,
-        /// What is the matter.
+        /// The error.
         why: String,
     },
     /// It holds less than one block.
@@ -85,12 +85,12 @@ pub enum DiskError {
         /// Bytes of a block.
         block: u32,
     },
-    /// Completions cannot be polled for.
+    /// Completions cannot be polled.
     #[error("{}: cannot be polled: {why}", path.display())]
     NotPolled {
         /// The object.
         path: PathBuf,
-        /// Why not, and the remedy.
+        /// The cause, and the remedy.
         why: String,
     },
     /// Two settings exclude each other.
@@ -98,7 +98,7 @@ pub enum DiskError {
     Settings {
         /// The key.
         key: &'static str,
-        /// What it does not go with.
+        /// The setting that excludes it.
         why: &'static str,
     },
     /// The engine could not be set up.
@@ -106,15 +106,15 @@ pub enum DiskError {
     Engine {
         /// The call.
         what: &'static str,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
-        /// What helps, after a semicolon; or nothing.
+        /// The remedy, after a semicolon; or nothing.
         remedy: &'static str,
     },
 }
 
-/// Whether what `path` names lies, or would lie, among the machine's devices. What is missing there
-/// is a device, and a file in its place would be taken for one; `/dev/shm` is for files.
+/// Whether `path` is, or would be, among the machine's devices. If it is missing there, a device is
+/// missing, and a file in its place would be taken for one; `/dev/shm` is for files.
 pub fn is_among_devices(path: &Path) -> bool {
     let folder = path.parent().and_then(|folder| folder.canonicalize().ok());
     folder.is_some_and(|folder| folder.starts_with("/dev") && !folder.starts_with("/dev/shm"))
@@ -127,8 +127,8 @@ fn remedy_of_missing(path: &Path) -> &'static str {
     }
 }
 
-/// The system's error in the words of a block device. Causes are SPC-6 sense keys and codes, as the
-/// kernel itself makes these errors of them (`blk_errors`).
+/// The system's error as an error of a block device. Causes are SPC-6 sense keys and codes, from
+/// which the kernel itself derives these errors (`blk_errors`).
 pub(super) fn error_of(errno: i32, operation: Operation) -> Error {
     match errno {
         // DATA PROTECT, space allocation failed.
@@ -145,7 +145,7 @@ pub(super) fn error_of(errno: i32, operation: Operation) -> Error {
     }
 }
 
-/// What helps against an error, after a semicolon; or nothing.
+/// The remedy for an error, after a semicolon; or nothing.
 pub(super) fn remedy(errno: i32, direct: bool, polled: bool) -> &'static str {
     match errno {
         libc::ENOSPC | libc::EDQUOT => "; there is no room where the file lies",

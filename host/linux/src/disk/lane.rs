@@ -17,27 +17,27 @@ use super::open::{Engine, Object, discard};
 use super::sync;
 use super::uring::Uring;
 
-/// Most requests of a lane in flight.
+/// Maximum number of requests in flight per lane.
 const DEPTH_MAX: u32 = 4096;
-/// Longest request, bytes: below what one call of the kernel moves.
+/// Longest request, bytes: below the maximum of a single kernel call.
 const TRANSFER_MAX: u32 = 1 << 30;
 
-/// A request that the kernel has.
+/// A request in the kernel.
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     request: Request,
     issued: Instant,
-    /// When the call returned, where the call is the whole of it.
+    /// When the call returned, if the call is synchronous.
     ended: Option<Instant>,
-    /// Bytes that were moved already: the kernel may end a request early.
+    /// Bytes already transferred: the kernel may end a request early.
     moved: u32,
 }
 
-/// What the kernel is asked for.
+/// The requested operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     pub(super) what: What,
-    /// Where in the object.
+    /// Offset in the object.
     pub(super) offset: u64,
     /// `RWF_` flags.
     pub(super) flags: i32,
@@ -56,23 +56,23 @@ pub(super) enum What {
     WriteList(*const libc::iovec, u32),
     /// `fdatasync`.
     Flush,
-    /// Give a range of a file back: its length.
+    /// Free a range of a file: its length.
     Punch(u64),
 }
 
-/// An error and how often it came.
+/// An error and its count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// What was asked for.
+    /// The operation.
     pub operation: Operation,
-    /// The system's number.
+    /// The system's error number.
     pub errno: i32,
-    /// How often.
+    /// The count.
     pub count: u64,
 }
 
 impl Trouble {
-    /// It in words: the operation and what the system calls the error.
+    /// A description: the operation and the system's text for the error.
     #[must_use]
     pub fn what(&self) -> String {
         format!("{}: {}", self.operation, io::Error::from_raw_os_error(self.errno))
@@ -97,9 +97,9 @@ pub struct Disk<C> {
     clock: C,
     slots: Vec<Slot>,
     free: Vec<u16>,
-    /// Taken and not rung for.
+    /// Accepted, doorbell not rung yet.
     batch: Vec<u16>,
-    /// Of those, what the engine has no call for and is done in place.
+    /// Those among them for which the engine has no call and that are executed synchronously.
     in_place: Vec<u16>,
     done: VecDeque<(u16, i32)>,
     /// The ranges of each slot's list; grown once.
@@ -114,8 +114,8 @@ pub struct Disk<C> {
 unsafe impl<C: Send> Send for Disk<C> {}
 
 impl Object {
-    /// So many lanes, each for `depth` requests in flight (4096 at most), with `memory` bytes for
-    /// each in one region of all, and the clock that drives them: the time of `clock`.
+    /// This many lanes, each for `depth` requests in flight (4096 at most), with `memory` bytes for
+    /// each in one common region, and the clock that drives them: the time of `clock`.
     ///
     /// # Errors
     /// [`DiskError::Engine`] if the kernel refuses the engine.
@@ -202,12 +202,12 @@ impl<C: Clock> Disk<C> {
         })
     }
 
-    /// The errors the kernel gave so far.
+    /// The kernel's errors so far.
     pub fn troubles(&self) -> &[Trouble] {
         &self.troubles
     }
 
-    /// The first of them, with the object, its place, and what helps.
+    /// The first of them, with the object, its offset, and the remedy.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }
@@ -216,7 +216,7 @@ impl<C: Clock> Disk<C> {
         (self.slots.len() - self.free.len()) as u32
     }
 
-    /// What is left of a slot's request as a call; the range was checked when it was taken.
+    /// The rest of a slot's request as a call; the range was checked when it was accepted.
     #[inline]
     fn call(&mut self, slot: u16) -> Result<Call, BadData> {
         let Slot { request, moved, .. } = self.slots[usize::from(slot)];
@@ -256,7 +256,7 @@ impl<C: Clock> Disk<C> {
         Ok(Call { what, offset, flags: if is_durable { libc::RWF_DSYNC } else { 0 } })
     }
 
-    /// The ranges of a list as the kernel takes them.
+    /// The ranges of a list in the kernel's form.
     fn list(&mut self, slot: u16, data: &Data) -> Result<(*const libc::iovec, u32), BadData> {
         let list = &mut self.lists[usize::from(slot)];
         list.clear();
@@ -273,7 +273,7 @@ impl<C: Clock> Disk<C> {
         Ok((list.as_ptr(), list.len() as u32))
     }
 
-    /// Hands a slot to the engine for the next ring.
+    /// Passes a slot to the engine for the next submission.
     #[inline]
     fn queue(&mut self, slot: u16) -> Result<(), BadData> {
         let call = self.call(slot)?;
@@ -293,7 +293,8 @@ impl<C: Clock> Disk<C> {
         Ok(())
     }
 
-    /// What the engine has no call for, done now: where the engine is the system call itself, all.
+    /// Executes requests for which the engine has no call; if the engine is the system call itself,
+    /// all of them.
     fn work_in_place(&mut self) {
         let is_block = self.object.facts().is_block;
         for at in 0..self.in_place.len() {
@@ -313,7 +314,7 @@ impl<C: Clock> Disk<C> {
         self.in_place.clear();
     }
 
-    /// The end of a slot's call: a completion, or nothing if the kernel did only a part of it.
+    /// The end of a slot's call: a completion, or nothing if the kernel did only part of it.
     #[inline]
     fn finish(&mut self, slot: u16, result: i32, now: Instant) -> Option<Completion> {
         let place = &mut self.slots[usize::from(slot)];
@@ -439,7 +440,7 @@ impl<C: Clock> Device for Disk<C> {
 }
 
 impl<C> Drop for Disk<C> {
-    /// The kernel writes into the memory of what is under way.
+    /// The kernel writes into the memory of requests in flight.
     fn drop(&mut self) {
         let ours = self.free.len() + self.done.len() + self.in_place.len();
         match &mut self.way {

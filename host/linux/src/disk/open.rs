@@ -1,4 +1,4 @@
-//! The object beneath: what it is, what its blocks are, whether it may be written.
+//! The object below: its kind, its blocks, whether it may be written.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use super::error::DiskError;
 use super::usage::Tree;
 
-/// The way requests take into the kernel.
+/// The I/O interface of the kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Engine {
     /// io_uring.
@@ -28,35 +28,35 @@ pub enum Engine {
 pub enum Access {
     /// Never.
     Read,
-    /// It is an error if that is refused.
+    /// Yes: it is an error if that is refused.
     Write,
-    /// A file is if it may be; a block device is not.
+    /// Files if possible; block devices not.
     #[default]
     WriteIfFile,
 }
 
-/// How an object is opened, and how requests go to it.
+/// How an object is opened, and how requests are sent to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// The way of requests.
+    /// The I/O interface.
     pub engine: Engine,
-    /// Past the page cache (`O_DIRECT`).
+    /// Bypass the page cache (`O_DIRECT`).
     pub direct: bool,
-    /// Bytes of a block; `None` is the least that the object takes, and 4096 for files that have
-    /// it.
+    /// Bytes of a block; `None` is the minimum that the object supports, and 4096 for files that
+    /// support it.
     pub block: Option<u32>,
-    /// For writing?
+    /// Whether to open it for writing.
     pub access: Access,
-    /// Completions are polled for, not interrupted for (io_uring: `IORING_SETUP_IOPOLL`).
+    /// Poll for completions instead of using interrupts (io_uring: `IORING_SETUP_IOPOLL`).
     pub polled: bool,
-    /// A thread of the kernel looks for submissions (io_uring).
+    /// A kernel thread polls for submissions (io_uring).
     pub sqpoll: bool,
-    /// Memory and file are registered with the ring once (io_uring).
+    /// Register memory and file with the ring once (io_uring).
     pub fixed: bool,
 }
 
 impl Default for Settings {
-    /// io_uring past the page cache, registered, by interrupts.
+    /// io_uring, bypassing the page cache, registered, with interrupts.
     fn default() -> Self {
         Self {
             engine: Engine::Uring,
@@ -70,18 +70,18 @@ impl Default for Settings {
     }
 }
 
-/// What an object turned out to be.
+/// The properties of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// A block device, not a file.
     pub is_block: bool,
     /// Bytes.
     pub bytes: u64,
-    /// Bytes of a block: what offsets and lengths are multiples of.
+    /// Bytes of a block: the alignment of offsets and lengths.
     pub block: u32,
-    /// What memory of requests is aligned to, bytes.
+    /// Alignment of request memory, bytes.
     pub alignment: u32,
-    /// Whether ranges can be given back.
+    /// Whether ranges can be discarded.
     pub can_delete: bool,
     /// Whether it is open for writing.
     pub writable: bool,
@@ -97,7 +97,7 @@ pub struct Object {
 }
 
 impl Object {
-    /// What it turned out to be.
+    /// Its properties.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
@@ -109,14 +109,14 @@ const BLKSSZGET: libc::c_ulong = 0x1268;
 const BLKDISCARD: libc::c_ulong = 0x1277;
 /// `STATX_DIOALIGN` (Linux 6.1).
 const STATX_DIOALIGN: u32 = 0x2000;
-/// Blocks of a file unless something else is said.
+/// Default block size of a file.
 const FILE_BLOCK: u32 = 4096;
 const BLOCK_MAX: u32 = 65_536;
 
 /// Opens the file or block device at `path`.
 ///
 /// # Errors
-/// [`DiskError`]: it is in use, cannot be as asked for, or the system refuses.
+/// [`DiskError`]: it is in use, cannot be as requested, or the system refuses.
 pub fn open(path: &Path, settings: Settings) -> Result<Object, DiskError> {
     open_in(&Tree::system(), path, settings)
 }
@@ -242,8 +242,8 @@ fn size_of(file: &File) -> io::Result<u64> {
     }
 }
 
-/// The least block and the alignment of memory; `None` where there is no direct I/O and it is
-/// wanted.
+/// The minimum block size and the alignment of memory; `None` if there is no direct I/O and it is
+/// requested.
 fn alignment(
     tree: &Tree,
     file: &File,
@@ -301,7 +301,7 @@ fn block_size(
     }
 }
 
-/// Whether the disk has queues that are polled.
+/// Whether the disk has polling queues.
 fn can_poll(tree: &Tree, path: &Path, number: (u32, u32)) -> Result<(), DiskError> {
     if tree.queue(number, "io_poll").as_deref() == Some("1") {
         return Ok(());
@@ -312,7 +312,7 @@ fn can_poll(tree: &Tree, path: &Path, number: (u32, u32)) -> Result<(), DiskErro
     Err(DiskError::NotPolled { path: path.into(), why: why.into() })
 }
 
-/// Gives a range of a block device back.
+/// Discards a range of a block device.
 pub(super) fn discard(file: &File, offset: u64, length: u64) -> i32 {
     let range = [offset, length];
     // SAFETY: BLKDISCARD reads two u64.
@@ -322,7 +322,7 @@ pub(super) fn discard(file: &File, offset: u64, length: u64) -> i32 {
     }
 }
 
-/// The error of the call before.
+/// The error of the previous call.
 pub(super) fn errno() -> i32 {
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }

@@ -1,4 +1,4 @@
-//! Plain calls: each moves its data before it returns.
+//! Plain calls: each transfers its data before it returns.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -6,7 +6,8 @@ use std::os::fd::AsRawFd;
 use super::lane::{Call, What};
 use super::open::errno;
 
-/// Does it; bytes moved, or the negative error. `polled` has the kernel poll the device meanwhile.
+/// Executes it; returns the bytes transferred, or the negative error. `polled` makes the kernel
+/// poll the device meanwhile.
 pub(super) fn perform(file: &File, call: &Call, polled: bool) -> i32 {
     let fd = file.as_raw_fd();
     let offset = call.offset as libc::off_t;
@@ -42,5 +43,5 @@ pub(super) fn perform(file: &File, call: &Call, polled: bool) -> i32 {
     }
 }
 
-/// A hole in a file, whose length stays.
+/// Punches a hole into a file, whose length stays.
 pub(super) const PUNCH: i32 = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;

@@ -14,7 +14,7 @@ use super::lane::{Call, What};
 use super::open::Object;
 use super::sync::PUNCH;
 
-/// Bytes of one registered buffer: the most that the kernel takes.
+/// Bytes of one registered buffer: the kernel's maximum.
 const BUFFER: usize = 1 << 30;
 /// Time without submissions after which the kernel's thread sleeps, milliseconds.
 const IDLE: u32 = 1000;
@@ -157,7 +157,7 @@ impl Uring {
         pushed.expect("the ring has as many entries as there are slots");
     }
 
-    /// Shows everything pushed to the kernel: one call, or none where its thread is awake.
+    /// Shows everything pushed to the kernel: one call, or none if its thread is awake.
     #[inline]
     pub(super) fn submit(&mut self, waiter: &Waiter) {
         loop {
@@ -187,7 +187,7 @@ impl Uring {
         Some((entry.user_data() as u16, entry.result()))
     }
 
-    /// Waits for `rung` requests that are under way. The kernel's drivers end each of them.
+    /// Waits for `rung` requests in flight. The kernel's drivers end each of them.
     pub(super) fn drain(&mut self, mut rung: usize) {
         while rung > 0 {
             rung -= self.ring.completion().count().min(rung);

@@ -1,9 +1,9 @@
-//! Who else uses a block device or the file behind one.
+//! Who else uses a block device, or the device behind a file.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Where the kernel tells: `/`, or a folder of a test.
+/// The root of the kernel's information: `/`, or a folder of a test.
 #[derive(Clone, Debug)]
 pub(super) struct Tree(pub(super) PathBuf);
 
@@ -19,7 +19,7 @@ impl Tree {
         link.canonicalize().unwrap_or(link)
     }
 
-    /// A property of the request queue of a disk, or of the disk that a partition is of.
+    /// A property of the request queue of a disk, or of a partition's disk.
     pub(super) fn queue(&self, number: (u32, u32), name: &str) -> Option<String> {
         let folder = self.folder(number);
         let disk = match folder.join("partition").exists() {
@@ -30,8 +30,8 @@ impl Tree {
         Some(text.trim().to_owned())
     }
 
-    /// Everything that makes writing to the device behind other people's backs, each with what ends
-    /// it: the device itself, its partitions, and the disk that it is a partition of.
+    /// Every use that a write to the device would bypass, each with the command that ends it: of
+    /// the device itself, its partitions, and the disk of which it is a partition.
     pub(super) fn uses(&self, number: (u32, u32)) -> Vec<String> {
         let folder = self.folder(number);
         let mut all = vec![folder.clone()];
@@ -65,7 +65,7 @@ impl Tree {
         uses
     }
 
-    /// The loop device that lies on the file, and that a file is swapped on.
+    /// The loop device on the file, and swap on it.
     pub(super) fn uses_of_file(&self, path: &Path) -> Vec<String> {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
         let mut uses = Vec::new();
@@ -90,8 +90,8 @@ impl Tree {
     }
 }
 
-/// Where a line of `mountinfo` (proc(5)) says that the device is mounted. Btrfs shows a number of
-/// its own, and the device by name.
+/// Where the device is mounted, according to a line of `mountinfo` (proc(5)). Btrfs shows its own
+/// device number, and the device by name.
 fn mounted(line: &str, number: &str, device: &str) -> Option<String> {
     let (front, back) = line.split_once(" - ")?;
     let mut fields = front.split(' ').skip(2);

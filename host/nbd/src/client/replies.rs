@@ -1,4 +1,4 @@
-//! What a server replies, against what it owes.
+//! A server's replies, checked against its outstanding requests.
 
 use std::collections::BTreeMap;
 
@@ -6,61 +6,61 @@ use crate::wire::{
     Fields, Form, Request, SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk, command,
 };
 
-/// Bytes of the head of a simple reply, and of a chunk.
+/// Bytes of the header of a simple reply, and of a chunk.
 const SIMPLE_BYTES: usize = 16;
 const CHUNK_BYTES: usize = 20;
-/// Longest chunk that says why something failed, bytes: number, length, text, offset.
+/// Longest chunk that describes an error, bytes: number, length, text, offset.
 const ERROR_MAX: u32 = 4 + 2 + 4096 + 8;
-/// Most chunks of a reply, besides one for each 512 bytes.
+/// Maximum number of chunks of a reply, in addition to one for each 512 bytes.
 const CHUNKS: u64 = 64;
 
-/// What a server said that cannot be.
+/// An invalid reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// No reply where one must be: its first word.
     #[error("there is {0:#010x} where a reply must be")]
     NoReply(u32),
-    /// A reply to what was not asked, or was answered.
+    /// A reply to an unknown request, or one already answered.
     #[error("it answered the request {0:#x}, which is not under way")]
     NotOwed(u64),
-    /// A chunk that is none: its type and length.
+    /// An invalid chunk: its type and length.
     #[error("it sent a chunk of type {0} and {1} bytes")]
     Chunk(u16, u32),
-    /// Data that was not asked for, or came already.
+    /// Data that was not requested, or had already arrived.
     #[error("it sent data of another place than was asked for, or twice")]
     Misplaced,
-    /// Some of the data did not come.
+    /// Some of the data is missing.
     #[error("it left out {0} bytes of what was read")]
     Short(u64),
-    /// A reply in so many pieces.
+    /// A reply in too many pieces.
     #[error("it answered in more than {0} chunks")]
     TooMany(u64),
 }
 
-/// A reply: the data of a read, nothing of others; or the error, as NBD numbers them.
+/// A reply: the data of a read, nothing for others; or the error, with NBD's number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reply {
-    /// The request's.
+    /// The request's cookie.
     pub cookie: u64,
-    /// What became of it.
+    /// Its result.
     pub result: Result<Vec<u8>, u32>,
 }
 
-/// A request that was not answered to its end.
+/// A request that has not been completely answered.
 #[derive(Debug)]
 struct Owed {
     offset: u64,
-    /// Bytes to be read; 0 of what is no read.
+    /// Bytes to be read; 0 if it is not a read.
     length: u64,
     data: Vec<u8>,
-    /// What of it came: beginnings and ends, none touching another.
+    /// The ranges received: starts and ends, not touching each other.
     filled: BTreeMap<u64, u64>,
     chunks: u64,
     error: Option<u32>,
 }
 
 impl Owed {
-    /// So many bytes from there on come.
+    /// This many bytes from there on arrive.
     fn fill(&mut self, offset: u64, length: u64) -> Result<&mut [u8], Violation> {
         let start = offset.checked_sub(self.offset).ok_or(Violation::Misplaced)?;
         let end = start.checked_add(length).filter(|&end| end <= self.length);
@@ -96,13 +96,13 @@ impl Owed {
     }
 }
 
-/// What is owed, and what came and was not looked at.
+/// Outstanding requests, and received bytes that have not been examined.
 #[derive(Debug)]
 pub(super) struct Replies {
     form: Form,
     owed: BTreeMap<u64, Owed>,
     input: Vec<u8>,
-    /// The part of `input` that holds something.
+    /// The used part of `input`.
     used: std::ops::Range<usize>,
 }
 
@@ -111,7 +111,7 @@ impl Replies {
         Self { form, owed: BTreeMap::new(), input: Vec::new(), used: 0..0 }
     }
 
-    /// A request goes out.
+    /// A request is sent.
     pub(super) fn owe(&mut self, request: &Request) {
         let length = if request.command == command::READ { request.length } else { 0 };
         let owed = Owed {
@@ -133,12 +133,12 @@ impl Replies {
         &mut self.input[self.used.end..]
     }
 
-    /// So many bytes came into that room.
+    /// This many bytes were received into that room.
     pub(super) fn came(&mut self, count: usize) {
         self.used.end += count;
     }
 
-    /// The next reply that is whole.
+    /// The next complete reply.
     pub(super) fn next(&mut self) -> Result<Option<Reply>, Violation> {
         loop {
             let mut fields = Fields(&self.input[self.used.clone()]);
@@ -234,7 +234,7 @@ impl Replies {
 }
 
 enum Step {
-    /// Not whole yet.
+    /// Incomplete.
     More,
     /// A part of a reply.
     Taken,

@@ -1,4 +1,4 @@
-//! The client against servers that say what they please.
+//! The client against servers that send arbitrary data.
 
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
@@ -7,10 +7,10 @@ use std::thread::JoinHandle;
 use super::*;
 use crate::wire::{SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk};
 
-/// How long anything is waited for: no verdict hangs on it.
+/// How long anything is waited for: no verdict depends on it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// Big-endian fields one behind the other.
+/// Big-endian fields in sequence.
 macro_rules! bytes {
     ($($field:expr),* $(,)?) => {{
         let mut all: Vec<u8> = Vec::new();
@@ -33,7 +33,7 @@ fn export(size: u64, flags: u16) -> Vec<u8> {
     answer(option::GO, reply::INFO, &bytes![info::EXPORT, size, flags])
 }
 
-/// What a server says that has an export of 1 MiB; what it replies comes behind.
+/// The handshake of a server with an export of 1 MiB; its replies follow.
 fn script(form: Form, replies: &[Vec<u8>]) -> Vec<u8> {
     let kind = if form == Form::Structured { reply::ACK } else { reply::ERR_UNSUP };
     let mut all = greeting();
@@ -44,7 +44,7 @@ fn script(form: Form, replies: &[Vec<u8>]) -> Vec<u8> {
     all
 }
 
-/// A client of somebody who says that, whatever it is told, and then says no more.
+/// A client of a server that sends this, whatever it receives, and then nothing more.
 fn connect(said: Vec<u8>) -> (Result<Client, ClientError>, JoinHandle<()>) {
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let server = std::thread::spawn(move || {
@@ -101,7 +101,7 @@ fn request(command: u16, cookie: u64, length: u64) -> Request {
     Request { flags: 0, command, cookie, offset: 4096, length }
 }
 
-/// What a server's `replies` come to for a read of 1024 bytes from 4096 on, cookie 1, and a write,
+/// The results of a server's `replies` for a read of 1024 bytes at 4096, cookie 1, and a write,
 /// cookie 2.
 fn taken(form: Form, replies: &[Vec<u8>]) -> (Vec<Reply>, String) {
     let (client, server) = connect(script(form, replies));

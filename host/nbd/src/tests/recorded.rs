@@ -1,10 +1,9 @@
-//! What five clients send to other servers, in their order, and what they must get here: the
-//! options of qemu-io, nbdinfo, nbdcopy, fio and Linux, as they were recorded, and the kinds of
-//! request that followed.
+//! What five clients send to other servers, in order, and the required answers: the options of
+//! qemu-io, nbdinfo, nbdcopy, fio and Linux, as recorded, and the kinds of request that followed.
 
 use super::{BLOCK, Bench, Client, Form, SIZE, cmd, info, option, reply, string};
 
-/// The data of an option about `name`: what of it is wanted.
+/// The data of an option about `name`, with the requested information.
 fn wants(name: &str, kinds: &[u16]) -> Vec<u8> {
     let count = (kinds.len() as u16).to_be_bytes();
     let kinds = kinds.iter().flat_map(|kind| kind.to_be_bytes());
@@ -19,12 +18,12 @@ fn context(queries: &[&str]) -> Vec<u8> {
 }
 
 impl Client {
-    /// Sends an option: the kinds of its answers.
+    /// Sends an option; returns the kinds of its answers.
     fn kinds(&mut self, option: u32, data: &[u8]) -> Vec<u32> {
         self.option(option, data).iter().map(|answer| answer.0).collect()
     }
 
-    /// What QEMU and libnbd of today begin with.
+    /// The first options of current QEMU and libnbd.
     fn begins_with_extended_headers(&mut self) {
         assert_eq!(self.kinds(option::EXTENDED_HEADERS, &[]), [reply::ACK]);
         self.form = Form::Extended;
@@ -103,7 +102,7 @@ fn nbdinfo() {
     bench.logged("Goodbye");
 }
 
-/// nbdcopy 1.22: two connections, as a flush on one is one for both.
+/// nbdcopy 1.22: two connections, because a flush on one covers both.
 #[test]
 fn nbdcopy() {
     let bench = Bench::new(false);
@@ -126,8 +125,8 @@ fn nbdcopy() {
     clients.into_iter().for_each(|client| client.says_goodbye(&bench));
 }
 
-/// fio 3.33, with a libnbd that does not know extended headers: structured replies, two
-/// connections, 256 reads under way.
+/// fio 3.33, with a libnbd that does not support extended headers: structured replies, two
+/// connections, 256 reads in flight.
 #[test]
 fn fio() {
     let bench = Bench::new(false);
@@ -146,8 +145,8 @@ fn fio() {
     }
 }
 
-/// Linux by nbd-client 3.26, which goes in by `GO` without a question or by the old way; the
-/// kernel knows simple replies alone, and takes blocks of the size it was told by hand.
+/// Linux through nbd-client 3.26, which connects by `GO` without a query or in the old way; the
+/// kernel supports only simple replies, and uses the block size configured by hand.
 #[test]
 fn linux() {
     let bench = Bench::new(false);

@@ -1,11 +1,11 @@
 use super::*;
 
-/// Words of 32 bits one after the other.
+/// A sequence of 32-bit words.
 fn bytes(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// A BAR of 16 KiB as QEMU's NVMe device has it: all of it may be mapped.
+/// A BAR of 16 KiB, like that of QEMU's NVMe device: all of it may be mapped.
 #[test]
 fn region_without_sparse_areas_is_mapped_whole() {
     let nvme = bytes(&[4096, 0xF, 0, 32, 0x4000, 0, 0, 0, 3 | 1 << 16, 0]);
@@ -28,7 +28,7 @@ fn sparse_areas_are_those_inside() {
     assert!(region.areas.is_empty(), "sparse with nothing in it is nothing");
 }
 
-/// As the kernel answers behind an emulated Intel IOMMU.
+/// The kernel's answer behind an emulated Intel IOMMU.
 #[test]
 fn usable_addresses_are_read() {
     let answer = bytes(&[
@@ -77,7 +77,7 @@ fn broken_chains_are_refused() {
     assert_eq!(Iommu::parse(&bytes(&[24, 2, 0, 0, 20, 0])), None);
 }
 
-/// Whatever the words are, the parsers come to an end without a panic.
+/// Whatever the words are, the parsers terminate without a panic.
 #[test]
 fn random_answers_do_no_harm() {
     let mut state = 1_u64;

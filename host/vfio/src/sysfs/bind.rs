@@ -1,4 +1,4 @@
-//! Taking a function from Linux's driver, and giving it back.
+//! Takes a function from Linux's driver, and gives it back.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use super::{Function, Tree, VFIO_DRIVER, busy};
 use crate::address::Address;
 use crate::error::Error;
 
-/// Who had a function, and who has it now.
+/// The former and the present driver of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// The function.
@@ -19,11 +19,11 @@ pub struct Change {
 }
 
 impl Tree {
-    /// Gives the function to vfio-pci; with `force` also one whose disks are in use, and with it
-    /// all of its group. What was done, in order: nothing if VFIO had it all.
+    /// Binds the function to vfio-pci; with `force` also if its disks are in use, and with it all
+    /// of its group. Returns what was done, in order: nothing if everything was bound already.
     ///
     /// # Errors
-    /// What is in the way. If a step fails, those before it are undone.
+    /// What prevents it. If a step fails, those before it are undone.
     pub fn bind(&self, address: Address, force: bool) -> Result<Vec<Change>, Error> {
         let wanted = self.to_bind(address, force)?;
         let driver = self.pci("drivers").join(VFIO_DRIVER);
@@ -47,7 +47,7 @@ impl Tree {
         Ok(done)
     }
 
-    /// The functions that have to change hands for this one to be usable, that one first.
+    /// The functions to be bound for this one to be usable, that one first.
     fn to_bind(&self, address: Address, force: bool) -> Result<Vec<Function>, Error> {
         let function = self.function(address)?;
         if function.is_bridge() {
@@ -81,7 +81,7 @@ impl Tree {
     /// Gives the function back to Linux, whose own driver takes it, if there is one.
     ///
     /// # Errors
-    /// [`Error::NotOurs`] if vfio-pci does not have it, [`Error::Busy`] if a program uses it.
+    /// [`Error::NotOurs`] if it is not bound to vfio-pci, [`Error::Busy`] if a program uses it.
     pub fn unbind(&self, address: Address) -> Result<Change, Error> {
         let function = self.function(address)?;
         if !function.is_ours() {
@@ -94,8 +94,8 @@ impl Tree {
         self.hand_over(&function, None)
     }
 
-    /// Whether a program has the function or its group, and its process if that can be seen. Of a
-    /// function's own file only that can be seen: anybody may open it.
+    /// Whether a program uses the function or its group, and its process if that is visible. For a
+    /// function's own file only the process shows that, because anybody may open it.
     fn user_of(&self, function: &Function) -> Option<Option<u32>> {
         if let Some(pid) = self.holder(function) {
             return Some(Some(pid));
@@ -106,8 +106,8 @@ impl Tree {
         opened.is_err_and(is_busy).then_some(None)
     }
 
-    /// The process that has the function's group or the function itself open, as far as this one
-    /// may see.
+    /// The process that has the function's group or the function itself open, as far as this
+    /// process may see.
     pub(crate) fn holder(&self, function: &Function) -> Option<u32> {
         let group = function.group.map(|group| self.vfio(&group.to_string()));
         let files: Vec<PathBuf> =
@@ -121,7 +121,8 @@ impl Tree {
         processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).find(has)
     }
 
-    /// Takes the function from its driver and lets `driver` have it, or whoever Linux chooses.
+    /// Unbinds the function from its driver and binds it to `driver`, or to the driver chosen by
+    /// Linux.
     fn hand_over(&self, function: &Function, driver: Option<&str>) -> Result<Change, Error> {
         let Function { address, driver: from, .. } = function;
         let address = *address;
@@ -156,8 +157,8 @@ impl Tree {
         }
     }
 
-    /// The writes of a change (Documentation/ABI/testing/sysfs-bus-pci): `driver_override`, away
-    /// from the driver that has it, and a new search for one.
+    /// The writes of a change (Documentation/ABI/testing/sysfs-bus-pci): `driver_override`,
+    /// unbinding from the present driver, and a new probe.
     fn steps(
         &self,
         function: &Function,

@@ -1,4 +1,4 @@
-//! Who uses the disks of a function: mounts, swap, and block devices made of them.
+//! Users of a function's disks: mounts, swap, and block devices stacked on them.
 
 use core::fmt;
 use std::collections::{BTreeMap, BTreeSet};
@@ -12,23 +12,23 @@ use super::Tree;
 pub struct Use {
     /// The disk, or its partition.
     pub disk: String,
-    /// What it is used for.
+    /// The use.
     pub kind: UseKind,
 }
 
-/// What a disk is used for.
+/// The kinds of use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UseKind {
     /// A file system of it is mounted there.
     Mounted(PathBuf),
-    /// Memory is swapped to it.
+    /// It is used for swap.
     Swap,
-    /// Another block device is made of it.
+    /// Another block device is built on it.
     Held(String),
 }
 
 impl UseKind {
-    /// In one word, and where or by what.
+    /// One word, and where or by what.
     pub fn words(&self) -> (&'static str, String) {
         match self {
             Self::Mounted(path) => ("mounted", path.display().to_string()),
@@ -49,7 +49,7 @@ impl fmt::Display for Use {
     }
 }
 
-/// The commands that end the uses, then `last`.
+/// The commands that end the uses, followed by `last`.
 pub(super) fn remedy(uses: &[Use], last: &str) -> String {
     let command = |one: &Use| match &one.kind {
         UseKind::Mounted(path) => format!("`umount {}`", path.display()),
@@ -62,10 +62,10 @@ pub(super) fn remedy(uses: &[Use], last: &str) -> String {
     all.join(", then ")
 }
 
-/// Everything that uses block devices, read once.
+/// All uses of block devices, read once.
 #[derive(Debug)]
 pub(super) struct Users {
-    /// Block devices: name, where they really are.
+    /// Block devices: name, and real path.
     blocks: BTreeMap<String, PathBuf>,
     uses: Vec<Use>,
 }
@@ -101,7 +101,7 @@ impl Users {
         Self { blocks, uses }
     }
 
-    /// The disks behind the function whose folder this is, and their uses.
+    /// The disks behind the function with this folder, and their uses.
     pub(super) fn of(&self, folder: &Path) -> (Vec<String>, Vec<Use>) {
         let Ok(folder) = folder.canonicalize() else { return Default::default() };
         let mut names = BTreeSet::new();
@@ -123,7 +123,7 @@ impl Users {
         (disks, uses)
     }
 
-    /// Of one path to a namespace, `nvme0c1n2`, the disk that all paths make: `nvme0n2`.
+    /// For one path to a namespace, `nvme0c1n2`, the disk of all paths: `nvme0n2`.
     fn through_paths(&self, name: &str) -> Option<String> {
         let (subsystem, rest) = name.strip_prefix("nvme")?.split_once('c')?;
         let (controller, namespace) = rest.split_once('n')?;
@@ -134,8 +134,8 @@ impl Users {
     }
 }
 
-/// The use that a line of `mountinfo` (proc(5)) tells. Some file systems, as Btrfs, show a number
-/// of their own, and the device only by name.
+/// The use in a line of `mountinfo` (proc(5)). Some file systems, such as Btrfs, show their own
+/// device number, and the device only by name.
 fn mount(
     line: &str,
     numbers: &BTreeMap<String, String>,

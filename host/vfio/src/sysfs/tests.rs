@@ -1,4 +1,4 @@
-//! Over a tree of files that looks like a machine.
+//! Tests with a tree of files that looks like a machine.
 
 use std::os::unix::fs::symlink;
 
@@ -70,7 +70,7 @@ impl Machine {
         Tree::at(self.folder.path())
     }
 
-    /// NVMe at 10.0 with a partition, UFS at 11.0, both with a group of their own.
+    /// NVMe at 10.0 with a partition, UFS at 11.0, each in its own group.
     fn usual() -> Self {
         let machine = Self::new();
         machine.function("0000:00:10.0", 0x01_0802, Some("nvme"), Some(3));
@@ -138,7 +138,7 @@ fn mounts_swap_and_holders_are_uses() {
     assert!(machine.tree().function(address("00:11.0")).unwrap().uses.is_empty());
 }
 
-/// With several paths to a namespace the disk that is mounted lies below no function.
+/// With several paths to a namespace, the mounted disk is below no function.
 #[test]
 fn disk_of_several_paths_belongs_to_the_function_of_each() {
     let machine = Machine::usual();
@@ -187,8 +187,8 @@ fn binding_asks_before_it_takes_away() {
     assert!(error.contains("modprobe vfio-pci"), "{error}");
 }
 
-/// Files do not behave as the kernel does: the writes are made, nobody takes the function, and what
-/// was written is taken back.
+/// Files do not behave like the kernel: the writes are made, no driver takes the function, and the
+/// writes are reverted.
 #[test]
 fn driver_that_does_not_take_it_is_told() {
     let machine = Machine::usual();
@@ -203,7 +203,7 @@ fn driver_that_does_not_take_it_is_told() {
     assert!(matches!(error, Error::NotOurs { .. }));
 }
 
-/// Where there are containers the group is used; else the function's own file, if there is one.
+/// If there are containers, the group is used; otherwise the function's own file, if there is one.
 #[test]
 fn way_of_opening_is_chosen_by_what_there_is() {
     let machine = Machine::usual();
@@ -235,7 +235,7 @@ fn way_of_opening_is_chosen_by_what_there_is() {
     assert!(matches!(open(Access::Auto), Error::Unsupported { .. }), "a container and the group");
 }
 
-/// Whoever has the group or the function's own file open is told, whichever it is.
+/// A process that has the group or the function's own file open is reported, whichever it is.
 #[test]
 fn holder_of_a_function_is_found_by_either_file() {
     let machine = Machine::usual();

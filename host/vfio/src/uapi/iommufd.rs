@@ -1,4 +1,4 @@
-//! The calls of iommufd (`include/uapi/linux/iommufd.h`), and those of VFIO that join a device's
+//! The calls of iommufd (`include/uapi/linux/iommufd.h`), and those of VFIO that connect a device's
 //! own file with it.
 
 use std::io;
@@ -22,10 +22,10 @@ const MAP_FIXED_IOVA: u32 = 1;
 const MAP_WRITEABLE: u32 = 1 << 1;
 const MAP_READABLE: u32 = 1 << 2;
 
-/// Most ranges of addresses that are asked for.
+/// Maximum number of address ranges requested.
 const RANGES_MAX: usize = 512;
 
-/// `struct vfio_device_bind_iommufd` without what newer kernels have behind it.
+/// `struct vfio_device_bind_iommufd` without the additions of newer kernels.
 #[derive(Debug)]
 #[repr(C)]
 struct Bind {
@@ -109,14 +109,14 @@ impl Call for Unmap {
     const NUMBER: u32 = IOAS_UNMAP;
 }
 
-/// The device belongs to that iommufd from now on, and can be asked.
+/// Binds the device to that iommufd; after that it can be queried.
 pub(crate) fn bind(device: BorrowedFd<'_>, iommufd: BorrowedFd<'_>) -> io::Result<()> {
     let iommufd = iommufd.as_raw_fd();
     let mut bind = Bind { argsz: length::<Bind>(), flags: 0, iommufd, out_devid: 0 };
     ask(device, &mut bind).map(drop)
 }
 
-/// The device sees that address space.
+/// Attaches the device to that address space.
 pub(crate) fn attach(device: BorrowedFd<'_>, space: u32) -> io::Result<()> {
     let mut attach = Attach { argsz: length::<Attach>(), flags: 0, pt_id: space };
     ask(device, &mut attach).map(drop)
@@ -129,7 +129,7 @@ pub(crate) fn new_space(iommufd: &OwnedFd) -> io::Result<u32> {
     Ok(alloc.out_ioas_id)
 }
 
-/// Addresses that can be used, first and last, and what they must be multiples of.
+/// Usable addresses, first and last, and their alignment.
 pub(crate) fn ranges(iommufd: &OwnedFd, space: u32) -> io::Result<(Vec<(u64, u64)>, u64)> {
     let mut room = [Range::default(); RANGES_MAX];
     let mut call = Ranges {
@@ -152,7 +152,7 @@ pub(crate) fn ranges(iommufd: &OwnedFd, space: u32) -> io::Result<(Vec<(u64, u64
 /// Lets the devices of an address space read and write `length` bytes of this process's memory.
 ///
 /// # Safety
-/// The memory is mapped and not used as anything but memory that is shared with devices.
+/// The memory is mapped and used only as memory shared with devices.
 pub(crate) unsafe fn map(
     iommufd: &OwnedFd,
     space: u32,
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
 
-    /// Numbers, lengths and places as a C compiler takes them from `iommufd.h` and `vfio.h` of
+    /// Numbers, lengths and offsets as a C compiler computes them from `iommufd.h` and `vfio.h` of
     /// Linux 6.12.
     #[test]
     fn numbers_and_lengths_are_those_of_the_kernel() {
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!((offset_of!(Unmap, iova), offset_of!(Unmap, length)), (8, 16));
     }
 
-    /// What is no iommufd answers with an error.
+    /// A descriptor that is not an iommufd returns an error.
     #[test]
     fn other_files_refuse() {
         let file: OwnedFd = std::fs::File::open("/dev/null").unwrap().into();

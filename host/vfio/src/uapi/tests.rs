@@ -1,6 +1,6 @@
 use super::*;
 
-/// Numbers and lengths as `vfio.h` gives them.
+/// Numbers and lengths in `vfio.h`.
 #[test]
 fn numbers_and_lengths_are_those_of_the_kernel() {
     assert_eq!((GET_API_VERSION, IOMMU_UNMAP_DMA), (0x3B64, 0x3B72));
@@ -16,7 +16,7 @@ fn numbers_and_lengths_are_those_of_the_kernel() {
     assert_eq!(irqs(0, 0, 1000).count as usize, VECTORS_MAX);
 }
 
-/// What is no VFIO descriptor answers with an error, and no call goes astray.
+/// A descriptor that is not VFIO's returns an error, and no call goes astray.
 #[test]
 fn other_files_refuse() {
     use std::os::fd::AsFd as _;

@@ -1,4 +1,4 @@
-//! A client of bytes.
+//! A client that sends raw messages.
 
 use std::io::{IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
@@ -22,7 +22,7 @@ use super::disk;
 use crate::server::{Event, Server};
 use crate::wire::{feature, message, protocol};
 
-/// How long anything is waited for: no verdict hangs on it, it ends a test that would hang.
+/// How long anything is waited for: no verdict depends on it, it only ends a test that would hang.
 const PATIENCE: Duration = Duration::from_secs(600);
 pub(super) const NEXT: u16 = 1;
 pub(super) const WRITE: u16 = 2;
@@ -39,7 +39,7 @@ const STATUS: u64 = 0x5000;
 const TABLE: u64 = 0x8000;
 const DATA: u64 = 0x10000;
 
-/// A server in a thread of its own.
+/// A server in its own thread.
 pub(super) struct Bench {
     path: PathBuf,
     handle: Handle,
@@ -66,7 +66,7 @@ impl Bench {
         Self { path, handle, thread: Some(thread), log, _folder: folder }
     }
 
-    /// Waits until this was logged.
+    /// Waits until this has been logged.
     pub(super) fn logged(&self, what: &str) {
         loop {
             let line = self.log.recv_timeout(PATIENCE).expect(what);
@@ -76,7 +76,7 @@ impl Bench {
         }
     }
 
-    /// A client that has said nothing yet, unless there is one already.
+    /// A client that has sent nothing yet, unless there is one already.
     pub(super) fn connect(&self) -> Option<Client> {
         let socket = UnixStream::connect(&self.path).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -97,7 +97,7 @@ impl Bench {
         }
     }
 
-    /// A client whose ring runs.
+    /// A client with a running ring.
     pub(super) fn ready(&self, features: u64) -> Client {
         let mut client = self.connect().unwrap();
         client.features = features | feature::VERSION_1 | feature::PROTOCOL_FEATURES;
@@ -160,7 +160,7 @@ impl Client {
         rustix::net::sendmsg(&self.socket, &slices, &mut ancillary, SendFlags::NOSIGNAL).unwrap();
     }
 
-    /// Asks and takes the answer.
+    /// Sends a request and reads the answer.
     pub(super) fn ask(&mut self, request: u32, payload: &[u8]) -> Vec<u8> {
         self.tell(request, payload, &[]);
         self.answer(request)
@@ -177,7 +177,7 @@ impl Client {
         payload
     }
 
-    /// Asks for an acknowledgement: what it says.
+    /// Asks for an acknowledgement; returns its value.
     pub(super) fn ask_acked(&mut self, request: u32, payload: &[u8], with_memory: bool) -> u64 {
         let file = self.memory_file();
         let files: &[&OwnedFd] = if with_memory { &[&file] } else { &[] };
@@ -185,7 +185,7 @@ impl Client {
         u64::from_le_bytes(self.answer(request).try_into().unwrap())
     }
 
-    /// Asks and takes an answer with a descriptor.
+    /// Sends a request and reads an answer with a descriptor.
     pub(super) fn ask_for_descriptor(
         &mut self,
         request: u32,
@@ -219,7 +219,7 @@ impl Client {
         self.memory.try_clone().unwrap()
     }
 
-    /// What `ADD_MEM_REG` has.
+    /// The payload of `ADD_MEM_REG`.
     pub(super) fn memory_region(&self) -> Vec<u8> {
         [0, 0, MEMORY, USER, 0].into_iter().flat_map(u64::to_le_bytes).collect()
     }
@@ -228,7 +228,7 @@ impl Client {
         rustix::fs::ftruncate(&self.memory, 0).unwrap();
     }
 
-    /// Has the ring run from this index on.
+    /// Starts the ring from this index on.
     pub(super) fn start(&mut self, base: u32) {
         let words = |words: [u32; 2]| words.map(u32::to_le_bytes).as_flattened().to_vec();
         self.tell(message::SET_VRING_NUM, &words([0, u32::from(SIZE)]), &[]);
@@ -243,7 +243,7 @@ impl Client {
         self.tell(message::SET_VRING_ENABLE, &words([0, 1]), &[]);
     }
 
-    /// Takes the ring back: nothing of it is in flight then.
+    /// Stops the ring: none of its requests is in flight then.
     pub(super) fn put_back(&mut self) {
         let base = self.ask(message::GET_VRING_BASE, &[0; 8]);
         assert_eq!(base[4..6], self.avail.to_le_bytes());
@@ -271,14 +271,14 @@ impl Client {
         self.put(place + 12, &[flags.to_le_bytes(), next.to_le_bytes()].concat());
     }
 
-    /// Makes a chain available, and says so.
+    /// Makes a chain available, and kicks.
     pub(super) fn offer(&mut self, head: u16) {
         self.put(AVAIL + 4 + 2 * u64::from(self.avail % SIZE), &head.to_le_bytes());
         self.skip(1);
         self.kick();
     }
 
-    /// Counts the available index on.
+    /// Increments the available index.
     pub(super) fn skip(&mut self, count: u16) {
         self.avail = self.avail.wrapping_add(count);
         self.put(AVAIL + 2, &self.avail.to_le_bytes());
@@ -302,7 +302,7 @@ impl Client {
         self.put(USED, &[0; 4]);
     }
 
-    /// Puts a request where the chain `head` names it: cut in strange places.
+    /// Puts a request into the chain `head`, divided at odd places.
     pub(super) fn request(&mut self, head: u16, what: (u32, u64), out: &[u8], room: u32) {
         let (kind, sector) = what;
         let header = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
@@ -337,7 +337,7 @@ impl Client {
         }
     }
 
-    /// Waits for a chain to come back: its head.
+    /// Waits for a chain to come back; returns its head.
     pub(super) fn taken(&mut self) -> u16 {
         // Whoever wants to be told at the next one says so, and looks again.
         self.put(AVAIL + 4 + 2 * u64::from(SIZE), &self.used.to_le_bytes());
@@ -349,7 +349,7 @@ impl Client {
         u16::from_le_bytes(self.get(place))
     }
 
-    /// Sends something: its status.
+    /// Writes data; returns the status.
     pub(super) fn write(&mut self, kind: u32, sector: u64, out: &[u8]) -> u8 {
         self.request(2, (kind, sector), out, 0);
         self.offer(2);
@@ -357,7 +357,7 @@ impl Client {
         self.get::<1>(STATUS)[0]
     }
 
-    /// Fetches something.
+    /// Reads data.
     pub(super) fn read(&mut self, kind: u32, sector: u64, count: usize) -> (u8, Vec<u8>) {
         self.request(13, (kind, sector), &[], count as u32);
         self.offer(13);
@@ -368,7 +368,7 @@ impl Client {
     }
 }
 
-/// Waits for an event. The server has made the descriptor one that does not block.
+/// Waits for an event. The server has made the descriptor non-blocking.
 fn await_event(event: &OwnedFd) {
     let mut polls = [PollFd::new(event, PollFlags::IN)];
     let left = rustix::event::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// A lock that nobody has broken.
+/// A lock that is never poisoned.
 pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A queue that one thread fills and another one waits at.
+/// A queue that one thread fills and on which another one waits.
 #[derive(Debug)]
 pub(super) struct Channel<T> {
     queue: Mutex<VecDeque<T>>,
@@ -30,12 +30,12 @@ impl<T> Channel<T> {
         self.filled.notify_one();
     }
 
-    /// How often something was handed over.
+    /// How often something was passed on.
     pub(super) fn handed(&self) -> u64 {
         self.handed.load(Ordering::Acquire)
     }
 
-    /// Waits until there is something, or the end.
+    /// Waits for an item, or the end.
     pub(super) fn take(&self, is_over: &AtomicBool) -> VecDeque<T> {
         let mut queue = lock(&self.queue);
         while queue.is_empty() && !is_over.load(Ordering::Acquire) {

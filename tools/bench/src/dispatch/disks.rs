@@ -1,4 +1,4 @@
-//! Disks that work on one request at a time, and the controllers that they hang on.
+//! Disks that work on one request at a time, and their controllers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use flysch_api::trace::Passage;
 use super::channel::{Channel, lock};
 use super::{CONTROLLERS, DISKS};
 
-/// Requests of a path under way.
+/// Requests of a path in flight.
 const DEPTH: usize = 64;
 
 /// A request that a disk works on.
@@ -31,7 +31,7 @@ pub(super) struct Queue {
     work: VecDeque<Work>,
 }
 
-/// A controller: the queues of its paths. Over queues it has one lock, as CAM's had.
+/// A controller: the queues of its paths. In the variant with queues it has one lock, like CAM's.
 pub(super) type Controller = Arc<Mutex<Vec<Queue>>>;
 
 /// The disks with their controllers, and the clock.
@@ -39,7 +39,7 @@ pub(super) type Controller = Arc<Mutex<Vec<Queue>>>;
 pub(super) struct Bus {
     start: std::time::Instant,
     service: u64,
-    /// When each disk has done all that it has.
+    /// When each disk will have finished its requests.
     free: Arc<Vec<AtomicU64>>,
     pub(super) controllers: Arc<Vec<Controller>>,
     memory: DmaRegion,
@@ -60,7 +60,7 @@ impl Bus {
         Instant::from_nanos(self.start.elapsed().as_nanos() as u64)
     }
 
-    /// The lane of a path to a disk. The two paths of a disk lead over different controllers.
+    /// The lane of a path to a disk. The two paths of a disk use different controllers.
     pub(super) fn lane(&self, path: usize, disk: usize) -> Lane {
         let number = (disk + path % 2) % CONTROLLERS;
         let controller = self.controllers[number].clone();
@@ -83,7 +83,7 @@ impl Bus {
         Lane { bus: self.clone(), disk, at, geometry, over: Over::Itself(Queue::default()) }
     }
 
-    /// When a disk that is given a request now has done it.
+    /// When a disk finishes a request that it receives now.
     fn done(&self, disk: usize, now: Instant) -> Instant {
         let free = &self.free[disk];
         let done = free.load(Ordering::Relaxed).max(now.nanos()) + self.service;
@@ -112,10 +112,10 @@ impl Queue {
     }
 }
 
-/// What the controllers' threads found: completions, each with the place of its path.
+/// What the controllers' threads found: completions, each with the location of its path.
 pub(super) type Found = Arc<Mutex<Vec<VecDeque<Completion>>>>;
 
-/// Where a path is: its controller, and its queue there.
+/// The location of a path: its controller, and its queue there.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Place {
     pub(super) number: usize,
@@ -126,8 +126,8 @@ pub(super) struct Place {
 enum Over {
     /// The lane has the path to itself.
     Itself(Queue),
-    /// It is the controller's, under its lock; what is done comes over the thread of the
-    /// controller, by the number of the lane.
+    /// The controller owns it, under its lock; completions arrive through the controller's thread,
+    /// by the number of the lane.
     Controller(Found, usize, Arc<Channel<()>>),
 }
 
@@ -148,7 +148,7 @@ impl Lane {
     }
 }
 
-/// All that a controller's paths have done until now.
+/// All requests that a controller's paths have finished so far.
 pub(super) fn collect(queues: &mut [Queue], now: Instant, mut to: impl FnMut(usize, Completion)) {
     for (number, queue) in queues.iter_mut().enumerate() {
         while let Some(completion) = queue.take(now) {
@@ -157,7 +157,7 @@ pub(super) fn collect(queues: &mut [Queue], now: Instant, mut to: impl FnMut(usi
     }
 }
 
-/// When the first of a controller's requests is done.
+/// When the first of a controller's requests finishes.
 pub(super) fn next_done(queues: &[Queue]) -> Option<Instant> {
     queues.iter().filter_map(|queue| queue.work.front()).map(|work| work.done).min()
 }

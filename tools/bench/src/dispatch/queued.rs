@@ -1,8 +1,8 @@
-//! The way of requests before: queues, and threads between them.
+//! The former dispatch of requests: queues, and threads between them.
 //!
 //! Caller, `g_down`, a thread for the interrupts of each controller, `g_up`, caller: each waits for
-//! the one before it. `g_down` takes the lock of the controller for each request, and its thread
-//! for what has come.
+//! the previous one. `g_down` takes the lock of the controller for each request, and the
+//! controller's thread takes it for completions.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,7 +25,7 @@ pub(super) struct Queued {
     down: Arc<Channel<Request>>,
     up: Arc<Channel<usize>>,
     done: Arc<Channel<Completion>>,
-    /// Requests that `g_down` gave to a controller.
+    /// Requests passed by `g_down` to a controller.
     issued: Arc<AtomicU64>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -161,7 +161,7 @@ impl Queued {
         self.done.take(&self.is_over)
     }
 
-    /// Ends the threads. Answers how often something was handed from one to another.
+    /// Ends the threads. Returns the number of hand-overs between threads.
     pub(super) fn stop(self) -> u64 {
         self.is_over.store(true, Ordering::Release);
         // A thread counts what it has handed over behind that: all have to be at their ends.

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// docs/bench.md shows this table, with rows that agree with themselves and with what is said
-/// of them: more than twice as fast, more than a million a second.
+/// docs/bench.md shows this table, with rows that are consistent with themselves and with the text:
+/// more than twice as fast, more than a million per second.
 #[test]
 fn the_documentation_has_the_table() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench.md");
@@ -23,7 +23,7 @@ fn the_documentation_has_the_table() {
     }
 }
 
-/// Both ways do the same requests, each once; only one of them hands anything over.
+/// Both variants execute the same requests, each once; only one of them passes anything on.
 #[test]
 fn both_ways_do_every_request_once() {
     for depth in [1, 40] {

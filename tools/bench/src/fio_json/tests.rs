@@ -107,7 +107,7 @@ fn the_keys_are_fios_own() {
     assert_eq!(ours["global options"], theirs["global options"]);
 }
 
-/// What a steady state and a latency target came to has fio's keys, too.
+/// The results of a steady state and a latency target have fio's keys, too.
 #[test]
 fn ends_are_told_as_fio_tells_them() {
     const JOB: &str = "[a]\nioengine=null\nrw=randread\nsize=64m\nbs=4k\ntime_based\nruntime=10\n";

@@ -1,4 +1,4 @@
-//! What is kept of a flash and of a mounted file system.
+//! Caches above a flash and a mounted file system.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,14 +9,14 @@ use flysch_api::vfs::{self, FileSystem, Inode};
 /// Bytes of a page of files.
 const FILE_PAGE: usize = 4096;
 
-/// Content of files in memory: what the kernel's page cache is to a mount.
+/// File contents in memory: like the kernel's page cache for a mount.
 #[derive(Debug, Default)]
 pub(super) struct PageCache {
     pages: BTreeMap<(Inode, u64), Box<[u8]>>,
 }
 
 impl PageCache {
-    /// Reads whole pages; all at once from the file system unless all are here.
+    /// Reads whole pages; all of them from the file system at once, unless all are cached.
     ///
     /// # Errors
     /// Those of the file system.
@@ -44,8 +44,8 @@ impl PageCache {
     }
 }
 
-/// A flash that remembers the whole page it read last, as Linux's `nand_base` does (`pagecache`):
-/// what is read in pieces lies next to each other. Parts of other pages are read as such.
+/// A flash that remembers the whole page read last, like Linux's `nand_base` (`pagecache`):
+/// successive partial reads are usually adjacent. Parts of other pages are read directly.
 #[derive(Debug)]
 pub struct PageBuffer<F> {
     flash: F,

@@ -73,7 +73,7 @@ impl FlashMut for MeteredNor {
 pub enum ChipFlash {
     /// NAND with error correction.
     Nand(Box<PageBuffer<Nand<MeteredChip>>>),
-    /// NOR as it is.
+    /// NOR without further layers.
     Nor(Box<MeteredNor>),
 }
 

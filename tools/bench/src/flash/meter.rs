@@ -1,8 +1,8 @@
-//! Whose time is it? Every layer of a flash stack tells when it is entered and left.
+//! Attributes time: every layer of a flash stack reports when it is entered and left.
 //!
-//! The stack is called and returns, all in one thread, so at each moment one layer works: software
-//! time goes to the innermost one entered. The chip's time is the model's own; what this computer
-//! takes to imitate the cells goes to nobody. Outside all layers nothing is counted.
+//! The stack is called and returns in a single thread, so one layer works at each moment: software
+//! time belongs to the innermost layer entered. The chip's time is the model's; the time that this
+//! computer takes to simulate the cells belongs to nobody. Outside all layers nothing is counted.
 
 use std::cell::Cell;
 use std::ops::{Add, Sub};
@@ -17,7 +17,7 @@ use serde::Serialize;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Time {
-    /// The device's alone: software takes none. The same figures in every run.
+    /// Only the device's: software takes none. The figures are the same in every run.
     #[default]
     Virtual,
     /// The device's, and the processor time that the software takes here.
@@ -56,10 +56,10 @@ pub enum Layer {
 
 /// Nanoseconds in each layer.
 ///
-/// In the words of the areas of a block device: the file system is area 1; UBI and MTD are area 2,
+/// In terms of the areas of a block device: the file system is area 1; UBI and MTD are area 2,
 /// software between the file system and the device; the chip is area 3. Calls return where they
-/// were made, so of area 4 - from the device's end of work to the file system - nothing is left
-/// over that does not belong to the layer it happens in.
+/// were made, so area 4 - from the end of the device's work to the file system - is part of the
+/// layer in which it occurs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Split {
     /// Area 1: the file system.
@@ -73,18 +73,18 @@ pub struct Split {
 }
 
 impl Split {
-    /// All of it.
+    /// The total.
     pub const fn total_ns(&self) -> u64 {
         self.software_ns() + self.device_ns
     }
 
-    /// All but the chip.
+    /// Everything except the chip.
     pub const fn software_ns(&self) -> u64 {
         self.file_system_ns + self.ubi_ns + self.mtd_ns
     }
 }
 
-/// What the chip was asked to do.
+/// The chip's operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Operations {
     /// Pages read, whole or in part.
@@ -95,7 +95,7 @@ pub struct Operations {
     pub erases: u64,
 }
 
-/// Time and operations so far; the difference of two is what happened between them.
+/// Time and operations so far; the difference of two is what happened in between.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
     /// Time.
@@ -165,8 +165,7 @@ impl Meter {
         self.reading.get()
     }
 
-    /// Processor time of this thread: nothing here waits, and what other programs do does not
-    /// count.
+    /// Processor time of this thread: nothing here waits, and other programs do not count.
     fn now(&self) -> u64 {
         match self.time {
             Time::Virtual => 0,
@@ -177,7 +176,7 @@ impl Meter {
         }
     }
 
-    /// The chip took so long for an operation.
+    /// The chip took this long for an operation.
     pub(super) fn count(&self, took: u64, operation: impl FnOnce(&mut Operations)) {
         self.change(|reading| {
             reading.split.device_ns += took;
@@ -191,7 +190,7 @@ impl Meter {
         self.reading.set(reading);
     }
 
-    /// What passed belongs to the layer that is left.
+    /// The elapsed time belongs to the layer that is left.
     fn turn(&self, to: Option<Layer>) -> Option<Layer> {
         let now = self.now();
         let passed = now.saturating_sub(self.since.replace(now));
@@ -205,7 +204,7 @@ impl Meter {
         from
     }
 
-    /// From now on `layer` works, until the value returned goes.
+    /// From now on `layer` works, until the returned value is dropped.
     pub fn enter(&self, layer: Layer) -> Entered<'_> {
         let back_to = self.turn(Some(layer));
         Entered { meter: self, back_to }
@@ -220,7 +219,7 @@ impl Meter {
     }
 }
 
-/// As long as it lives, a layer works.
+/// A layer works as long as this exists.
 #[derive(Debug)]
 pub struct Entered<'m> {
     meter: &'m Meter,
@@ -294,7 +293,7 @@ impl PagesMut for MeteredChip {
     }
 }
 
-/// A flash or a volume whose calls are a layer of their own.
+/// A flash or a volume whose calls form a separate layer.
 #[derive(Debug)]
 pub struct Metered<T> {
     inner: T,
@@ -308,12 +307,12 @@ impl<T> Metered<T> {
         Self { inner, layer, meter: Rc::clone(meter) }
     }
 
-    /// What is counted.
+    /// The metered object.
     pub fn inner(&self) -> &T {
         &self.inner
     }
 
-    /// What was counted.
+    /// The metered object.
     pub fn into_inner(self) -> T {
         self.inner
     }

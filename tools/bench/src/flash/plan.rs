@@ -2,17 +2,17 @@
 
 use serde::Serialize;
 
-/// What is written.
+/// The data written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Data {
-    /// Bytes that nothing makes shorter.
+    /// Incompressible bytes.
     Random,
     /// Zeros.
     Zeros,
 }
 
-/// What lies in a file system that is mounted.
+/// The contents of a file system that is mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Content {
@@ -35,17 +35,17 @@ impl Content {
 pub enum Test {
     /// A file is written, piece by piece, and synced.
     Write {
-        /// What.
+        /// The data.
         data: Data,
-        /// Bytes in one call.
+        /// Bytes per call.
         piece: u32,
     },
     /// A file of random bytes is read.
     Read {
-        /// For the second time since the mount.
+        /// Again, for the second time since the mount.
         again: bool,
     },
-    /// Files are made and synced.
+    /// Files are created and synced.
     Fill(Content),
     /// A flash with files is attached and mounted.
     Mount(Content),
@@ -55,12 +55,12 @@ pub enum Test {
     MountVerified(Content),
     /// Space that a file takes beyond its length, once it is written and committed.
     Overhead {
-        /// Bytes in one call.
+        /// Bytes per call.
         piece: u32,
     },
-    /// What was programmed for it beyond its length, whatever became of that.
+    /// Bytes programmed for it beyond its length, including those that are obsolete by then.
     Programmed {
-        /// Bytes in one call.
+        /// Bytes per call.
         piece: u32,
     },
 }
@@ -76,20 +76,20 @@ impl Test {
     }
 }
 
-/// How much of each.
+/// The amounts.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// Bytes of the file that is written and read.
     pub file: u32,
-    /// Bytes in one call.
+    /// Bytes per call.
     pub pieces: Vec<u32>,
-    /// Files and bytes of each.
+    /// Number of files, and bytes of each.
     pub few_large: (u32, u32),
-    /// Files and bytes of each.
+    /// Number of files, and bytes of each.
     pub many_small: (u32, u32),
-    /// Bytes written to see what space they take.
+    /// Bytes written to measure the space that they take.
     pub overhead: u32,
-    /// Bytes in one call there.
+    /// Bytes per call for that.
     pub overhead_pieces: [u32; 2],
 }
 
@@ -107,7 +107,7 @@ impl Default for Plan {
 }
 
 impl Plan {
-    /// Files of a content and the bytes of each.
+    /// The files of a content and the bytes of each.
     pub fn files(&self, content: Content) -> (u32, u32) {
         match content {
             Content::Empty => (0, 0),
@@ -132,7 +132,7 @@ impl Plan {
         tests
     }
 
-    /// What a line of the table is called.
+    /// The label of a line of the table.
     pub fn name(&self, test: Test) -> String {
         let content = |content| match (content, self.files(content)) {
             (Content::Empty, _) => "empty".to_string(),

@@ -6,10 +6,10 @@
 use super::plan::{Content, Data, Test};
 use super::stack::Subject;
 
-/// The machine the figures are from.
+/// The machine of the figures.
 pub const MACHINE: &str = "ARM926 at 155 MHz, 128 MiB NAND, Linux 2.6.27 (C. Simmonds)";
 
-/// What was published for a test, in the test's unit.
+/// The published figure for a test, in the test's unit.
 pub fn published(subject: Subject, test: Test) -> Option<f64> {
     // raw, JFFS2, UBIFS
     let row = match test {

@@ -1,4 +1,4 @@
-//! The HTML page: bars, the four areas, tables. It runs no script and asks for nothing.
+//! The HTML page: bars, the four areas, tables. It runs no script and loads nothing.
 
 use serde::Serialize;
 
@@ -33,7 +33,7 @@ struct Group {
     figures: Vec<BarChart>,
 }
 
-/// The page. `command` is the command line that made the results, or empty.
+/// The page. `command` is the command line that produced the results, or empty.
 pub fn render(results: &Results, plan: &Plan, command: &str) -> String {
     let page = Page {
         frame: Frame::new(

@@ -1,4 +1,4 @@
-//! What came out.
+//! The results.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ use super::published;
 pub struct Results {
     /// Version of this program.
     pub version: String,
-    /// When, milliseconds since 1970.
+    /// Time, milliseconds since 1970.
     pub timestamp_ms: u64,
     /// The chips.
     pub targets: Vec<TargetResults>,
@@ -22,13 +22,13 @@ pub struct Results {
 pub struct TargetResults {
     /// The target as the user wrote it.
     pub target: String,
-    /// In words.
+    /// Description.
     pub description: String,
     /// Whose time counts.
     pub clock: &'static str,
-    /// Bytes that the chip programs together: a page of NAND, a write buffer of NOR.
+    /// Bytes that the chip programs at once: a page of NAND, a write buffer of NOR.
     pub page_size: u32,
-    /// What was measured on it.
+    /// The subjects measured on it.
     pub subjects: Vec<SubjectResults>,
 }
 
@@ -37,26 +37,26 @@ pub struct TargetResults {
 pub struct SubjectResults {
     /// Its name.
     pub name: &'static str,
-    /// What was measured, in the order it was.
+    /// The measurements, in order.
     pub rows: Vec<Row>,
 }
 
 /// One figure.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What.
+    /// The test.
     pub test: Test,
-    /// In words.
+    /// Its description.
     pub name: String,
     /// Unit of the value.
     pub unit: &'static str,
     /// The value; `None` when the chip is too small.
     pub value: Option<f64>,
-    /// What was published for the board this target stands for.
+    /// The published figure for the board that this target represents.
     pub published: Option<f64>,
-    /// Where the time went.
+    /// The time by layer.
     pub areas: Split,
-    /// What the chip did.
+    /// The chip's operations.
     pub operations: Operations,
 }
 
@@ -89,14 +89,14 @@ impl SubjectResults {
         self.rows.iter().find(|row| row.test == test)
     }
 
-    /// Whether anything is published for it.
+    /// Whether there is a published figure for it.
     pub fn is_published(&self) -> bool {
         self.rows.iter().any(|row| row.published.is_some())
     }
 }
 
 /// The headings and cells of the table of one target: a line for each test, a column for each
-/// subject and one beside it for what is published.
+/// subject and one next to it for the published figure.
 pub fn table(results: &TargetResults, plan: &Plan) -> (Vec<String>, Vec<Vec<String>>) {
     let mut heading = vec!["".to_string(), "unit".to_string()];
     for subject in &results.subjects {
@@ -162,7 +162,7 @@ pub fn text(results: &Results, plan: &Plan) -> String {
     text
 }
 
-/// Columns from `right` on are set to the right.
+/// Columns from `right` on are right-aligned.
 fn align(text: &mut String, heading: &[String], rows: &[Vec<String>], right: usize) {
     let width = |column: usize| {
         let cells = std::iter::once(&heading[column]).chain(rows.iter().map(|row| &row[column]));
@@ -182,7 +182,7 @@ fn align(text: &mut String, heading: &[String], rows: &[Vec<String>], right: usi
     }
 }
 
-/// Three significant digits, or all before the point.
+/// Three significant digits, or all digits before the decimal point.
 pub(super) fn number(value: f64) -> String {
     if value.is_infinite() {
         return "no time".into();

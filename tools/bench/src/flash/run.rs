@@ -10,12 +10,12 @@ use super::plan::{Content, Data, Plan, Test};
 use super::stack::{Error, FILE, Mounted, NOW, Stacks, Subject};
 use crate::random::Random;
 
-/// What one test came to; the value is in the unit of the test.
+/// The result of one test; the value is in the unit of the test.
 pub type Outcome = Result<(f64, Reading), Error>;
 
-/// Bytes in one call of a read.
+/// Bytes per call of a read.
 const READ_PIECE: usize = 64 << 10;
-/// Bytes in one call when files are made to be mounted.
+/// Bytes per call when creating files for a mount.
 const FILL_PIECE: usize = 64 << 10;
 /// Bytes in MiB.
 const MEBI: f64 = 1_048_576.0;
@@ -23,16 +23,16 @@ const MEBI: f64 = 1_048_576.0;
 /// Runs the tests of one subject.
 #[derive(Debug)]
 pub struct Runner<'t> {
-    /// How much.
+    /// The amounts.
     pub plan: &'t Plan,
-    /// On what.
+    /// The stacks.
     pub stacks: Stacks<'t>,
-    /// Of what.
+    /// The subject.
     pub subject: Subject,
 }
 
 impl Runner<'_> {
-    /// Runs everything that makes sense for the subject. `tell` hears each test before it begins.
+    /// Runs all tests that make sense for the subject. `tell` is called before each test.
     pub fn run(&self, tell: &mut dyn FnMut(Test)) -> Vec<(Test, Outcome)> {
         let mut outcomes = Vec::new();
         let plan = self.plan;
@@ -74,7 +74,7 @@ impl Runner<'_> {
         bytes
     }
 
-    /// What happened to the meter while `what` was done by `layer`.
+    /// The change of the meter while `layer` did `what`.
     fn measured<T>(
         &self,
         layer: Layer,
@@ -103,7 +103,7 @@ impl Runner<'_> {
         Ok((rate(bytes.len(), &reading), reading))
     }
 
-    /// Makes a file, writes it and puts it on the flash.
+    /// Creates a file, writes it and syncs it to the flash.
     fn written(
         &self,
         mounted: &mut Mounted,
@@ -197,7 +197,7 @@ impl Runner<'_> {
         Ok(())
     }
 
-    /// Makes files of random bytes.
+    /// Creates files of random bytes.
     fn fill(&self, fs: &mut dyn FileSystemMut, content: Content) -> Result<(), Error> {
         let (count, len) = self.plan.files(content);
         let mut bytes = vec![0; len as usize];
@@ -208,7 +208,7 @@ impl Runner<'_> {
         Ok(fs.sync(None)?)
     }
 
-    /// The last file is what it was made.
+    /// The last file has the expected content.
     fn check(&self, fs: &dyn FileSystem, content: Content) -> Result<(), Error> {
         let (count, len) = self.plan.files(content);
         let Some(number) = count.checked_sub(1) else { return Ok(()) };
@@ -220,8 +220,8 @@ impl Runner<'_> {
         if got == read.len() && read == bytes { Ok(()) } else { Err(Error::Differs) }
     }
 
-    /// Per cent of space and of programmed bytes beyond the length of a file. UBIFS is asked after
-    /// a commit, when nothing is estimated; JFFS2 while it still knows which nodes are obsolete.
+    /// Space and programmed bytes beyond the length of a file, in percent. UBIFS is queried after a
+    /// commit, when nothing is estimated; JFFS2 while it still knows which nodes are obsolete.
     fn overhead(&self, piece: u32) -> Result<(f64, f64, Reading), Error> {
         let mount = |chip| self.stacks.mount(self.subject, chip, IndexUse::Trust).map(|it| it.0);
         let mut mounted = mount(self.stacks.fresh(self.subject)?.close()?)?;

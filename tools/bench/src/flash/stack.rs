@@ -17,10 +17,10 @@ use super::chip::Chip;
 use super::meter::{Layer, Meter, Metered, Reading};
 use super::target::{FlashTarget, Mtd};
 
-/// The time of everything that is written.
+/// The time stamp of everything written.
 pub const NOW: Timestamp = Timestamp { seconds: 1_200_000_000, nanoseconds: 0 };
 
-/// What files are made as.
+/// The attributes of new files.
 pub(super) const FILE: NewFile<'static> = NewFile {
     kind: FileKind::Regular,
     permissions: 0o644,
@@ -30,7 +30,7 @@ pub(super) const FILE: NewFile<'static> = NewFile {
     target: b"",
 };
 
-/// What is measured on a chip.
+/// The subjects measured on a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Subject {
@@ -51,7 +51,7 @@ impl Subject {
     pub const ALL: [Self; 5] =
         [Self::Raw, Self::Jffs2, Self::Jffs2NoSummary, Self::Ubifs, Self::UbifsFastmap];
 
-    /// What the user calls it.
+    /// Its name for the user.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",
@@ -62,7 +62,7 @@ impl Subject {
         }
     }
 
-    /// The subject the user calls `name`.
+    /// The subject with the user's `name`.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|subject| subject.name() == name)
     }
@@ -74,10 +74,10 @@ pub enum Error {
     /// The chip is too small for it.
     #[error("no space left")]
     NoSpace,
-    /// Something that should not have happened.
+    /// An unexpected error.
     #[error("{0}: {1}")]
     Failed(&'static str, String),
-    /// What was read is not what was written.
+    /// Data read differs from data written.
     #[error("what was read is not what was written")]
     Differs,
 }
@@ -121,7 +121,7 @@ pub enum Mounted {
 pub struct Stacks<'t> {
     /// The chip.
     pub target: &'t FlashTarget,
-    /// Of all layers.
+    /// The meter of all layers.
     pub meter: Rc<Meter>,
     /// A chip with JFFS2's clean markers.
     marked: OnceCell<Chip>,
@@ -136,12 +136,12 @@ impl<'t> Stacks<'t> {
     /// `chip` with its error correction.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn mtd(&self, chip: Chip) -> Result<Mtd, Error> {
         self.target.mtd(chip, &self.meter).map_err(at("flash"))
     }
 
-    /// A new chip that `flash_erase -j` has been through.
+    /// A new chip prepared as by `flash_erase -j`.
     fn marked(&self) -> Result<Chip, Error> {
         if let Some(chip) = self.marked.get() {
             return Ok(chip.clone());
@@ -158,7 +158,7 @@ impl<'t> Stacks<'t> {
     /// A new, empty file system on a new chip.
     ///
     /// # Errors
-    /// [`Error::NoSpace`] when the chip is too small; others are mistakes.
+    /// [`Error::NoSpace`] if the chip is too small; others are bugs.
     pub fn fresh(&self, subject: Subject) -> Result<Mounted, Error> {
         if matches!(subject, Subject::Raw | Subject::Jffs2 | Subject::Jffs2NoSummary) {
             return mount_jffs2(self.mtd(self.marked()?)?, subject);
@@ -183,11 +183,11 @@ impl<'t> Stacks<'t> {
         Ok(Mounted::Ubifs(Box::new(fs)))
     }
 
-    /// Mounts what is on `chip`; the first reading is that of attaching UBI, the second that of
-    /// the mount behind it.
+    /// Mounts the file system on `chip`; the first reading is that of attaching UBI, the second
+    /// that of the mount after it.
     ///
     /// # Errors
-    /// When it cannot be mounted.
+    /// If it cannot be mounted.
     pub fn mount(
         &self,
         subject: Subject,
@@ -242,8 +242,8 @@ impl Mounted {
         }
     }
 
-    /// Bytes that what is stored takes: UBIFS's nodes and its index as of the last commit, JFFS2's
-    /// nodes that count with all that cannot be collected.
+    /// Bytes occupied by the stored data: UBIFS's nodes and its index as of the last commit,
+    /// JFFS2's valid nodes with everything that cannot be collected.
     pub fn used(&self) -> u64 {
         match self {
             Self::Jffs2(fs) => {
@@ -254,10 +254,10 @@ impl Mounted {
         }
     }
 
-    /// Unmounts it and gives the chip.
+    /// Unmounts it and returns the chip.
     ///
     /// # Errors
-    /// When the last of it cannot be written.
+    /// If its last data cannot be written.
     pub fn close(self) -> Result<Chip, Error> {
         let mtd = match self {
             Self::Jffs2(mut fs) => {

@@ -1,4 +1,4 @@
-//! `nand,key=value...` and `nor,key=value...`: the chip a stack is put on.
+//! `nand,key=value...` and `nor,key=value...`: the chip below a stack.
 
 use std::fmt;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ use super::meter::{Layer, Meter, Metered, MeteredChip, Time};
 /// The flash below a file system.
 pub type Mtd = Metered<ChipFlash>;
 
-/// The profile of the board that the published figures are from.
+/// The profile of the board of the published figures.
 pub const PUBLISHED: &str = "published";
 
 const CLOCK: Key = key(
@@ -28,7 +28,7 @@ const CLOCK: Key = key(
 );
 const SEED: Key = key("seed", "NUMBER", "seed of the data (1)");
 
-/// NAND, of pages.
+/// NAND, accessed by pages.
 const NAND: Kind = Kind {
     name: "nand",
     help: "NAND flash",
@@ -46,7 +46,7 @@ const NAND: Kind = Kind {
     ],
 };
 
-/// NOR, of bytes.
+/// NOR, accessed by bytes.
 const NOR: Kind = Kind {
     name: "nor",
     help: "NOR flash",
@@ -62,9 +62,9 @@ pub fn keys() -> String {
     )
 }
 
-/// Blocks that JFFS2 and UBIFS need at least for this benchmark's smallest part.
+/// Minimum number of blocks that JFFS2 and UBIFS need for this benchmark's smallest part.
 const BLOCKS_MIN: u32 = 64;
-/// The NOR chip that is meant when none is named.
+/// The default NOR chip.
 const NOR_DEFAULT: &str = "S29GL128P";
 
 /// A chip with its error correction, and whose time counts.
@@ -72,9 +72,9 @@ const NOR_DEFAULT: &str = "S29GL128P";
 pub struct FlashTarget {
     /// The chip.
     pub part: Part,
-    /// Whether it stands for the board of the published figures.
+    /// Whether it represents the board of the published figures.
     pub is_published: bool,
-    /// Bits corrected in a step of 512 bytes (256 with one bit); 0 is none.
+    /// Bits corrected per step of 512 bytes (256 with one bit); 0 is none.
     pub strength: u32,
     /// Whose time counts.
     pub time: Time,
@@ -95,8 +95,9 @@ impl Default for FlashTarget {
     }
 }
 
-/// An ST chip of 128 MiB as that board saw it: 0.7 MiB/s written and 1.1 MiB/s read, raw. Its slow
-/// bus and its software for error correction are in the time of a cycle and of a program.
+/// An ST chip of 128 MiB as that board saw it: 0.7 MiB/s for raw writes and 1.1 MiB/s for raw
+/// reads. The board's slow bus and its software error correction are included in the time of a
+/// cycle and of a program.
 fn published_board() -> nand::Profile {
     let chip = nand::Profile::named("NAND01GR3B").expect("it is in the list");
     let timing =
@@ -104,12 +105,12 @@ fn published_board() -> nand::Profile {
     nand::Profile { timing, ..chip }
 }
 
-/// Why a text is no target.
+/// Why a text is not a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FlashTargetError {
-    /// It begins with neither `nand` nor `nor`.
+    /// It starts with neither `nand` nor `nor`.
     Kind(String),
-    /// A key or its value.
+    /// An error in a key or its value.
     Pair(PairError),
     /// The error correction does not fit the chip.
     Ecc(PageFormatError),
@@ -192,7 +193,7 @@ impl FromStr for FlashTarget {
 }
 
 impl FlashTarget {
-    /// In words.
+    /// Its description.
     pub fn description(&self) -> String {
         match &self.part {
             Part::Nand(profile) => self.describe_nand(profile),
@@ -230,7 +231,7 @@ impl FlashTarget {
         )
     }
 
-    /// Bytes that the chip programs together.
+    /// Bytes that the chip programs at once.
     pub fn program_size(&self) -> u32 {
         match &self.part {
             Part::Nand(profile) => profile.page_size,
@@ -238,7 +239,7 @@ impl FlashTarget {
         }
     }
 
-    /// A chip as it leaves the factory.
+    /// A new chip from the factory.
     pub fn chip(&self) -> Chip {
         match &self.part {
             Part::Nand(profile) => {
@@ -249,10 +250,10 @@ impl FlashTarget {
         }
     }
 
-    /// `chip` with error correction over it.
+    /// `chip` with error correction on top.
     ///
     /// # Errors
-    /// In words, when it cannot be read.
+    /// In words, if it cannot be read.
     pub fn mtd(&self, chip: Chip, meter: &Rc<Meter>) -> Result<Mtd, String> {
         let flash = match chip {
             Chip::Nand(chip) => {

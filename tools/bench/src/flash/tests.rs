@@ -65,9 +65,9 @@ fn ubifs_writes_random_data_within_a_tenth_of_the_chip_and_zeros_faster() {
     assert!(plan.overhead_pieces.into_iter().all(|piece| (0.0..4.0).contains(&space(piece))));
 }
 
-/// Programs that 10 MiB of random data take at least in UBIFS: nodes of 4096 bytes and a header of
-/// 48 that do not cross LEBs, which begin at `data` in their blocks; for each LEB an identifier
-/// header and a reference in the log. Inodes, names, index and commits come on top.
+/// Minimum programs for 10 MiB of random data in UBIFS: nodes of 4096 bytes with a header of 48
+/// that do not cross LEBs, which begin at `data` in their blocks; for each LEB an identifier header
+/// and a reference in the log. Inodes, names, index and commits are additional.
 fn least_programs(block: u64, data: u64, page: u64) -> u64 {
     const NODE: u64 = 48 + 4096;
     let programs = |nodes: u64| (data % page + nodes * NODE).div_ceil(page) + 2;

@@ -8,8 +8,8 @@ use crate::blktrace::{
     CATEGORY_COMMAND, CATEGORY_NOTIFY, Next, QUEUE, Record, disk, next, operation_of_bits,
 };
 
-/// What a record tells, with the first bytes behind it; an error if those make no sense, `None` if
-/// it is of no interest.
+/// The event in a record, with the first bytes of its payload; an error if these are invalid,
+/// `None` if it is irrelevant.
 fn what(record: &Record, extra: &[u8; 16]) -> Option<Result<What, ()>> {
     let (action, device) = (record.word(28), record.word(36));
     let categories = action >> 16;

@@ -1,4 +1,4 @@
-//! What happened, as the kernel's trace points tell it.
+//! Events, as reported by the kernel's trace points.
 
 use std::collections::HashMap;
 
@@ -10,17 +10,17 @@ pub(super) type DiskNumber = (u32, u32);
 /// One event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Event {
-    /// When; ticks until the clock was applied.
+    /// Time; in ticks until the clock is applied.
     pub nanos: u64,
     /// On which processor.
     pub cpu: u32,
-    /// Whose thread it interrupted or ran in.
+    /// The thread that it ran in or interrupted.
     pub thread: u32,
-    /// What.
+    /// The kind of event.
     pub what: What,
 }
 
-/// A run of sectors of 512 bytes of a disk.
+/// A range of 512-byte sectors of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {
     /// The disk.
@@ -29,26 +29,26 @@ pub(super) struct Run {
     pub sector: u64,
     /// How many.
     pub sectors: u32,
-    /// What is done with them; `None` for what moves and gives back nothing.
+    /// The operation; `None` if it neither moves nor frees anything.
     pub operation: Option<Operation>,
 }
 
-/// What an event tells.
+/// The kinds of event.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum What {
-    /// A system call begins, by its name's number.
+    /// A system call starts, by the number of its name.
     Enter(u16),
     /// It ends.
     Exit(u16),
-    /// `block_bio_queue`: the block layer was handed a bio.
+    /// `block_bio_queue`: the block layer received a bio.
     Queue(Run),
-    /// `block_bio_remap`: it is one of another disk now, from this disk and sector.
+    /// `block_bio_remap`: it now belongs to another disk, from this disk and sector.
     Remap(Run, DiskNumber, u64),
-    /// `block_split`: the part from this sector on is one of its own.
+    /// `block_split`: the part from this sector on is a separate bio.
     Split(Run, u64),
-    /// `block_bio_backmerge`: it joins the request before it.
+    /// `block_bio_backmerge`: it is appended to the request before it.
     BackMerge(Run),
-    /// `block_bio_frontmerge`: it joins the request behind it.
+    /// `block_bio_frontmerge`: it is prepended to the request behind it.
     FrontMerge(Run),
     /// `block_getrq`: there is a request for it.
     Request(Run),
@@ -82,18 +82,18 @@ pub(super) enum What {
     IrqExit,
 }
 
-/// Names as small numbers; no more than fit.
+/// Names as small numbers, up to a limit.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     numbers: HashMap<String, u16>,
     all: Vec<String>,
 }
 
-/// Most names of system calls.
+/// Maximum number of system call names.
 const NAMES_MAX: usize = 1024;
 
 impl Names {
-    /// The number of a name; all that are too many have one.
+    /// The number of a name; all names beyond the limit share one.
     pub(super) fn number(&mut self, name: &str) -> u16 {
         if let Some(number) = self.numbers.get(name) {
             return *number;
@@ -111,7 +111,7 @@ impl Names {
     }
 }
 
-/// What `rwbs` says that a request does: letters before `R`, `W`, `D` are flags.
+/// The operation of a request according to `rwbs`: letters before `R`, `W`, `D` are flags.
 pub(super) fn operation(rwbs: &str) -> Option<Operation> {
     let rest = rwbs.strip_prefix('F').unwrap_or(rwbs);
     match rest.as_bytes().first()? {

@@ -1,9 +1,9 @@
-//! Events become I/Os: each system call with the bios it made and the requests they became; bios of
-//! nobody's call - the journal's, the page cache's - are I/Os of their own.
+//! Joins events into I/Os: each system call with the bios it made and the requests they became;
+//! bios without a call - the journal's, the page cache's - are separate I/Os.
 //!
-//! A bio is known by disk and first sector from the block layer's queue to its completion, a
-//! request likewise, a command by the driver's tag. What the events do not tell is not guessed: it
-//! is counted as lost.
+//! A bio is identified by disk and first sector from the block layer's queue to its completion, a
+//! request likewise, a command by the driver's tag. Missing information is not guessed: it is
+//! counted as lost.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -11,11 +11,11 @@ use flysch_api::block::Operation;
 
 use super::event::{DiskNumber, Event, Names, Run, What};
 
-/// Most I/Os that are open at a time; older ones are given up. Real queues are far shorter.
+/// Maximum number of open I/Os; older ones are given up. Real queues are far shorter.
 const OPEN_MAX: usize = 1 << 16;
-/// Most bios of a request; more than Linux joins.
+/// Maximum bios per request; more than Linux joins.
 const BIOS_MAX: usize = 1 << 10;
-/// Calls that submit for many I/Os, each of which is one of its own.
+/// Calls that submit several I/Os, each of which counts separately.
 const SUBMITTING: [&str; 2] = ["io_uring_enter", "io_submit"];
 
 /// One I/O: when it passed each point, nanoseconds.
@@ -23,27 +23,27 @@ const SUBMITTING: [&str; 2] = ["io_uring_enter", "io_submit"];
 pub struct Io {
     /// The disk.
     pub disk: (u32, u32),
-    /// What was done.
+    /// The operation.
     pub operation: Operation,
     /// The first sector of 512 bytes.
     pub sector: u64,
-    /// Bytes, of all its bios together.
+    /// Total bytes of all its bios.
     pub bytes: u64,
     /// The thread that made it.
     pub thread: u32,
     /// The number of the system call's name, if it was made in one.
     pub call: Option<u16>,
-    /// The driver whose events it has.
+    /// The driver whose events belong to it.
     pub driver: Driver,
-    /// The system call began.
+    /// Start of the system call.
     pub enter: Option<u64>,
     /// The block layer was handed the first bio.
     pub queue: u64,
-    /// There was a request.
+    /// A request was allocated.
     pub request: Option<u64>,
-    /// A scheduler had it.
+    /// A scheduler received it.
     pub insert: Option<u64>,
-    /// The driver had it.
+    /// The driver received it.
     pub issue: u64,
     /// The last event before the doorbell.
     pub sent: u64,
@@ -61,11 +61,11 @@ pub struct Io {
     parts: u32,
 }
 
-/// Whose events tell when a command was sent and done.
+/// The layer whose events report when a command was sent and completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Driver {
-    /// Nobody's: the block layer's alone.
+    /// None: only the block layer.
     #[default]
     Block,
     /// SCSI's middle layer.
@@ -84,38 +84,38 @@ impl Io {
         self.interrupt.unwrap_or(self.done)
     }
 
-    /// The end of all.
+    /// The end of the I/O.
     pub fn end(&self) -> u64 {
         self.exit.unwrap_or(self.complete)
     }
 
-    /// The beginning of all.
+    /// The start of the I/O.
     pub fn start(&self) -> u64 {
         self.enter.unwrap_or(self.queue)
     }
 }
 
-/// What could not be joined.
+/// Events that could not be joined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Loss {
     /// Bios that never became a request, or whose request was never issued or completed.
     pub unfinished: u64,
-    /// Requests that were issued before the recording began, or of bios that were not seen.
+    /// Requests issued before the recording started, or with unseen bios.
     pub unknown_requests: u64,
-    /// Completions of requests that are not known.
+    /// Completions of unknown requests.
     pub unknown_completions: u64,
-    /// Completions that no interrupt of their own brought: polled, or found by an earlier one.
+    /// Completions without their own interrupt: polled, or found by an earlier one.
     pub without_interrupt: u64,
-    /// I/Os that went on after the system call had returned (readahead, write-back).
+    /// I/Os that continued after the system call had returned (readahead, write-back).
     pub after_the_call: u64,
 }
 
-/// All I/Os, and what is told about them.
+/// All I/Os, and information about them.
 #[derive(Clone, Debug, Default)]
 pub struct Joined {
-    /// In the order they were complete.
+    /// In order of completion.
     pub ios: Vec<Io>,
-    /// What could not be joined.
+    /// Events that could not be joined.
     pub loss: Loss,
     names: Names,
 }
@@ -127,7 +127,7 @@ impl Joined {
     }
 }
 
-/// Where a driver keeps a command.
+/// The key of a driver's command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Tag {
     Ufs(u32, u32),
@@ -147,7 +147,7 @@ struct Request {
     interrupt: Option<u64>,
 }
 
-/// A system call of a thread, under way.
+/// A system call of a thread, in progress.
 #[derive(Clone, Copy, Debug)]
 struct Call {
     name: u16,
@@ -158,9 +158,9 @@ struct Call {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
-    /// The last interrupt's begin, and whether it has ended.
+    /// The start of the last interrupt, and whether it has ended.
     interrupt: Option<(u64, bool)>,
-    /// The request issued last: the driver's events that follow are its.
+    /// The request issued last: the following driver events belong to it.
     issued: Option<(DiskNumber, u64)>,
     /// A command that NVMe set up, and whose request is issued next.
     set_up: Option<Tag>,
@@ -171,10 +171,10 @@ struct Joiner {
     open: BTreeMap<usize, Io>,
     next: usize,
     calls: HashMap<u32, Call>,
-    /// Bios without a request, by place; several may be of one.
+    /// Bios without a request, by sector; several may belong to one.
     bios: HashMap<(DiskNumber, u64), VecDeque<(usize, u32)>>,
     requests: HashMap<(DiskNumber, u64), Request>,
-    /// Where requests that wait end, for what joins them.
+    /// The end sectors of waiting requests, to find the one that a bio joins.
     ends: HashMap<(DiskNumber, u64), u64>,
     tags: HashMap<Tag, (DiskNumber, u64)>,
     cpus: HashMap<u32, Cpu>,
@@ -306,7 +306,7 @@ impl Joiner {
         self.bios.entry((run.disk, run.sector)).or_default().push_back((index, run.sectors));
     }
 
-    /// Keeps what is open within bounds.
+    /// Limits the number of open items.
     fn give_up(&mut self) {
         if self.open.len() > OPEN_MAX {
             self.joined.loss.unfinished += 1;
@@ -324,7 +324,7 @@ impl Joiner {
         }
     }
 
-    /// The first part keeps its place, the rest is a bio of its own.
+    /// The first part keeps its key, the rest is a separate bio.
     fn split(&mut self, run: Run, next: u64) {
         let Some(bios) = self.bios.get_mut(&(run.disk, run.sector)) else { return };
         let Some((index, sectors)) = bios.back_mut() else { return };
@@ -347,7 +347,7 @@ impl Joiner {
         bio.map(|(index, _)| index)
     }
 
-    /// A bio joins the request that ends, or begins, where it begins, or ends.
+    /// A bio joins the request that ends, or starts, where it starts, or ends.
     fn merge(&mut self, run: Run, is_back: bool) {
         let end = run.sector.wrapping_add(run.sectors.into());
         let start = match is_back {
@@ -380,7 +380,7 @@ impl Joiner {
         });
     }
 
-    /// The request at a place, made of the bio there if it is new.
+    /// The request at a sector, made of the bio there if it is new.
     fn request_at(&mut self, run: Run) {
         let key = (run.disk, run.sector);
         if self.requests.get(&key).is_some_and(|request| request.done.is_none()) {
@@ -393,7 +393,7 @@ impl Joiner {
         self.requests.insert(key, request);
     }
 
-    /// Does the same to all I/Os of a request.
+    /// Updates all I/Os of a request.
     fn mark(&mut self, run: Run, mut what: impl FnMut(&mut Io)) {
         let Some(request) = self.requests.get(&(run.disk, run.sector)) else { return };
         for index in &request.ios {

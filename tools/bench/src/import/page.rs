@@ -27,7 +27,7 @@ struct Part {
 /// Classes of the areas' colours.
 const CLASSES: [&str; 4] = ["area-fs", "area-sub", "area-dev", "area-comp"];
 
-/// The page; `command` is what made it.
+/// The page; `command` is the command that produced it.
 pub fn page(summary: &Summary, command: &str) -> String {
     let page = Page {
         frame: Frame::new(

@@ -1,5 +1,5 @@
-//! I/Os as a Perfetto trace: a track for each disk, below it one for each place that is taken at a
-//! time.
+//! I/Os as a Perfetto trace: a track for each disk, and below it one for each simultaneously used
+//! slot.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -12,7 +12,7 @@ use crate::trace::perfetto::{self, Span};
 /// Writes the trace.
 ///
 /// # Errors
-/// What `out` says.
+/// Errors of `out`.
 pub fn write_perfetto(out: &mut impl Write, joined: &Joined) -> io::Result<()> {
     let mut order: Vec<&Io> = joined.ios.iter().collect();
     order.sort_by_key(|io| io.start());
@@ -35,10 +35,10 @@ pub fn write_perfetto(out: &mut impl Write, joined: &Joined) -> io::Result<()> {
     perfetto::write_spans(out, &names, &spans)
 }
 
-/// Places of a disk: the lowest free one is taken.
+/// Slots of a disk: the lowest free one is taken.
 #[derive(Default)]
 struct Places {
-    /// Until when, and which.
+    /// When it becomes free, and its number.
     taken: BinaryHeap<Reverse<(u64, usize)>>,
     free: BinaryHeap<Reverse<usize>>,
     count: usize,

@@ -1,4 +1,4 @@
-//! Figures: I/Os of one kind together, and of each area mean and percentiles.
+//! Figures: I/Os of one kind together, with mean and percentiles of each area.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,7 +22,7 @@ pub const AREAS: [&str; 10] = [
     "4: to the block layer's end",
 ];
 
-/// Most groups that are told apart.
+/// Maximum number of separate groups.
 const GROUPS_MAX: usize = 64;
 
 /// All figures.
@@ -32,9 +32,9 @@ pub struct Summary {
     pub told: Told,
     /// I/Os.
     pub ios: u64,
-    /// What could not be joined.
+    /// Events that could not be joined.
     pub loss: Loss,
-    /// I/Os of more kinds than are told apart.
+    /// I/Os of kinds beyond that limit.
     pub others: u64,
     /// By disk, operation, length, and whether a system call made them; the most frequent first.
     pub groups: Vec<Group>,
@@ -45,25 +45,25 @@ pub struct Summary {
 pub struct Group {
     /// The disk: `major:minor`.
     pub disk: String,
-    /// Whose driver's events they have.
+    /// The driver whose events they have.
     pub driver: Driver,
-    /// What they did.
+    /// Their operation.
     pub operation: String,
     /// Bytes of each.
     pub bytes: u64,
     /// The system call that made them; none for those of the kernel's own.
     pub call: Option<String>,
-    /// How many.
+    /// Their number.
     pub ios: u64,
     /// How many failed.
     pub failed: u64,
     /// Threads that made them.
     pub threads: u64,
-    /// How many had an interrupt of their own.
+    /// The number that had their own interrupt.
     pub interrupts: u64,
-    /// Areas 1, 2 and 4 of all of it, percent.
+    /// Areas 1, 2 and 4 as a share of the total, percent.
     pub software_percent: f64,
-    /// By [`AREAS`]; what none of them has is left out.
+    /// In the order of [`AREAS`]; those that none of them has are omitted.
     pub areas: Vec<Area>,
 }
 
@@ -93,7 +93,7 @@ impl Group {
     }
 }
 
-/// The time of each of [`AREAS`], where it has it.
+/// The time of each of [`AREAS`], if it has it.
 fn times(io: &Io) -> [Option<u64>; 10] {
     let from = |from: u64, to: u64| to.saturating_sub(from);
     let file_system = io.enter.map(|enter| from(enter, io.queue));

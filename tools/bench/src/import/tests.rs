@@ -17,8 +17,8 @@ fn take(text: &str, ticks: Option<f64>) -> Result<(Joined, Told), ImportError> {
     trace.join(ticks)
 }
 
-/// Times of system calls in which `bytes` moved, by the lines alone: thread, ticks from the line of
-/// its entry to that of its exit.
+/// Times of system calls that moved `bytes`, computed from the lines alone: thread, ticks from the
+/// line of its entry to that of its exit.
 fn calls(text: &str, call: &str, bytes: &str) -> Vec<(u32, u64)> {
     let mut open: HashMap<u32, u64> = HashMap::new();
     let mut all = Vec::new();
@@ -241,7 +241,7 @@ fn what_cannot_be_joined_is_counted() {
     assert_eq!((unfinished, unknown_requests, unknown_completions), (1, 1, 1));
 }
 
-/// Each I/O of one `io_uring_enter` is its own, and ends with its request.
+/// Each I/O of one `io_uring_enter` is separate, and ends with its request.
 #[test]
 fn calls_that_submit_many_are_not_one() {
     let many = joined(&[
@@ -260,7 +260,7 @@ fn calls_that_submit_many_are_not_one() {
     assert_eq!(many.call_name(first.call.unwrap()), "io_uring_enter");
 }
 
-/// What our own traces say comes back, whole and cut off anywhere.
+/// Our own traces are read back, complete and truncated at any point.
 #[test]
 fn blktrace_files_are_read_and_may_end_anywhere() {
     let at = |nanos| Instant::from_nanos(nanos);
@@ -384,7 +384,7 @@ fn hostile_text_is_counted_and_never_a_panic() {
     assert_eq!((joined.ios.len(), told.odd_events), (0, 1));
 }
 
-/// What is no text of a recorder's, or none that is known, is told in one line with what helps.
+/// A file that is not a recorder's text, or is unknown, is reported in one line with the remedy.
 #[test]
 fn files_without_an_event_say_what_they_are() {
     let said = |bytes: &[u8]| {

@@ -8,22 +8,22 @@ use std::io::BufRead;
 use super::event::{Event, Names, Run, What, operation};
 use super::{ImportError, Trace, bounded};
 
-/// Longest line that is looked at, bytes.
+/// Longest line that is read, bytes.
 const LINE_MAX: u64 = 4096;
 
-/// Ticks of a counter, and what tells their length.
+/// Ticks of a counter, and what determines their length.
 #[derive(Debug, Default)]
 pub(super) struct Ticks {
     /// Some times had no point.
     is_ticks: bool,
     /// Some had one.
     is_seconds: bool,
-    /// Of the first and the last mark: the tick and the time of day, nanoseconds.
+    /// For the first and the last mark: the tick and the time of day, nanoseconds.
     marks: Option<[(u64, u64); 2]>,
 }
 
 impl Ticks {
-    /// Makes nanoseconds of the ticks.
+    /// Converts ticks to nanoseconds.
     pub(super) fn apply(
         &self,
         events: &mut [Event],
@@ -65,7 +65,7 @@ pub(super) fn read(trace: &mut Trace, file: &mut dyn BufRead) -> Result<(), Impo
     }
 }
 
-/// Goes behind the next end of a line.
+/// Moves behind the next end of a line.
 fn skip_line(file: &mut dyn BufRead) -> Result<(), ImportError> {
     loop {
         let buffer = file.fill_buf()?;
@@ -80,7 +80,7 @@ fn skip_line(file: &mut dyn BufRead) -> Result<(), ImportError> {
     }
 }
 
-/// A line, cut.
+/// A line, split.
 struct Line<'a> {
     thread: u32,
     cpu: u32,
@@ -196,7 +196,7 @@ fn cut(text: &str) -> Option<Line<'_>> {
     Some(Line { thread: thread(task)?, cpu, time, event, words })
 }
 
-/// The first `[NUMBER]` between blanks: what is before, the number, what is behind.
+/// The first `[NUMBER]` between blanks: the text before it, the number, the text after it.
 fn processor(text: &str) -> Option<(&str, u32, &str)> {
     for (at, _) in text.match_indices(" [") {
         let inside = &text[at + 2..];
@@ -243,10 +243,10 @@ fn event_of(text: &str) -> Option<(&str, &str)> {
     Some((name, behind.trim_start()))
 }
 
-/// A known event that does not read as it should.
+/// A known event with an unexpected format.
 struct Odd;
 
-/// What an event tells; `None` if its name is not known.
+/// The event in a line; `None` if its name is unknown.
 fn what(names: &mut Names, event: &str, words: &str) -> Option<Result<What, Odd>> {
     if event.starts_with("sys_") {
         return call(names, event, words).map(Ok);
@@ -278,7 +278,7 @@ fn what(names: &mut Names, event: &str, words: &str) -> Option<Result<What, Odd>
     Some(found)
 }
 
-/// System calls that do I/O of files; others say nothing of the stack.
+/// System calls that do file I/O; others are irrelevant for the stack.
 const CALLS: [&str; 22] = [
     "read",
     "write",
@@ -337,8 +337,8 @@ fn bio(words: &str) -> Option<Run> {
     Some(Run { disk, sector, sectors, operation: operation(rwbs) })
 }
 
-/// `8,0 R 4096 () 81432 + 8 be,0,4 [fio]`, or without what stands behind the sectors; the
-/// parentheses may hold a command.
+/// `8,0 R 4096 () 81432 + 8 be,0,4 [fio]`, or without the part after the sectors; the parentheses
+/// may contain a command.
 fn request(words: &str) -> Option<Run> {
     let (front, behind) = words.split_once('(')?;
     let (_, behind) = behind.split_once(')')?;
@@ -381,7 +381,7 @@ fn split(words: &str) -> Option<What> {
     Some(What::Split(Run { disk, sector, sectors, operation: operation(rwbs) }, next))
 }
 
-/// `send_req: 0:0:0:0: tag: 30, ..., hwq_id: 0`; other points of its life say nothing new.
+/// `send_req: 0:0:0:0: tag: 30, ..., hwq_id: 0`; other events of a command add nothing.
 fn ufs(words: &str) -> Option<Result<What, Odd>> {
     let is_send = words.starts_with("send_req") || words.starts_with("send:");
     let is_done = words.starts_with("complete_rsp") || words.starts_with("complete:");

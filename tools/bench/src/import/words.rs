@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use super::summary::{Group, Summary};
 use crate::text::format::{binary_size, share, time};
 
-/// All of it.
+/// The complete text.
 pub fn render(summary: &Summary) -> String {
     let mut text = String::new();
     for line in head(summary) {
@@ -39,7 +39,7 @@ pub fn render(summary: &Summary) -> String {
     text
 }
 
-/// What a group is of.
+/// The description of a group.
 pub(super) fn title(group: &Group) -> String {
     let driver = match group.driver {
         super::join::Driver::Block => "block layer",

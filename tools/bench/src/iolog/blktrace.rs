@@ -1,4 +1,4 @@
-//! Logs made of blktrace's files: what was queued.
+//! Logs from blktrace's files: the queued requests.
 
 use std::io::BufRead;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::blktrace::{self, Next, Queued};
 /// Bytes of a sector.
 const SECTOR: u64 = 512;
 
-/// Whether a file that begins so is one.
+/// Whether a file with these first bytes is one.
 pub(super) fn is_one(start: &[u8]) -> bool {
     blktrace::is_blktrace(start)
 }

@@ -10,7 +10,7 @@ use super::{Builder, ReadOptions, Replay, VERSION_2, VERSION_3, blktrace};
 
 /// Longest line of a log, bytes.
 const LINE_MAX: u64 = 4096;
-/// fio's shortest `wait`, microseconds: below it a log's waits count for nothing.
+/// fio's shortest `wait`, microseconds: shorter waits in a log are ignored.
 const WAIT_MIN: u64 = 100;
 
 /// Why a log cannot be replayed.
@@ -33,10 +33,10 @@ pub enum ReadError {
         version = .1
     )]
     Version(PathBuf, u32),
-    /// It has no request.
+    /// It has no requests.
     #[error("{path}: there is no request in it to replay", path = .0.display())]
     Empty(PathBuf),
-    /// It has too many.
+    /// It has too many requests.
     #[error(
         "{path}: more than {max} requests; cut the log in pieces, one for each job",
         path = .0.display(),
@@ -45,7 +45,7 @@ pub enum ReadError {
     TooLong(PathBuf),
 }
 
-/// Reads the log, or the file of blktrace, at `path`.
+/// Reads the log, or the blktrace file, at `path`.
 ///
 /// # Errors
 /// [`ReadError`] with the path.
@@ -88,15 +88,15 @@ fn trimmed(line: &[u8]) -> &str {
     str::from_utf8(line).unwrap_or_default().trim()
 }
 
-/// A log that is text, while it is read.
+/// A text log while it is being read.
 struct Text<'a> {
     builder: Builder,
     options: &'a ReadOptions,
-    /// Each line begins with its time.
+    /// Each line starts with its time.
     timed: bool,
     /// The time of the first request, microseconds.
     first: Option<u64>,
-    /// All waits so far, microseconds.
+    /// The sum of the waits so far, microseconds.
     waited: u64,
 }
 
@@ -118,8 +118,8 @@ impl Text<'_> {
         }
     }
 
-    /// What a line asks for, with its time; `Some(None)` if it is no request, `None` if it makes no
-    /// sense.
+    /// The request in a line, with its time; `Some(None)` if it is not a request, `None` if it is
+    /// invalid.
     #[allow(clippy::type_complexity)]
     fn request(&mut self, line: &str) -> Option<Option<(u64, Operation, (u64, u32))>> {
         let mut words = line.split_ascii_whitespace();

@@ -7,13 +7,13 @@ use flysch_api::block::Operation;
 /// A line of a log.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Line<'a> {
-    /// When, microseconds from the begin.
+    /// Time, microseconds from the start.
     pub(crate) micros: u64,
     /// The disk.
     pub(crate) disk: &'a str,
-    /// What was asked, where, how much; `None`: the disk alone, with `note`.
+    /// Operation, offset and length; `None`: only the disk, with `note`.
     pub(crate) request: Option<(Operation, u64, u64)>,
-    /// What happened to the disk: `add`, `open`, `close`.
+    /// An event of the disk: `add`, `open`, `close`.
     pub(crate) note: &'static str,
 }
 

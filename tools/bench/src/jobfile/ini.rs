@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use super::{JobError, Place};
 
-/// Files included in each other, at most.
+/// Maximum nesting of includes.
 const INCLUDE_DEPTH_MAX: u32 = 16;
 /// Longest job file, bytes.
 const FILE_LEN_MAX: u64 = 1 << 20;
@@ -81,7 +81,7 @@ pub(super) fn read_text(
     Ok(())
 }
 
-/// An included file: relative to the working directory, or else to the file that includes it.
+/// An included file: relative to the working directory, or otherwise to the including file.
 fn found(name: &str, from: &Path) -> PathBuf {
     let name = PathBuf::from(name);
     match from.parent() {

@@ -1,14 +1,14 @@
-//! Every option fio has, and what becomes of it here.
+//! Every option of fio, and its treatment here.
 //!
-//! The names are the output of `fio --cmdhelp` and `fio --enghelp=ENGINE` of Debian's fio 3.33, and
-//! those that its sources of 2026 have besides; unknown here is unknown to fio too.
+//! The names are those of `fio --cmdhelp` and `fio --enghelp=ENGINE` of Debian's fio 3.33, and
+//! additional ones from its sources of 2026; an option unknown here is unknown to fio too.
 
-/// What becomes of an option.
+/// The treatment of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It does what it does in fio.
+    /// It has the same effect as in fio.
     Applies,
-    /// It has no meaning here; said once.
+    /// It has no meaning here; reported once.
     Ignored(&'static str),
     /// It would change what is measured and is not supported: an error.
     Refused(&'static str),
@@ -26,7 +26,7 @@ struct Family {
 pub const SYNCHRONOUS_ENGINES: [&str; 7] =
     ["psync", "sync", "vsync", "pvsync", "pvsync2", "mmap", "splice"];
 
-/// fio's engines that do no block I/O: nothing of their jobs can run on a disk.
+/// fio's engines that do no block I/O: their jobs cannot run on a disk.
 pub const OTHER_ENGINES: [&str; 20] = [
     "cpuio",
     "dircreate",
@@ -50,7 +50,7 @@ pub const OTHER_ENGINES: [&str; 20] = [
     "guasi",
 ];
 
-/// Other names of options, as fio knows them.
+/// Aliases of options in fio.
 const ALIASES: [(&str, &str); 24] = [
     ("blockalign", "ba"),
     ("blocksize", "bs"),
@@ -562,7 +562,7 @@ pub fn find(name: &str) -> Option<(&'static str, Fate)> {
     })
 }
 
-/// All names, aliases too.
+/// All names, including aliases.
 pub fn names() -> impl Iterator<Item = &'static str> {
     let names = FAMILIES.iter().flat_map(|family| family.names.iter().copied());
     names.chain(ALIASES.iter().map(|(alias, _)| *alias))
@@ -574,7 +574,7 @@ pub fn options() -> impl Iterator<Item = (&'static str, Fate)> {
     FAMILIES.iter().flat_map(of_family)
 }
 
-/// The known name that `name` was most likely meant to be.
+/// The known name that `name` was most probably meant to be.
 pub fn nearest(name: &str) -> Option<&'static str> {
     let scored = names().map(|known| (strsim::damerau_levenshtein(name, known), known));
     let best = scored.min_by_key(|&(distance, known)| (distance, known));

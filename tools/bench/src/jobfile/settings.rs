@@ -1,4 +1,4 @@
-//! What the options of one job amount to.
+//! The settings that result from the options of one job.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use crate::workload::{
     SteadyMeasure, Strides, Verify, Workload,
 };
 
-/// Workers per job, at most.
+/// Maximum workers per job.
 const NUMJOBS_MAX: u64 = 4096;
-/// Most segments of one request.
+/// Maximum segments per request.
 const SEGMENTS_MAX: u64 = 4096;
 
-/// The options of one job, read.
+/// The parsed options of one job.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// The workload; places and sizes in it are filled in when the device is known.
+    /// The workload; its offsets and sizes are filled in when the device is known.
     pub workload: Workload,
-    /// Human words about the job.
+    /// The job's description.
     pub description: Option<String>,
     /// First byte.
     pub offset: Amount,
-    /// How much further each worker starts than the one before.
+    /// Distance between the starts of successive workers.
     pub offset_increment: Amount,
     /// Bytes used.
     pub size: Option<Amount>,
@@ -46,17 +46,17 @@ pub struct Settings {
     pub new_group: bool,
     /// One report for the whole group.
     pub group_reporting: bool,
-    /// Percentiles wanted; empty: fio's default list.
+    /// Requested percentiles; empty: fio's default list.
     pub percentiles: Vec<f64>,
     /// The job whose workers must have ended before this one's begin.
     pub wait_for: Option<String>,
     /// When each worker begins: somewhere between these two.
     pub start_delay: (Duration, Duration),
-    /// Logs that are replayed, one worker after the other; empty: none.
+    /// Logs to replay, one per worker in turn; empty: none.
     pub replays: Vec<Arc<Replay>>,
-    /// Where the requests are written to, if they are.
+    /// The log to which requests are written, if any.
     pub log: Option<PathBuf>,
-    /// The first of the files that the job names: what a log calls the disk.
+    /// The first of the files named by the job: the name of the disk in a log.
     pub(super) filename: Option<String>,
     /// Whether fio's engine of that name is synchronous; `None` if no engine is named.
     pub(super) synchronous: Option<bool>,
@@ -75,9 +75,9 @@ pub struct Settings {
     verify: Verify,
     /// The names of logs to replay, and how they are read.
     read_logs: (Vec<String>, ReadOptions),
-    /// The target is sought as long as it is above 0.
+    /// The target is searched for if it is above 0.
     target: LatencyTarget,
-    /// A steady state is looked for as long as its window is above 0.
+    /// A steady state is looked for if its window is above 0.
     steady: (bool, Steady),
 }
 
@@ -132,7 +132,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Takes the option `name`, which must be one whose fate is to apply.
+    /// Applies the option `name`, which must be one that applies.
     pub(super) fn apply(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         let text = || value.filter(|text| !text.is_empty()).ok_or("it needs a value");
         let base = self.base;
@@ -349,12 +349,12 @@ impl Settings {
         Ok(())
     }
 
-    /// A number within bounds.
+    /// A number within limits.
     fn number(&self, text: &str, min: u64, max: u64) -> Result<u64, String> {
         bounded(parse_size(text, self.base).map_err(|error| error.to_string())?, min, max)
     }
 
-    /// Reads the logs that are to be replayed. What there is to say about them.
+    /// Reads the logs to be replayed. Returns notes about them.
     pub(super) fn read_logs(&mut self) -> Result<Vec<String>, ReadError> {
         let (names, options) = &self.read_logs;
         let mut notes = Vec::new();
@@ -432,7 +432,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Brings what depends on several options up to date.
+    /// Updates settings that depend on several options.
     fn settle(&mut self) {
         let (mix, random, modifier) = self.rw;
         let read_percent = self.read_percent;
@@ -461,7 +461,7 @@ impl Settings {
         (self.workload.ends, self.workload.ends_failed) = (ends(always), ends(always || failed));
     }
 
-    /// What is wrong with the options together, if something is.
+    /// The error of a combination of options, if any.
     pub(super) fn contradiction(&self) -> Option<String> {
         let needs = |what: &str| Some(what.to_string());
         match (&self.distribution, self.strides) {
@@ -484,20 +484,20 @@ impl Settings {
         }
     }
 
-    /// When the worker of this seed begins.
+    /// When the worker with this seed starts.
     pub(super) fn start_delay_of(&self, seed: u64) -> Duration {
         let (first, last) = self.start_delay;
         let span = nanos(last.saturating_sub(first));
         first + Duration::from_nanos(Random::new(mix(seed)).below(span.saturating_add(1)))
     }
 
-    /// The log that worker number `index` replays.
+    /// The log replayed by worker number `index`.
     pub(super) fn replay_of(&self, index: u32) -> Option<Arc<Replay>> {
         let count = self.replays.len().max(1);
         self.replays.get(index as usize % count).cloned()
     }
 
-    /// The root of everything random in the job.
+    /// The seed of everything random in the job.
     pub fn seed(&self) -> u64 {
         match (self.seed, self.repeatable) {
             (Some(seed), _) => seed,

@@ -335,7 +335,7 @@ fn the_table_of_options_is_fios() {
     }
 }
 
-/// What fio 3.33 says about job files, we say too: both take them or both do not.
+/// What fio 3.33 says about job files, we say too: both accept them or both do not.
 #[test]
 fn fio_takes_what_we_take() {
     if Command::new("fio").arg("--version").output().is_err() {

@@ -1,4 +1,4 @@
-//! Values of options, read.
+//! Parsers of option values.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ pub(super) fn kilo_base(text: &str) -> Result<KiloBase, String> {
     }
 }
 
-/// An access pattern: directions, whether it is random, and the number behind the colon.
+/// An access pattern: directions, whether it is random, and the number after the colon.
 pub(super) fn pattern(text: &str) -> Result<(Mix, bool, i64), String> {
     let (name, modifier) = text.split_once(':').unwrap_or((text, "0"));
     let random = name.starts_with("rand");
@@ -107,7 +107,7 @@ pub(super) fn range(text: &str, base: KiloBase) -> Result<BlockSize, String> {
     }
 }
 
-/// `4k/60:64k/40`; sizes without a share divide what is left among them.
+/// `4k/60:64k/40`; sizes without a share divide the rest among them.
 pub(super) fn split(text: &str, base: KiloBase) -> Result<BlockSize, String> {
     let mut parts = Vec::new();
     for part in text.split(':') {
@@ -148,7 +148,7 @@ pub(super) fn limits(limits: &mut [u64; 3], text: &str, base: KiloBase) -> Resul
     Ok(())
 }
 
-/// How likely blocks are: `zipf:1.2`, `zoned:60/10:30/20:10/70`.
+/// Distribution of blocks: `zipf:1.2`, `zoned:60/10:30/20:10/70`.
 pub(super) fn distribution(text: &str, base: KiloBase) -> Result<Distribution, String> {
     let (name, value) = text.split_once(':').unwrap_or((text, ""));
     let number = || {
@@ -193,8 +193,8 @@ pub(super) fn percent(text: &str) -> Result<u32, String> {
     percent.ok_or_else(|| format!("`{text}` is not a percentage"))
 }
 
-/// Stretches as `share/size:share/size`, one list for each direction. Sizes of percentages that are
-/// left out divide what is left of the region.
+/// Stretches as `share/size:share/size`, one list for each direction. Omitted percentage sizes
+/// divide the rest of the region.
 pub(super) fn stretches(
     text: &str,
     size: impl Fn(&str) -> Result<StretchSize, String>,
@@ -249,7 +249,7 @@ const ERRORS: [(&str, i32); 12] = [
     ("EDQUOT", 122),
 ];
 
-/// Errors to be passed over, for reads, writes and verification.
+/// Errors to ignore, for reads, writes and verification.
 pub(super) fn error_lists(text: &str) -> Result<[Vec<i32>; 3], String> {
     let mut lists: [Vec<i32>; 3] = Default::default();
     let parts: Vec<&str> = text.split(',').collect();
@@ -266,7 +266,7 @@ pub(super) fn error_lists(text: &str) -> Result<[Vec<i32>; 3], String> {
     Ok(lists)
 }
 
-/// A fill pattern: `0xdeadbeef`, `"text"`, a decimal number, or several of these behind each other.
+/// A fill pattern: `0xdeadbeef`, `"text"`, a decimal number, or several of these in sequence.
 pub(super) fn bytes(text: &str) -> Result<Vec<u8>, String> {
     let (bytes, places) = pattern_parts(text)?;
     if places.is_empty() {
@@ -320,8 +320,8 @@ fn hex_bytes(digits: &str) -> Option<Vec<u8>> {
     Some(digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect())
 }
 
-/// A decimal number at the begin of `text`, little-endian: as many bytes as it needs, four of one
-/// below zero; and what is behind it.
+/// A decimal number at the start of `text`, little-endian: as many bytes as it needs, four for a
+/// negative one; and the rest of the text.
 fn decimal(text: &str) -> Option<(Vec<u8>, &str)> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
@@ -379,7 +379,7 @@ pub(super) fn percentiles(text: &str) -> Result<Vec<f64>, String> {
     Ok(list)
 }
 
-/// A span of time, as long as it is positive; a number without a unit counts `unit`.
+/// A time, which must be positive; a number without a unit counts `unit`.
 pub(super) fn span(text: &str, unit: Duration) -> Result<Duration, String> {
     parse_time(text, unit).map_err(|error| error.to_string())
 }
@@ -419,7 +419,7 @@ pub(super) fn spans(text: &str) -> Result<(Duration, Duration), String> {
     Ok((first, last))
 }
 
-/// What is steady, and within which limit: `iops:5%`, `bw_slope:1m`.
+/// The steady-state criterion and its limit: `iops:5%`, `bw_slope:1m`.
 pub(super) fn steady(text: &str, base: KiloBase, steady: &mut Steady) -> Result<(), String> {
     let (name, limit) = text.split_once(':').unwrap_or((text, ""));
     let (measure, slope) = match name.strip_suffix("_slope") {
@@ -451,7 +451,7 @@ pub(super) fn steady(text: &str, base: KiloBase, steady: &mut Steady) -> Result<
     Ok(())
 }
 
-/// The parts of a list with colons between; `\:` is a colon in a part.
+/// The parts of a list separated by colons; `\:` is a colon within a part.
 pub(super) fn parts(text: &str) -> Vec<String> {
     let mut parts = vec![String::new()];
     let mut letters = text.chars().peekable();

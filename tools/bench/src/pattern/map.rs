@@ -1,4 +1,4 @@
-//! Which units of a region were visited in this pass, when requests have different lengths.
+//! The units of a region that have been visited in this pass, for requests of different lengths.
 
 /// One bit per unit, and one bit per full word of those, so that a free unit is found quickly
 /// even when almost all are taken.
@@ -24,7 +24,7 @@ impl Map {
     }
 
     /// Takes up to `count` free neighbours, the first free ones at or after `start`; starts a new
-    /// pass when none is left.
+    /// pass if none is left.
     pub(super) fn take(&mut self, start: u64, count: u64) -> (u64, u64) {
         if self.left == 0 {
             self.clear();

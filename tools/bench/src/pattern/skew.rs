@@ -1,8 +1,8 @@
-//! Random ranks that are not all alike: Zipf and Pareto.
+//! Non-uniform random ranks: Zipf and Pareto.
 
 use crate::random::Random;
 
-/// Ranks `0..n` where rank k comes up in proportion to 1 / (k + 1)^theta.
+/// Ranks `0..n` where rank k is drawn in proportion to 1 / (k + 1)^theta.
 ///
 /// Rejection-inversion (Hörmann and Derflinger 1996): constant memory and time, exact.
 #[derive(Debug)]
@@ -68,7 +68,7 @@ impl Pareto {
     }
 }
 
-/// Ranks `0..n` on a bell curve, as fio's `normal:DEVIATION` draws them: the mean of twelve even
+/// Ranks `0..n` on a bell curve, as fio's `normal:DEVIATION` draws them: the mean of twelve uniform
 /// numbers, moved by up to half of the deviation, which is in percent of the ranks.
 #[derive(Debug)]
 pub(super) struct Bell {

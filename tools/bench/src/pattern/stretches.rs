@@ -7,7 +7,7 @@ use crate::workload::{Direction, Stretch, StretchSize};
 #[derive(Debug)]
 pub(super) struct Stretches([Vec<Part>; 3]);
 
-/// A stretch: the sum of the shares up to and including it, its first unit and its units.
+/// A stretch: the cumulative share, its first unit and its number of units.
 #[derive(Clone, Copy, Debug)]
 struct Part {
     until: u32,
@@ -16,8 +16,8 @@ struct Part {
 }
 
 impl Stretches {
-    /// The stretches `zones` of a region of `size` bytes. What lies beyond its end is cut off; a
-    /// stretch of which nothing is left is its last unit.
+    /// The stretches `zones` of a region of `size` bytes. Whatever lies beyond its end is cut off;
+    /// a stretch of which nothing is left becomes its last unit.
     pub(super) fn new(zones: &[Vec<Stretch>; 3], size: u64, unit: u32) -> Self {
         let all = (size / u64::from(unit)).max(1);
         let place = |zones: &Vec<Stretch>| {

@@ -3,7 +3,7 @@
 use super::Walk;
 use crate::workload::Strides;
 
-/// Which zone is the present one.
+/// The current zone.
 #[derive(Debug)]
 pub(super) struct Zones {
     strides: Strides,
@@ -28,8 +28,8 @@ impl Zones {
         self.strides.range
     }
 
-    /// First byte of the zone that a request of `length` bytes goes to; counts it. The next zone
-    /// begins when the bytes of this one are used up, and behind the last comes the first.
+    /// First byte of the zone for a request of `length` bytes; counts the request. The next zone
+    /// starts when the bytes of this one are used up; the first follows the last.
     pub(super) fn enter(&mut self, length: u32, walk: &mut Walk) -> u64 {
         let here = self.at;
         self.left = self.left.saturating_sub(length.into());

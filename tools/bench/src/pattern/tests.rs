@@ -108,7 +108,7 @@ fn trimwrite_writes_what_it_trimmed() {
     }
 }
 
-/// The most popular tenth of the blocks gets the share theory gives it.
+/// The most popular tenth of the blocks gets the share predicted by theory.
 #[test]
 fn zipf_pareto_and_normal_have_their_shape() {
     let share = |distribution| {

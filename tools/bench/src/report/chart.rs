@@ -1,11 +1,11 @@
-//! Charts as inline SVG: lines over a queue depth, areas on top of each other.
+//! Charts as inline SVG: lines over a queue depth, stacked areas.
 //!
-//! Everything that has a colour has a class; the page's style sheet says which, once for light and
-//! once for dark. Numbers are written with one decimal, so equal results give equal pages.
+//! Everything with a colour has a class; the page's style sheet defines it, once for light and once
+//! for dark. Numbers are written with one decimal, so equal results give equal pages.
 
 use core::fmt::Write;
 
-/// Width of the drawing, in units of the view box; it is scaled to the column it stands in.
+/// Width of the drawing, in units of the view box; it is scaled to its column.
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 270.0;
 /// Room around the plot for the axes and their titles.
@@ -14,10 +14,10 @@ const RIGHT: f64 = 14.0;
 const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 
-/// Half the width of a line or area over a single place.
+/// Half the width of a line or area over a single value.
 const ALONE: f64 = 90.0;
 
-/// How values become places on an axis.
+/// How values are mapped to an axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scale {
     /// From zero up, evenly.
@@ -29,9 +29,9 @@ pub(super) enum Scale {
 /// How the series are drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Each for itself.
+    /// Separately.
     Lines,
-    /// One on top of the other.
+    /// Stacked.
     Areas,
 }
 
@@ -40,7 +40,7 @@ pub(super) enum Kind {
 pub(super) struct Chart {
     /// Unique in the page.
     pub(super) id: String,
-    /// What it shows, for those who cannot see it.
+    /// A description for those who cannot see it.
     pub(super) title: String,
     /// Title of the vertical axis, with its unit.
     pub(super) y_title: String,
@@ -59,11 +59,11 @@ pub(super) struct Series {
     pub(super) class: String,
     /// A value for each `x`, `None` where there is none.
     pub(super) values: Vec<Option<f64>>,
-    /// What appears when one points at a value; as many as there are values.
+    /// Tooltips, one per value.
     pub(super) hints: Vec<String>,
 }
 
-/// Where the plot's edges are and how values map into it.
+/// The edges of the plot and the mapping of values into it.
 struct Frame {
     places: usize,
     scale: Scale,
@@ -94,7 +94,7 @@ impl Chart {
         svg
     }
 
-    /// For each series the upper edge of its area: the sum of it and all before it.
+    /// For each series, the upper edge of its area: the sum of it and all previous ones.
     fn stacked(&self) -> Vec<Vec<f64>> {
         let mut edge = vec![0.0; self.x.len()];
         let add = |series: &Series| {
@@ -201,7 +201,7 @@ impl Chart {
         self.draw_bands(frame, svg);
     }
 
-    /// Invisible columns over the areas that say what one sees there.
+    /// Invisible columns over the areas that carry the tooltips.
     fn draw_bands(&self, frame: &Frame, svg: &mut String) {
         let bottom = HEIGHT - BOTTOM;
         let width = (WIDTH - LEFT - RIGHT) / frame.places.max(1) as f64;
@@ -243,8 +243,8 @@ impl Frame {
         LEFT + width * (place as f64 + 0.5) / self.places.max(1) as f64
     }
 
-    /// Where a line or an edge has its corners at one place: at the place, or, if it is the only
-    /// one, on both sides of it, so that there is something to see.
+    /// The corners of a line or an edge at one value: at its position, or, if it is the only one,
+    /// on both sides of it, so that something is visible.
     fn corners(&self, place: usize) -> Vec<f64> {
         let x = self.x(place);
         if self.places > 1 { vec![x] } else { vec![x - ALONE, x + ALONE] }
@@ -291,7 +291,7 @@ fn decades(least: f64, most: f64) -> Vec<f64> {
     ticks
 }
 
-/// A number of microseconds with the unit that suits it.
+/// A number of microseconds with a suitable unit.
 fn duration(microseconds: f64) -> String {
     match microseconds {
         us if us < 1.0 => format!("{} ns", number((us * 1e3).round())),
@@ -301,7 +301,7 @@ fn duration(microseconds: f64) -> String {
     }
 }
 
-/// A tick's label: short, no trailing zeros, thousands set off by a narrow space.
+/// A tick's label: short, no trailing zeros, thousands separated by a narrow space.
 fn number(value: f64) -> String {
     if value == 0.0 {
         return "0".into();
@@ -324,7 +324,7 @@ fn number(value: f64) -> String {
     text
 }
 
-/// Text as it may stand in XML.
+/// Text escaped for XML.
 fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {

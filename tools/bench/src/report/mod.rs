@@ -1,7 +1,7 @@
-//! The HTML report: one self-contained page with charts over the queue depth and tables beneath.
+//! The HTML report: a self-contained page with charts over the queue depth and tables below.
 //!
-//! The page asks for nothing from the network and runs no script: charts are inline SVG, details
-//! appear as tooltips, light and dark come from the reader's own preference.
+//! The page loads nothing from the network and runs no script: charts are inline SVG, details are
+//! tooltips, the reader's preference decides between light and dark.
 
 mod chart;
 mod published;
@@ -14,12 +14,12 @@ use crate::results::{DirectionResults, EnergyPart, JobResults, Results, TargetRe
 use chart::{Chart, Kind, Scale, Series};
 use published::Published;
 
-/// Blocks from this length on are judged by MiB/s, shorter ones by requests per second.
+/// Block sizes from this on are judged by MiB/s, smaller ones by requests per second.
 const LARGE_BLOCK: u32 = 64 << 10;
-/// Targets with a colour of their own.
+/// Targets with their own colour.
 const COLOURS: usize = 6;
 
-/// What one job did on one target at one queue depth, in one direction.
+/// The results of one job on one target at one queue depth, in one direction.
 #[derive(Clone, Debug)]
 struct Sample {
     /// The target as the user wrote it.
@@ -42,17 +42,17 @@ struct Sample {
     percentiles: [Option<u64>; 3],
     /// Mean time in each of [`AREAS`], nanoseconds.
     areas: [f64; 3],
-    /// Share of submission and completion in all of the time.
+    /// Share of submission and completion in the total time.
     software_percent: f64,
 }
 
-/// From the top of the chart to its bottom, with the class of each line.
+/// From the top of the chart to the bottom, with the class of each line.
 const PERCENTILES: [(f64, &str, &str); 3] =
     [(99.9, "99.9 %", "p999"), (99.0, "99 %", "p99"), (50.0, "50 %", "p50")];
 const AREAS: [&str; 3] = ["submission", "device", "completion"];
 
 impl Sample {
-    /// Everything that was measured, in the order of the results.
+    /// All measurements, in the order of the results.
     fn all(results: &Results) -> Vec<Self> {
         let jobs = results.targets.iter().flat_map(|t| t.wholes().map(move |job| (t, job)));
         let samples = jobs.flat_map(|(target, job)| {
@@ -88,7 +88,7 @@ impl Sample {
 }
 
 impl Sample {
-    /// The figure of a published series at its depth, if it is of its device.
+    /// The figure of a published series at its depth, if it belongs to its device.
     fn published(&self, published: &Published) -> Option<f64> {
         let is_of_it = self.origin == Some(published.origin);
         published.at(self.depth, self.workers).filter(|_| is_of_it)
@@ -227,7 +227,7 @@ impl<'a> Job<'a> {
         format!("{} · {} {}", self.name, self.pattern, size(self.block_size))
     }
 
-    /// Unit of the job's rate, and how much of it is 1.
+    /// Unit of the job's rate, and its size.
     fn unit(&self) -> (&'static str, fn(&Sample) -> f64) {
         if self.block_size >= LARGE_BLOCK {
             ("MiB/s", |sample| sample.bytes_per_second / f64::from(1 << 20))
@@ -288,14 +288,14 @@ impl<'a> Job<'a> {
         self.samples.first().map_or(1, |sample| sample.workers)
     }
 
-    /// What was published of this workload at any of its depths, on a device it ran on.
+    /// Published figures for this workload at any of its depths, on a device that it ran on.
     fn published(&self) -> Vec<Published> {
         let mut published = Published::about(self.pattern, self.block_size);
         published.retain(|p| self.samples.iter().any(|sample| sample.published(p).is_some()));
         published
     }
 
-    /// One figure for each target that did this job.
+    /// One figure for each target that ran this job.
     fn per_target(
         &self,
         targets: &[&str],
@@ -359,7 +359,7 @@ impl<'a> Job<'a> {
         self.figure(chart, String::new())
     }
 
-    /// Areas on top of each other; their names are those of the areas of a request.
+    /// Stacked areas, named after the areas of a request.
     fn stack(&self, target: &str, id: String, areas: &[&'static str]) -> Chart {
         let nanos = |name: &str, depth| {
             let place = AREAS.iter().position(|area| *area == name)?;
@@ -422,7 +422,7 @@ impl<'a> Job<'a> {
     }
 }
 
-/// What the devices took, if they are modelled.
+/// The energy used by the devices, if they are modelled.
 fn energy(results: &Results) -> Option<Table> {
     let row = |target: &TargetResults| {
         let energy = target.energy.as_ref()?;
@@ -444,7 +444,7 @@ fn energy(results: &Results) -> Option<Table> {
     (!rows.is_empty()).then(|| Table::new(caption, &heading).with(rows))
 }
 
-/// What went wrong on each target, if anything did.
+/// What went wrong on each target, if anything.
 fn incidents(results: &Results) -> impl Iterator<Item = Table> {
     let with_some = results.targets.iter().filter(|target| !target.incidents.is_empty());
     with_some.map(|target| {
@@ -487,7 +487,7 @@ fn short(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// A block size as people say it.
+/// A block size in the usual notation.
 fn size(bytes: u32) -> String {
     match bytes {
         b if b >= 1 << 20 && b.is_multiple_of(1 << 20) => format!("{} MiB", b >> 20),

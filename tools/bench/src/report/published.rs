@@ -5,11 +5,11 @@ use crate::published::{Column, Origin};
 /// One published series.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Published {
-    /// Who measured what.
+    /// The source.
     pub(super) name: &'static str,
-    /// Class that gives the line its look.
+    /// Class that determines the line's look.
     pub(super) class: &'static str,
-    /// The machine it is of.
+    /// The machine.
     pub(super) origin: Origin,
     source: Source,
 }
@@ -18,7 +18,7 @@ pub(super) struct Published {
 enum Source {
     FreeBsd(Column),
     Linux(Column),
-    /// One figure, of a run in which the queue depth does not count.
+    /// One figure, from a run in which the queue depth does not matter.
     Always(f64),
 }
 
@@ -44,7 +44,7 @@ impl Published {
         table.chain(board).collect()
     }
 
-    /// The figure of so many workers at a queue depth: most were measured with one.
+    /// The figure of this many workers at a queue depth: most were measured with one.
     pub(super) fn at(&self, depth: u32, workers: u32) -> Option<f64> {
         match self.source {
             Source::FreeBsd(_) | Source::Linux(_) if workers > 1 => None,

@@ -1,20 +1,20 @@
-//! What a modelled device took from its supply during a run.
+//! The energy that a modelled device used during a run.
 
 use flysch_models::media::energy as model;
 use serde::{Deserialize, Serialize};
 
-/// What a device took, and what it did for it.
+/// The energy used by a device, and the work done with it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Energy {
-    /// Joules in all.
+    /// Total joules.
     pub joules: f64,
-    /// Seconds of the device's clock, pauses and warming up included.
+    /// Seconds of the device's clock, including pauses and warm-up.
     pub seconds: f64,
     /// Bytes that crossed its link.
     pub bytes: u64,
     /// Mean power, watts.
     pub watts: f64,
-    /// Joules for each GiB that crossed the link; `None` if nothing did.
+    /// Joules per GiB that crossed the link; `None` if nothing did.
     pub joules_per_gib: Option<f64>,
     /// By state: seconds in it.
     pub states: Vec<EnergyPart>,
@@ -34,7 +34,7 @@ pub struct EnergyPart {
 }
 
 impl Energy {
-    /// What was taken between two readings of the same meter.
+    /// The difference between two readings of the same meter.
     pub fn between(before: &model::Energy, after: &model::Energy) -> Self {
         let rise = |before: &[model::Part], after: &[model::Part], unit: f64| -> Vec<EnergyPart> {
             let earlier = |name| before.iter().find(|part| part.name == name).copied();

@@ -1,4 +1,4 @@
-//! From what workers measured to results.
+//! Turns the workers' measurements into results.
 
 use std::collections::BTreeMap;
 
@@ -71,18 +71,18 @@ impl DirectionResults {
     }
 }
 
-/// What belongs to a result besides what was measured.
+/// The parts of a result other than measurements.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// Reporting group.
     pub group: u32,
     /// Description from the job file.
     pub description: Option<String>,
-    /// Options as written.
+    /// Options as given.
     pub options: BTreeMap<String, String>,
-    /// Percentiles wanted; empty: fio's default list.
+    /// Requested percentiles; empty: fio's default list.
     pub percentiles: Vec<f64>,
-    /// What the process used.
+    /// The process's resource usage.
     pub cpu: Cpu,
 }
 
@@ -190,7 +190,7 @@ fn verified(workload: &Workload, outcomes: &[&WorkerOutcome]) -> Option<VerifyRe
     Some(sum)
 }
 
-/// The block sizes of a workload; one if they are all the same, else by direction.
+/// The block sizes of a workload; one if they are all the same, otherwise by direction.
 fn sizes(workload: &Workload) -> String {
     let mut sizes: Vec<String> = workload.sizes_used().map(ToString::to_string).collect();
     sizes.dedup();

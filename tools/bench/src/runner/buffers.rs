@@ -7,19 +7,19 @@ use super::{Error, checking};
 use crate::random::mix;
 use crate::workload::Workload;
 
-/// Buffers, and lists of segments, start at pages.
+/// Buffers, and segment lists, start at page boundaries.
 const PAGE: u64 = 4096;
-/// What lies between two segments at most, bytes.
+/// Maximum gap between two segments, bytes.
 const GAP_MAX: u64 = 64;
-/// What lengths and places of segments are multiples of, bytes: less than any controller wants.
+/// Alignment of segment lengths and addresses, bytes: finer than any controller requires.
 const ODD: u32 = 4;
 
-/// Bytes of a request's data; that of trims moves none.
+/// Bytes of a request's data; trims have none.
 fn length(job: &Workload) -> u32 {
     job.data_max().max(ODD)
 }
 
-/// Memory of one request of `job`, its list of segments included, bytes.
+/// Memory of one request of `job`, including its segment list, bytes.
 pub(crate) fn stride(job: &Workload) -> u64 {
     let (length, segments) = (u64::from(length(job)), u64::from(job.segments));
     if segments <= 1 {
@@ -29,7 +29,7 @@ pub(crate) fn stride(job: &Workload) -> u64 {
         + (segments * ENTRY as u64).next_multiple_of(PAGE)
 }
 
-/// The data of each of a worker's slots, taken from `memory` behind the first `used` bytes.
+/// The data of each of a worker's slots, allocated from `memory` behind the first `used` bytes.
 pub(super) fn deal(job: &Workload, memory: &DmaRegion, used: &mut u64) -> Result<Vec<Data>, Error> {
     let stride = stride(job);
     let start = *used;
@@ -60,8 +60,8 @@ pub(super) fn deal(job: &Workload, memory: &DmaRegion, used: &mut u64) -> Result
     (0..u64::from(job.depth)).map(place).collect()
 }
 
-/// `length` bytes in `segments` pieces of odd lengths with gaps between them; every other request's
-/// pieces are not in the order of their places.
+/// `length` bytes in `segments` pieces of odd lengths with gaps between them; the pieces of every
+/// other request are not in address order.
 fn list(
     memory: &DmaRegion,
     (start, stride): (usize, usize),
@@ -93,7 +93,7 @@ fn list(
     Data::list(memory, start + stride - entries, &pieces)
 }
 
-/// The ranges of `data` with their places in it.
+/// The ranges of `data` with their offsets in it.
 fn each(data: &Data, memory: &DmaRegion, mut copy: impl FnMut(usize, core::ops::Range<usize>)) {
     let mut done = 0;
     for range in data.ranges(memory) {

@@ -11,21 +11,21 @@ use crate::verify::versions::{Versions, joined};
 use crate::verify::{self, Form};
 use crate::workload::{BlockSize, Direction, Fill, Mix, Verify};
 
-/// Mismatches told in words per worker; the rest is counted.
+/// Mismatches reported in words per worker; others are only counted.
 const TOLD_MAX: usize = 8;
 /// In the version table: written by a worker that does not verify.
 const NOBODY: u16 = (1 << 15) - 1;
 /// Units in the version table: 1 GiB of it.
 const UNITS_MAX: u64 = 1 << 27;
 
-/// What a worker needs in order to check its data.
+/// What a worker needs to verify its data.
 #[derive(Debug)]
 pub(super) struct Checker {
     worker: u16,
     /// `None`: it does not verify, but others in the run do and must know what it overwrites.
     form: Option<Form>,
     unit: u32,
-    /// Check what the workload itself reads, against the headers alone.
+    /// Check what the workload itself reads, using only the headers.
     reads: bool,
     read_back: bool,
     next: u64,
@@ -36,22 +36,22 @@ pub(super) struct Checker {
     result: Verified,
 }
 
-/// What was written lately and is read back before more is written.
+/// Recent writes to be read back before more is written.
 #[derive(Debug)]
 struct Behind {
     /// Writes before that happens.
     every: u32,
     /// How many are read back then.
     batch: u32,
-    /// Writes since it happened.
+    /// Writes since it last happened.
     writes: u32,
     /// How many are still to be read back now.
     left: u32,
-    /// The ranges, the oldest first.
+    /// The ranges, oldest first.
     ranges: VecDeque<(u64, u32)>,
 }
 
-/// Ranges that are kept in the order of their writes; what comes beyond is read back at the end.
+/// Number of ranges kept in the order of their writes; others are read back at the end.
 const RANGES_MAX: usize = 1 << 20;
 
 impl Behind {
@@ -67,7 +67,7 @@ impl Behind {
     }
 }
 
-/// What the workers share; gives each worker that needs one its checker.
+/// The state shared by the workers; gives each worker that needs one its checker.
 pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
     let length = workers.iter().map(|worker| worker.job.data_max()).max().unwrap_or(0);
     let unit = unit_of(workers)?;
@@ -100,7 +100,7 @@ pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
     Ok(Shared { versions, scratch: vec![0; length as usize], writing: false, turn: 0 })
 }
 
-/// Bytes per header: what all offsets and lengths of the verifying workers are multiples of.
+/// Bytes per header: a common divisor of all offsets and lengths of the verifying workers.
 fn unit_of(workers: &[Worker<'_>]) -> Result<u32, Error> {
     let mut unit = 0;
     for worker in workers.iter().filter(|worker| worker.job.verify.is_some()) {
@@ -123,7 +123,7 @@ fn unit_of(workers: &[Worker<'_>]) -> Result<u32, Error> {
     Ok(u32::try_from(unit).unwrap_or(u32::MAX))
 }
 
-/// Lengths whose common divisor divides every length `size` can give.
+/// Lengths whose common divisor divides every length that `size` can produce.
 fn lengths_of(size: &BlockSize) -> Vec<u64> {
     match size {
         BlockSize::Fixed(bytes) => vec![u64::from(*bytes)],
@@ -136,7 +136,7 @@ fn gcd(a: u64, b: u64) -> u64 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// The version table over everything the verifying writers may write, if there are any.
+/// The version table of everything that verifying writers may write, if there are any.
 fn versions(workers: &[Worker<'_>], unit: u32) -> Result<Option<Versions>, Error> {
     let is_writer = |w: &&Worker<'_>| w.job.writes() && w.job.verify.is_some();
     let Some(first) = workers.iter().find(is_writer) else { return Ok(None) };
@@ -153,7 +153,7 @@ fn versions(workers: &[Worker<'_>], unit: u32) -> Result<Option<Versions>, Error
     Ok(Some(Versions::new(&ranges, unit, seed)))
 }
 
-/// Fills a write buffer with what `fill` says, random bytes from `seed`.
+/// Fills a write buffer according to `fill`, with random bytes from `seed`.
 pub(super) fn fill_buffer(fill: &Fill, buffer: &mut [u8], seed: u64) {
     match fill {
         Fill::Random | Fill::Refill => verify::fill(buffer, seed),
@@ -170,8 +170,8 @@ pub(super) fn is_busy(shared: &Shared, offset: u64, length: u32) -> bool {
 }
 
 impl Checker {
-    /// A write or trim of this range is about to be issued; the content of a write is left in
-    /// the scratch buffer if it carries stamps. Whether it does.
+    /// A write or trim of this range is about to be issued; the content of a write is left in the
+    /// scratch buffer if it carries stamps. Returns whether it does.
     pub(super) fn before_write(
         &self,
         shared: &mut Shared,
@@ -193,7 +193,7 @@ impl Checker {
         true
     }
 
-    /// A write or trim of this range came back; `keep`: its content is known now.
+    /// A write or trim of this range completed; `keep`: its content is now known.
     pub(super) fn after_write(
         &self,
         shared: &mut Shared,
@@ -208,7 +208,7 @@ impl Checker {
         }
     }
 
-    /// A range is written. Whether so much was written since that it is time to read some back.
+    /// A range has been written. Returns whether it is time to read some of the recent writes back.
     pub(super) fn is_far_behind(&mut self, range: (u64, u32)) -> bool {
         let Some(behind) = &mut self.behind else { return false };
         if behind.ranges.len() < behind.ranges.capacity() {
@@ -244,12 +244,12 @@ impl Checker {
         self.behind.as_ref().is_none_or(|behind| behind.left == 0 || behind.ranges.is_empty())
     }
 
-    /// Whether what the workload reads is checked.
+    /// Whether data read by the workload is checked.
     pub(super) fn checks_reads(&self) -> bool {
         self.reads
     }
 
-    /// Starts the read-back, if there is to be one.
+    /// Starts the read-back, if there is one.
     pub(super) fn begin(&mut self, now: Instant) -> bool {
         (self.began, self.next, self.at_end) = (now, 0, false);
         self.read_back
@@ -279,7 +279,7 @@ impl Checker {
         range
     }
 
-    /// Checks what was read into the scratch buffer. The first mismatch, if there is one.
+    /// Checks the data read into the scratch buffer. Returns the first mismatch, if there is one.
     pub(super) fn check(
         &mut self,
         shared: &mut Shared,

@@ -1,4 +1,4 @@
-//! What workers have to do with each other: who waits for whom, who ends with whom, who shares.
+//! Relations between workers: who waits for whom, who ends with whom, who shares.
 
 use core::cell::Cell;
 use std::collections::BTreeMap;
@@ -10,11 +10,11 @@ use super::Assignment;
 use super::worker::Worker;
 use crate::workload::{Ends, Flow};
 
-/// Who has ended so far, and what follows from that.
+/// Who has ended so far, and the consequences.
 pub(super) struct Company<'a> {
     assignments: &'a [Assignment],
     ended: Vec<bool>,
-    /// A worker that has ended asks that nothing more begins.
+    /// A worker that has ended requires that nothing more starts.
     pub(super) halts: bool,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Company<'a> {
         Self { assignments, ended: vec![false; assignments.len()], halts: false }
     }
 
-    /// Starts who waits for nobody.
+    /// Starts workers that wait for nobody.
     pub(super) fn start(&self, workers: &mut [Worker<'_>], now: Instant) {
         for (worker, assignment) in workers.iter_mut().zip(self.assignments) {
             if assignment.after.is_empty() {
@@ -62,13 +62,13 @@ impl<'a> Company<'a> {
     }
 }
 
-/// What the workers of one flow have taken together.
+/// The total usage of the workers of one flow.
 #[derive(Debug, Default)]
 struct Shares {
-    /// Weights of those that run.
+    /// Weights of the running workers.
     weights: Cell<u64>,
     taken: Cell<u64>,
-    /// Rises when somebody comes or goes: all begin anew.
+    /// Rises when a worker comes or goes: all counts start again.
     round: Cell<u32>,
 }
 
@@ -77,14 +77,14 @@ struct Shares {
 pub(super) struct Flows(BTreeMap<u32, Rc<Shares>>);
 
 impl Flows {
-    /// A worker's part in its flow.
+    /// A worker's share in its flow.
     pub(super) fn part(&mut self, flow: Flow) -> Part {
         let shares = self.0.entry(flow.id).or_default().clone();
         Part { shares, weight: flow.weight.into(), taken: 0, round: 0, is_in: false }
     }
 }
 
-/// A worker's part in what a flow takes.
+/// A worker's usage in its flow.
 #[derive(Debug)]
 pub(super) struct Part {
     shares: Rc<Shares>,
@@ -107,7 +107,7 @@ impl Part {
         round.set(round.get().wrapping_add(1));
     }
 
-    /// The worker begins.
+    /// The worker starts.
     pub(super) fn enter(&mut self) {
         self.change(true);
     }
@@ -117,8 +117,8 @@ impl Part {
         self.change(false);
     }
 
-    /// Whether the worker may issue a request. Of all that are in a flow one always may: they
-    /// cannot all have more than their shares.
+    /// Whether the worker may issue a request. One worker of each flow always may, because they
+    /// cannot all exceed their shares.
     pub(super) fn may(&mut self) -> bool {
         let Shares { weights, taken, round } = &*self.shares;
         if self.round != round.get() {

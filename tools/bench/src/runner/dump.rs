@@ -1,4 +1,4 @@
-//! Units that are not as they were written, left in files.
+//! Saves wrong units to files.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -7,8 +7,8 @@ use flysch_files::NewFile;
 
 use crate::verify::{self, Form, Version};
 
-/// Writes what was found of the unit at `offset`, and what should be there as far as that is known,
-/// to files of the working folder. What to tell of each: its name, or why there is none.
+/// Writes the data found in the unit at `offset`, and the expected data as far as it is known, to
+/// files in the working directory. Returns a note for each: its name, or why there is none.
 pub(super) fn write(
     (job, offset): (&str, u64),
     unit: &[u8],

@@ -1,10 +1,10 @@
-//! What ended a worker, as a number of `errno`.
+//! The cause of a worker's end, as an `errno`.
 
 use flysch_api::block::{Cause, Error};
 
 use super::Failure;
 
-/// EILSEQ: data is not what was written.
+/// EILSEQ: data differs from what was written.
 pub const BAD_DATA: i32 = 84;
 /// EIO.
 const FAILED: i32 = 5;
@@ -16,13 +16,13 @@ const UNSUPPORTED: i32 = 95;
 const INVALID: i32 = 22;
 const TIMED_OUT: i32 = 110;
 const TOO_SLOW: i32 = 62;
-/// What the device stands on is full. SCSI: DATA PROTECT, space allocation failed (SPC-6).
+/// The device's backing store is full. SCSI: DATA PROTECT, space allocation failed (SPC-6).
 const ALLOCATION_FAILED: (u8, u8, u8) = (7, 0x27, 7);
 /// NVMe: Capacity Exceeded, a generic status; its type and code.
 const CAPACITY_EXCEEDED: (u8, u8) = (0, 0x81);
 
 impl Failure {
-    /// The number of `errno` that Linux would tell of it.
+    /// The `errno` that Linux would return for it.
     pub fn errno(&self) -> i32 {
         match self {
             Self::Request { error, .. } => errno_of(error),

@@ -1,4 +1,4 @@
-//! A worker's requests, written to a file as they are made.
+//! A worker's requests, written to a file as they are issued.
 
 use core::fmt;
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use flysch_files::NewFile;
 use crate::iolog::{Line, VERSION_3};
 use crate::workload::LogTo;
 
-/// Bytes that are kept before they are written.
+/// Bytes buffered before they are written.
 const BUFFER: usize = 1 << 16;
 
 /// Why a log could not be written.
@@ -21,7 +21,7 @@ const BUFFER: usize = 1 << 16;
 pub struct LogError {
     /// The file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     #[source]
     pub cause: Arc<io::Error>,
 }
@@ -34,14 +34,14 @@ impl PartialEq for LogError {
 
 impl Eq for LogError {}
 
-/// The log of one worker. Its file has its name when the worker has ended.
+/// The log of one worker. Its file gets its name when the worker has ended.
 pub(super) struct Log {
     to: LogTo,
     file: NewFile,
     buffer: Vec<u8>,
     start: Instant,
     last_micros: u64,
-    /// The first failure: nothing more is written behind it.
+    /// The first failure: nothing more is written after it.
     failed: Option<io::Error>,
 }
 
@@ -61,7 +61,7 @@ impl Log {
         Ok(Self { to, file, buffer, start: Instant::START, last_micros: 0, failed: None })
     }
 
-    /// The worker begins.
+    /// The worker starts.
     pub(super) fn begin(&mut self, now: Instant) {
         self.start = now;
         let first = format!("{VERSION_3}\n");
@@ -70,7 +70,7 @@ impl Log {
         self.line(None, "open");
     }
 
-    /// A request was made.
+    /// A request was issued.
     pub(super) fn request(
         &mut self,
         operation: Operation,
@@ -101,7 +101,7 @@ impl Log {
         self.buffer.clear();
     }
 
-    /// Writes what is left, and gives the file its name.
+    /// Writes the rest, and gives the file its name.
     pub(super) fn finish(mut self) -> Result<(), LogError> {
         self.line(None, "close");
         self.flush();

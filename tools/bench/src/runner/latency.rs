@@ -1,52 +1,52 @@
-//! How long requests may take: an end at the first that is too slow, and the search for the queue
-//! depth at which they are fast enough.
+//! Latency limits: an end at the first request that is too slow, and the search for the queue depth
+//! at which requests are fast enough.
 
 use flysch_api::machine::Instant;
 
 use crate::workload::{LatencyLimits, LatencyTarget};
 
-/// Keeps a worker to what its requests may take.
+/// Enforces a worker's latency limits.
 #[derive(Debug)]
 pub(super) struct Limits {
     max_nanos: [u64; 3],
     search: Option<Search>,
 }
 
-/// What follows from a request that came back.
+/// The consequence of a completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing.
+    /// None.
     GoOn,
-    /// It took longer than it may, which is this many nanoseconds.
+    /// It took longer than allowed: this many nanoseconds.
     TooLong(u64),
-    /// The queue gets deeper from now on.
+    /// The queue becomes deeper from now on.
     Deeper,
-    /// What is in flight has to come back; then the queue has the depth of the search.
+    /// Requests in flight have to complete; then the queue has the depth of the search.
     Settle,
     /// The search is over.
     Found,
 }
 
 impl Limits {
-    /// What `limits` say, for a queue of up to `depth`.
+    /// According to `limits`, for a queue of up to `depth`.
     pub(super) fn new(limits: &LatencyLimits, depth: u32) -> Self {
         let search = limits.target.map(|target| Search::new(target, depth));
         Self { max_nanos: limits.max_nanos, search }
     }
 
-    /// The depth the queue should have; `None` if it is not for the search to say.
+    /// The depth that the queue should have; `None` if the search does not determine it.
     pub(super) fn depth(&self) -> Option<u32> {
         self.search.as_ref().map(|search| search.depth)
     }
 
-    /// Begins to try a depth.
+    /// Starts to try a depth.
     pub(super) fn begin(&mut self, now: Instant) {
         if let Some(search) = &mut self.search {
             search.try_anew(now);
         }
     }
 
-    /// Whether what comes next is the last try, which alone is measured. True once.
+    /// Whether the last try, the only one that is measured, starts now. True once.
     pub(super) fn takes_last(&mut self) -> bool {
         self.search.as_mut().is_some_and(|search| core::mem::take(&mut search.clears))
     }
@@ -62,7 +62,7 @@ impl Limits {
 }
 
 /// The search for the greatest depth at which requests are fast enough: doubled until they are not,
-/// then halved between the greatest that was good and the least that was bad.
+/// then bisected between the greatest good depth and the least bad one.
 #[derive(Debug)]
 struct Search {
     target: LatencyTarget,
@@ -70,7 +70,7 @@ struct Search {
     depth_max: u32,
     good: u32,
     bad: u32,
-    /// How often in turn the depth could not rise any more.
+    /// How many times in a row the depth could not rise any more.
     stable: u32,
     since: Instant,
     requests: u64,
@@ -79,7 +79,7 @@ struct Search {
     clears: bool,
 }
 
-/// After so many good tries without a change the depth above is tried again.
+/// After this many good tries without a change, the next greater depth is tried again.
 const STABLE: u32 = 3;
 
 impl Search {
@@ -167,8 +167,8 @@ impl Search {
 mod tests {
     use super::*;
 
-    /// The depths that are tried with a disk whose requests take `each` times the depth, until the
-    /// search is over or `tries` are done.
+    /// The depths tried with a disk whose requests take `each` times the depth, until the search is
+    /// over or `tries` are done.
     fn depths(target: LatencyTarget, depth_max: u32, each: u64, tries: usize) -> Vec<u32> {
         let limits = LatencyLimits { target: Some(target), ..LatencyLimits::default() };
         let mut limits = Limits::new(&limits, depth_max);

@@ -1,5 +1,5 @@
-//! Rate limits and think time: when the next request may be issued; and whether the rates that are
-//! demanded are reached.
+//! Rate limits and think time: when the next request may be issued, and whether demanded rates are
+//! reached.
 
 use flysch_api::machine::Instant;
 
@@ -12,7 +12,7 @@ use crate::workload::{Direction, Pace};
 /// fio's `rate_cycle`, milliseconds.
 const CYCLE_MS: u64 = 1000;
 
-/// Keeps a worker to its limits.
+/// Enforces a worker's limits.
 #[derive(Debug)]
 pub(super) struct Pacer {
     limits: Pace,
@@ -22,16 +22,16 @@ pub(super) struct Pacer {
     until_think: u64,
     open_at: Instant,
     part: Option<Part>,
-    /// Arrivals as by chance: where they have come to, by direction.
+    /// Random arrivals: their current times, by direction.
     chance: Option<(Random, [Instant; 3])>,
     cycle: Cycle,
 }
 
-/// The cycle that rates are demanded of.
+/// The cycle over which rates are demanded.
 #[derive(Clone, Copy, Debug)]
 struct Cycle {
     begin: Instant,
-    /// Bytes and requests at its begin.
+    /// Bytes and requests at its start.
     bytes: [u64; 3],
     requests: [u64; 3],
 }
@@ -55,7 +55,7 @@ impl Pacer {
         }
     }
 
-    /// What it issues is its part of a flow.
+    /// Its requests are its part of a flow.
     pub(super) fn share(&mut self, part: Part) {
         self.part = Some(part);
     }
@@ -78,7 +78,7 @@ impl Pacer {
         }
     }
 
-    /// From when on a request may be issued; `None` if that hangs on other workers.
+    /// The time from which a request may be issued; `None` if that depends on other workers.
     pub(super) fn open_at(&self) -> Option<Instant> {
         // Who has a part in a flow and is not late waits for others.
         Some(self.open_at).filter(|_| self.part.is_none() || !self.limits.is_free())
@@ -129,7 +129,7 @@ impl Pacer {
         }
     }
 
-    /// The demand that was not met in a cycle that is over.
+    /// The demand that was missed in a cycle that has ended.
     pub(super) fn too_slow(&mut self, statistics: &Statistics, now: Instant) -> Option<Failure> {
         let cycle = match self.limits.cycle_ms {
             0 => CYCLE_MS,

@@ -1,4 +1,4 @@
-//! Workers made of assignments: what of the device is theirs, and their buffers.
+//! Turns assignments into workers: their part of the device, and their buffers.
 
 use flysch_api::block::Device;
 

@@ -1,4 +1,4 @@
-//! Where a worker is in the log that it replays.
+//! A worker's position in the log that it replays.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use flysch_api::machine::Instant;
 use super::Error;
 use crate::iolog::{Entry, Replay};
 
-/// The requests of a log that are still to come.
+/// The remaining requests of a log.
 #[derive(Debug)]
 pub(super) struct Replaying {
     replay: Arc<Replay>,
@@ -25,7 +25,7 @@ impl Replaying {
         self.start = now;
     }
 
-    /// When the next request is due; `None` behind the last.
+    /// When the next request is due; `None` after the last.
     pub(super) fn due(&self) -> Option<Instant> {
         let entry = self.replay.entries.get(self.next)?;
         Some(self.start.after_nanos(entry.at_nanos))
@@ -38,7 +38,7 @@ impl Replaying {
         entry
     }
 
-    /// The part that is done, 0..=1.
+    /// The completed fraction, 0..=1.
     pub(super) fn fraction(&self) -> f64 {
         self.next as f64 / self.replay.entries.len().max(1) as f64
     }

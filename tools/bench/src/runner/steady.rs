@@ -1,5 +1,5 @@
-//! Whether workers have come to a steady state: measurements at even distances, of which the last
-//! few are judged.
+//! Whether workers have reached a steady state: measurements at regular intervals, of which the
+//! last few are judged.
 
 use flysch_api::machine::Instant;
 
@@ -10,20 +10,20 @@ use crate::workload::{Steady, SteadyMeasure};
 /// Nanoseconds of a second.
 const SECOND: u64 = 1_000_000_000;
 
-/// What came of looking for a steady state.
+/// The result of looking for a steady state.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SteadyState {
-    /// What was looked for.
+    /// The criterion.
     pub wanted: Steady,
-    /// Whether it was found.
+    /// Whether it was reached.
     pub attained: bool,
-    /// What was held against the limit at last: a distance or a slope, or that in percent.
+    /// The value last compared with the limit: a distance or a slope, or either in percent.
     pub criterion: f64,
-    /// The greatest distance from the mean; 0 where slopes are judged.
+    /// The greatest distance from the mean; 0 if slopes are judged.
     pub deviation: f64,
-    /// The slope of the regression line, per measurement; 0 where distances are judged.
+    /// The slope of the regression line, per measurement; 0 if distances are judged.
     pub slope: f64,
-    /// The measurements of the window, the oldest first; fewer if it was never full.
+    /// The measurements of the window, oldest first; fewer if it was never full.
     pub measured: Vec<Measured>,
 }
 
@@ -44,13 +44,13 @@ impl SteadyState {
         Self { wanted, attained: false, criterion: 0.0, deviation: 0.0, slope: 0.0, measured }
     }
 
-    /// Mean of the measurements in the window, for as many as it would hold.
+    /// Mean of the measurements in the window, divided by the number that it would hold.
     pub fn mean(&self, of: impl Fn(&Measured) -> u64) -> u64 {
         let sum: u64 = self.measured.iter().map(of).sum();
         sum / self.wanted.measurements() as u64
     }
 
-    /// Takes a measurement. Whether the state is steady now.
+    /// Adds a measurement. Returns whether the state is steady now.
     fn take(&mut self, measured: Measured) -> bool {
         let length = self.wanted.measurements();
         if self.measured.len() == length {
@@ -85,7 +85,7 @@ impl SteadyState {
     }
 }
 
-/// The slope of the line with the least squares through values at distances of one; 0 of one value.
+/// The slope of the least-squares line through values at distances of one; 0 for one value.
 fn slope(values: impl ExactSizeIterator<Item = f64> + Clone) -> f64 {
     let count = values.len() as f64;
     let mean = values.clone().sum::<f64>() / count;
@@ -99,7 +99,7 @@ fn slope(values: impl ExactSizeIterator<Item = f64> + Clone) -> f64 {
     if below == 0.0 { 0.0 } else { above / below }
 }
 
-/// What workers had done when they were looked at last.
+/// What workers had done at the last check.
 #[derive(Clone, Copy, Debug, Default)]
 struct Done {
     requests: u64,
@@ -116,7 +116,7 @@ impl Done {
         })
     }
 
-    /// What was done since; behind a ramp everything is counted anew.
+    /// What has been done since; after a ramp, counting starts again.
     fn since(self, before: Self) -> Self {
         if self.requests < before.requests {
             return self;
@@ -135,9 +135,9 @@ struct Party {
     workers: Vec<usize>,
     state: SteadyState,
     done: Vec<Done>,
-    /// When the first of them began.
+    /// When the first of them started.
     began: Option<Instant>,
-    /// The begin of the present measurement; `None` before the first.
+    /// The start of the current measurement; `None` before the first.
     since: Option<Instant>,
     next: Instant,
 }
@@ -147,7 +147,7 @@ impl Party {
         self.state.attained || self.workers.iter().all(|&at| workers[at].is_done())
     }
 
-    /// Takes the measurement that is due. Whether the state is steady.
+    /// Takes the measurement that is due. Returns whether the state is steady.
     fn measure(&mut self, workers: &[Worker<'_>], now: Instant) -> bool {
         let Some(since) = self.since.replace(now) else {
             self.done = self.workers.iter().map(|&at| Done::of(&workers[at])).collect();
@@ -176,12 +176,12 @@ impl Party {
 #[derive(Debug)]
 pub(super) struct Watch {
     parties: Vec<Party>,
-    /// When it is to [look](Self::look) next.
+    /// When to [look](Self::look) next.
     pub(super) due: Instant,
 }
 
 impl Watch {
-    /// Who is to be watched; `None` for nobody.
+    /// The workers to watch; `None` for nobody.
     pub(super) fn new(assignments: &[Assignment]) -> Option<Self> {
         let mut parties: Vec<(Option<u32>, Party)> = Vec::new();
         for (index, assignment) in assignments.iter().enumerate() {
@@ -204,13 +204,13 @@ impl Watch {
         (!parties.is_empty()).then_some(Self { parties, due: Instant::START })
     }
 
-    /// When it wants to be woken; `None` if that hangs on workers.
+    /// When to wake up; `None` if that depends on workers.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         let next = self.parties.iter().map(|party| party.next).min();
         next.filter(|&next| next != Instant::NEVER)
     }
 
-    /// Looks at those whose time has come, and ends those that are steady.
+    /// Checks those that are due, and ends those that are steady.
     #[cold]
     pub(super) fn look(&mut self, workers: &mut [Worker<'_>], now: Instant) {
         let mut all_began = true;
@@ -242,7 +242,7 @@ impl Watch {
         self.due = if all_began { next.unwrap_or(Instant::NEVER) } else { now };
     }
 
-    /// What came of it for worker number `worker`.
+    /// The result for worker number `worker`.
     pub(super) fn state(&self, worker: usize) -> Option<SteadyState> {
         let party = self.parties.iter().find(|party| party.workers.contains(&worker))?;
         Some(party.state.clone())
@@ -258,7 +258,7 @@ mod tests {
         Steady { measure, slope, limit, percent, window_seconds, ramp_seconds, interval_seconds }
     }
 
-    /// After how many of these values the state is steady.
+    /// The number of these values after which the state is steady.
     fn after(wanted: Steady, values: &[u64]) -> Option<usize> {
         let mut state = SteadyState::new(wanted);
         let mut measured =

@@ -19,7 +19,7 @@ use crate::workload::{
     BlockSize, Direction, Distribution, Ends, Flow, Mix, Order, Pace, Tolerance, Verify, Workload,
 };
 
-/// Virtual time, moved by waiting alone.
+/// Virtual time, advanced only by waiting.
 #[derive(Clone, Debug, Default)]
 struct TestClock {
     now: Rc<Cell<u64>>,
@@ -42,15 +42,15 @@ impl Clock for TestClock {
     }
 }
 
-/// What the test device does wrong.
+/// The errors of the test device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     None,
     /// Requests beyond this offset fail.
     FailFrom(u64),
-    /// The n-th write is acknowledged and not done.
+    /// The n-th write is acknowledged and not performed.
     LoseWrite(u64),
-    /// The n-th write goes to its neighbour block.
+    /// The n-th write goes to the neighbouring block.
     Misplace(u64),
     /// Only the first half of the n-th write arrives.
     Tear(u64),
@@ -139,7 +139,7 @@ impl TestDisk {
         Ok(())
     }
 
-    /// Every range of a request's data: where it is in memory, and its place in the data.
+    /// Every range of a request's data: where it is in memory, and its offset in the data.
     fn copy(&self, request: &Request, mut copy: impl FnMut(&DmaRegion, usize, Range<usize>)) {
         let mut done = 0;
         for range in request.data.ranges(&self.memory) {
@@ -448,8 +448,8 @@ fn a_failure_ends_the_worker_unless_it_is_tolerated() {
     assert_eq!((disk.log.len(), outcome.workers[0].statistics.requests()), (256, 16));
 }
 
-/// The queue is full when the first worker fails: the request it could not issue is not forgotten
-/// as being written, or the other workers would wait for it for ever.
+/// The queue is full when the first worker fails: the request that it could not issue must not
+/// remain marked as being written, or the other workers would wait for it for ever.
 #[test]
 fn a_worker_that_ends_leaves_nothing_marked_as_in_flight() {
     let fatal = |mut job: Workload| {
@@ -539,7 +539,7 @@ fn what_does_not_fit_is_refused_before_the_first_request() {
     assert_eq!(error, Error::ReadOnly { job: "job".into() });
 }
 
-/// Plays jobs that have to do with each other, each in its group and after others.
+/// Plays related jobs, each in its group and after others.
 fn play_together(jobs: &[(Workload, u32, &[usize])]) -> Outcome {
     let mut disks = [TestDisk::new(MIB + 8192, &TestClock::default())];
     let clock = disks[0].clock.clone();

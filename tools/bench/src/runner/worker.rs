@@ -1,4 +1,4 @@
-//! One worker: keeps its queue full, counts what comes back.
+//! One worker: keeps its queue full, counts completions.
 
 mod issue;
 mod take;
@@ -31,18 +31,18 @@ pub(super) fn of_token(token: u64) -> usize {
     (token >> SLOT_BITS) as usize
 }
 
-/// What a request is for.
+/// The purpose of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// The workload itself.
     Data(Direction),
     /// Making writes durable.
     Flush,
-    /// Reading back what was written.
+    /// Reading back written data.
     Check,
 }
 
-/// One place in the worker's queue.
+/// One slot of the worker's queue.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     /// Room for the longest request's data.
@@ -58,15 +58,16 @@ impl Slot {
     }
 }
 
-/// A request that is made but could not be issued yet.
+/// A request that is prepared but could not be issued yet.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     slot: u16,
-    /// When the device was first asked to take it; `None` while it waits for an overlapping write.
+    /// When the device was first asked to accept it; `None` while it waits for an overlapping
+    /// write.
     accepted: Option<Instant>,
 }
 
-/// What a worker has to do in all.
+/// The total work of a worker.
 #[derive(Clone, Copy, Debug)]
 struct Goal {
     /// Bytes; without limit the greatest number.
@@ -76,10 +77,10 @@ struct Goal {
 }
 
 impl Goal {
-    /// That of `job` in `region`, as fio reckons it: each of the loops is one pass over the region,
-    /// or over as much of it as `io_size` says, and each has the requests of `number_ios`; a trim
-    /// with its write are two passes; `io_size` is reached whatever the loops, and time goes before
-    /// all of it.
+    /// That of `job` in `region`, by fio's rules: each loop is one pass over the region, or over
+    /// `io_size` of it if that is smaller, and each has `number_ios` requests; a trim and its write
+    /// are two passes; `io_size` is reached whatever the loops, and time takes precedence over all
+    /// of these.
     fn of(job: &Workload, region: Region) -> Self {
         if job.replay.is_some() {
             return Self { bytes: 0, requests: 0 };
@@ -106,21 +107,21 @@ enum Phase {
     Delayed,
     /// Issues requests.
     Running,
-    /// Waits for those in flight, to go on with another depth of its queue.
+    /// Waits for requests in flight, to continue with another queue depth.
     Settling,
-    /// Reads back some of what it wrote, to go on behind it.
+    /// Reads back some of its writes, then continues.
     Catching,
     /// Waits for the last ones.
     Draining,
     /// The flush after the last write.
     LastFlush,
-    /// Reads back what it wrote.
+    /// Reads back its writes.
     Checking,
     /// Nothing more to do.
     Done,
 }
 
-/// Bytes that a pass with gaps transfers, if there are gaps: the region is gone over once.
+/// Bytes that a pass with gaps transfers, if there are gaps: the region is traversed once.
 fn with_gaps(job: &Workload, region: Region) -> Option<u64> {
     let (Order::Sequential { gap }, Mix::Only(direction)) = (&job.order, job.mix) else {
         return None;
@@ -134,7 +135,7 @@ fn with_gaps(job: &Workload, region: Region) -> Option<u64> {
 }
 
 impl Phase {
-    /// Whether the workload itself is still to come or under way.
+    /// Whether the workload itself is still to come or in progress.
     fn is_before_the_end(self) -> bool {
         matches!(self, Self::Delayed | Self::Running | Self::Settling | Self::Catching)
     }
@@ -145,7 +146,7 @@ impl Phase {
 struct Flushing {
     /// Writes since the last flush.
     writes: u32,
-    /// The next request is a flush, once everything before it came back.
+    /// The next request is a flush, once everything before it has completed.
     wanted: bool,
     in_flight: bool,
 }
@@ -161,14 +162,14 @@ pub(super) struct Worker<'a> {
     pattern: Pattern,
     slots: Box<[Slot]>,
     free: Vec<u16>,
-    /// Places that are not used now: the queue is shorter than the job's `iodepth`.
+    /// Slots not in use now: the queue is shorter than the job's `iodepth`.
     parked: Vec<u16>,
-    /// Places that are used: all but those.
+    /// Slots in use: all but those.
     depth: usize,
     held: Option<Held>,
-    /// Whether a request needs more than its place: pace, checksums, fresh content, a log.
+    /// Whether a request needs more than its slot: pace, checksums, fresh content, a log.
     is_special: bool,
-    /// Whether a request that came back needs no more than to be counted.
+    /// Whether a completed request only has to be counted.
     is_plain: bool,
     phase: Phase,
     bytes_left: u64,
@@ -253,7 +254,7 @@ impl<'a> Worker<'a> {
         self.pacer.get_or_insert_with(|| Box::new(Pacer::new(job.pace, job.seed)))
     }
 
-    /// What it issues is its part of a flow.
+    /// Its requests are its part of a flow.
     pub(super) fn share(&mut self, part: Part) {
         self.pacer().share(part);
     }
@@ -267,12 +268,12 @@ impl<'a> Worker<'a> {
         (self.log, self.is_special) = (Some(Box::new(log)), true);
     }
 
-    /// Places in its queue.
+    /// Slots in its queue.
     pub(super) fn slots(&self) -> usize {
         self.slots.len()
     }
 
-    /// Makes the queue so deep, as far as places are free.
+    /// Sets the depth of the queue, as far as slots are free.
     fn set_depth(&mut self, depth: Option<u32>) {
         let Some(depth) = depth.map(|depth| depth as usize) else { return };
         while self.depth > depth
@@ -289,7 +290,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Begins, after its start delay.
+    /// Starts, after its start delay.
     pub(super) fn start(&mut self, now: Instant) {
         self.measured_from = now + self.job.start_delay;
         if self.measured_from == now {
@@ -327,12 +328,12 @@ impl<'a> Worker<'a> {
         self.phase == Phase::Done
     }
 
-    /// Whether nobody has told it to begin.
+    /// Whether it has not been told to start yet.
     pub(super) fn is_waiting(&self) -> bool {
         self.phase == Phase::Delayed && self.measured_from == Instant::NEVER
     }
 
-    /// When it began, if it has.
+    /// When it started, if it has.
     pub(super) fn began(&self) -> Option<Instant> {
         self.began
     }
@@ -351,7 +352,7 @@ impl<'a> Worker<'a> {
         &self.statistics
     }
 
-    /// Requests the device has.
+    /// Requests in flight.
     #[inline]
     pub(super) fn in_flight(&self) -> u32 {
         (self.depth - self.free.len()) as u32 - u32::from(self.held.is_some())
@@ -378,7 +379,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// The part of its work that is done, 0..=1.
+    /// The completed fraction of its work, 0..=1.
     pub(super) fn fraction(&self, now: Instant) -> f64 {
         let part = |done: u64, all: u64| if all == 0 { 1.0 } else { done as f64 / all as f64 };
         if !self.phase.is_before_the_end() {
@@ -397,7 +398,7 @@ impl<'a> Worker<'a> {
         fraction.clamp(0.0, 1.0)
     }
 
-    /// When this worker wants to be looked at even if the device does nothing.
+    /// When this worker has to be checked even if the device does nothing.
     pub(super) fn wake_at(&self) -> Option<Instant> {
         match self.phase {
             Phase::Delayed => Some(self.measured_from).filter(|&begin| begin != Instant::NEVER),
@@ -413,7 +414,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Whether it goes on to its next phase without anything coming back.
+    /// Whether it enters its next phase without any completion.
     pub(super) fn moves_on(&self) -> bool {
         let checker = self.checker.as_ref();
         let is_ready = match self.phase {
@@ -425,7 +426,7 @@ impl<'a> Worker<'a> {
         is_ready && self.in_flight() == 0 && self.held.is_none()
     }
 
-    /// Moves on to the next phase when it is time. Whether anything changed.
+    /// Enters the next phase when it is time. Returns whether anything changed.
     #[inline]
     pub(super) fn advance(&mut self, now: Instant) -> bool {
         let calm = self.phase == Phase::Running && now < self.ends_at && now < self.sample_at;
@@ -484,7 +485,7 @@ impl<'a> Worker<'a> {
         true
     }
 
-    /// Goes on with the depth that the search for it says.
+    /// Continues with the depth determined by its search.
     fn settle(&mut self, now: Instant) {
         self.phase = Phase::Running;
         let Some(limits) = &mut self.limits else { return };

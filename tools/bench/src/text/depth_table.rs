@@ -1,5 +1,5 @@
-//! The table of queue depths: measured, beside published where the device is the one those figures
-//! are of, then where the time of each I/O goes.
+//! The table of queue depths: measured figures, beside published ones if they belong to the device,
+//! followed by the time of each I/O by area.
 
 use std::fmt::Write as _;
 
@@ -48,7 +48,7 @@ pub(super) fn write(out: &mut String, target: &TargetResults) -> std::fmt::Resul
     }
 }
 
-/// Whether the table's published figures are of the device of `target`.
+/// Whether the table's published figures belong to the device of `target`.
 fn is_published(target: &TargetResults) -> bool {
     target.origin == Some(Origin::GalaxyBookS)
 }
@@ -121,8 +121,8 @@ fn write_areas(out: &mut String, target: &TargetResults) -> std::fmt::Result {
     Ok(())
 }
 
-/// The mean time of one I/O told once: what the device takes, and what the software above it adds,
-/// ours as measured, theirs as what is left of the published time.
+/// The mean time of an I/O by owner: the device's time, and what the software above it adds, ours
+/// as measured, theirs as the rest of the published time.
 fn write_shares(out: &mut String, target: &TargetResults) -> std::fmt::Result {
     if !(is_published(target) && target.is_bare) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Numbers as people read them: three or four digits and a unit.
+//! Numbers in human-readable form: three or four digits and a unit.
 
 /// A time: `350 ns`, `35.1 us`, `12.4 ms`, `3.20 s`.
 pub(crate) fn time(nanos: f64) -> String {

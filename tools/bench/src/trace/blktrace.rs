@@ -39,7 +39,7 @@ const CATEGORY_SHIFT: u32 = 16;
 
 /// Device 8:0; its name is that of the files.
 const DEVICE: u32 = 8 << 20;
-/// Any process id will do: all requests are made by this program.
+/// Any process ID will do: all requests are made by this program.
 const PROCESS: u32 = 1;
 const PROCESS_NAME: &[u8; 16] = b"flysch\0\0\0\0\0\0\0\0\0\0";
 const EIO: u16 = 5;
@@ -56,7 +56,7 @@ struct Event {
 /// milliseconds since 1970.
 ///
 /// # Errors
-/// What `out` says.
+/// Errors of `out`.
 pub fn write(out: &mut impl Write, lane: u32, epoch_ms: u64, records: &[Record]) -> io::Result<()> {
     let mut events = Vec::with_capacity(records.len() * 3);
     for (record, Record { stamps, .. }) in records.iter().enumerate() {

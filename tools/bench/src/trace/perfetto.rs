@@ -57,7 +57,7 @@ const SEQUENCE: u64 = 1;
 pub(crate) struct Span {
     /// Place in the names of the lanes.
     pub(crate) lane: usize,
-    /// Its place in the lane: no two have one at the same time.
+    /// Its slot in the lane: no two have the same at the same time.
     pub(crate) slot: usize,
     pub(crate) name: String,
     /// Bytes.
@@ -65,7 +65,7 @@ pub(crate) struct Span {
     /// Bytes.
     pub(crate) length: u64,
     pub(crate) failed: bool,
-    /// One after the other: name, begin, end; nanoseconds. There is at least one.
+    /// In sequence: name, start, end; nanoseconds. There is at least one.
     pub(crate) parts: Vec<(&'static str, u64, u64)>,
 }
 
@@ -93,7 +93,7 @@ impl Span {
 /// Writes the trace of all lanes; `records` in the order they completed per lane.
 ///
 /// # Errors
-/// What `out` says.
+/// Errors of `out`.
 pub fn write(out: &mut impl Write, target: &str, records: &[Record]) -> io::Result<()> {
     let lanes = records.iter().map(|record| usize::from(record.lane) + 1).max().unwrap_or(0);
     let names: Vec<String> = (0..lanes).map(|lane| format!("{target} lane {lane}")).collect();
@@ -102,10 +102,10 @@ pub fn write(out: &mut impl Write, target: &str, records: &[Record]) -> io::Resu
     records.iter().try_for_each(|record| writer.span(&Span::of(record)))
 }
 
-/// Writes spans on lanes of these names.
+/// Writes spans on lanes with these names.
 ///
 /// # Errors
-/// What `out` says.
+/// Errors of `out`.
 pub(crate) fn write_spans(
     out: &mut impl Write,
     names: &[String],

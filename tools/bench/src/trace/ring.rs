@@ -17,7 +17,7 @@ impl Ring {
         Self { records: Vec::with_capacity(capacity), capacity, pushed: 0 }
     }
 
-    /// Adds a record, in place of the oldest when the ring is full.
+    /// Adds a record, replacing the oldest if the ring is full.
     #[inline]
     pub fn push(&mut self, record: Record) {
         if self.records.len() < self.capacity {
@@ -34,7 +34,7 @@ impl Ring {
         self.pushed - self.records.len() as u64
     }
 
-    /// How many records are kept.
+    /// Number of records kept.
     pub fn len(&self) -> usize {
         self.records.len()
     }

@@ -2,7 +2,7 @@
 
 use super::{KiloBase, UnitError, parse_plain_size};
 
-/// Parentheses in each other, at most.
+/// Maximum nesting of parentheses.
 const DEPTH_MAX: u32 = 32;
 
 /// Whether `text` is more than a number with its unit.
@@ -11,7 +11,7 @@ pub(super) fn is_one(text: &str) -> bool {
 }
 
 /// The value of an expression of sizes with `+ - * / ^` and parentheses, as fio reads it: computed
-/// with fractions, which are cut off at the end.
+/// with fractions, which are truncated at the end.
 pub(super) fn value(text: &str, base: KiloBase) -> Result<u64, UnitError> {
     let mut reader = Reader { rest: text, base, depth: 0 };
     let bad = || UnitError::Expression(text.to_string());
@@ -32,7 +32,7 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    /// Takes `sign` if it comes next.
+    /// Takes `sign` if it is next.
     fn takes(&mut self, sign: char) -> bool {
         let rest = self.rest.trim_start().strip_prefix(sign);
         rest.inspect(|rest| self.rest = rest).is_some()

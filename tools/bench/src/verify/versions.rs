@@ -1,13 +1,13 @@
-//! Which write each unit of the device should hold: the last one that was issued for it.
+//! Which write each unit of the device should contain: the last one issued for it.
 
 use super::Version;
 
-/// What is known of one unit: 0, or number of the write and its worker.
+/// The state of one unit: 0, or number of the write and its worker.
 type Entry = u64;
 
 const IN_FLIGHT: u64 = 1 << 63;
 const WORKER_SHIFT: u32 = 48;
-/// It was read back already.
+/// It has been read back.
 const CHECKED: u64 = 1 << 47;
 const SEQUENCE_MASK: u64 = CHECKED - 1;
 
@@ -17,11 +17,11 @@ pub(crate) struct Versions {
     unit: u32,
     run_seed: u64,
     sequence: u64,
-    /// One after the other, none touching the next.
+    /// In ascending order, not touching each other.
     parts: Vec<Part>,
 }
 
-/// A range of units one behind the other.
+/// A range of adjacent units.
 #[derive(Debug)]
 struct Part {
     start: u64,
@@ -30,7 +30,7 @@ struct Part {
 }
 
 impl Part {
-    /// Places of the units of a range, as far as they are in this part.
+    /// Indices of the units of a range, as far as they are in this part.
     fn units(&self, unit: u32, offset: u64, length: u64) -> core::ops::Range<usize> {
         let (unit, len) = (u64::from(unit), self.entries.len() as u64);
         let first = (offset.saturating_sub(self.start) / unit).min(len);
@@ -39,7 +39,7 @@ impl Part {
     }
 }
 
-/// The ranges, each a first byte and its bytes, without what they have in common.
+/// The ranges, as first byte and length, without overlaps.
 pub(crate) fn joined(ranges: impl Iterator<Item = (u64, u64)>) -> Vec<(u64, u64)> {
     let mut ranges: Vec<(u64, u64)> = ranges.collect();
     ranges.sort_unstable();
@@ -66,7 +66,7 @@ impl Versions {
     }
 
     /// The parts that a range touches. A worker that does not verify may write elsewhere, which is
-    /// nobody's business.
+    /// irrelevant.
     fn touched(&self, offset: u64, length: u64) -> core::ops::Range<usize> {
         let first = self.parts.partition_point(|part| part.end <= offset);
         let behind = self.parts[first..].partition_point(|part| part.start < offset + length);
@@ -99,17 +99,17 @@ impl Versions {
         Version { run_seed: self.run_seed, sequence: self.sequence, worker }
     }
 
-    /// The write to this range was done.
+    /// The write to this range has completed.
     pub(crate) fn finish(&mut self, offset: u64, length: u64) {
         self.entries_mut(offset, length).for_each(|entry| *entry &= !IN_FLIGHT);
     }
 
-    /// Nobody knows what this range holds now: it was trimmed, or a write to it failed.
+    /// The contents of this range are unknown now: it was trimmed, or a write to it failed.
     pub(crate) fn forget(&mut self, offset: u64, length: u64) {
         self.entries_mut(offset, length).for_each(|entry| *entry = 0);
     }
 
-    /// The version that the unit at `offset` must hold, if one is known.
+    /// The version that the unit at `offset` must contain, if it is known.
     pub(crate) fn expected(&self, offset: u64) -> Option<Version> {
         let entry = *self.entries(offset, 1).next()?;
         let known = entry != 0 && entry & IN_FLIGHT == 0;
@@ -120,7 +120,7 @@ impl Versions {
         })
     }
 
-    /// This range was read back. What is written to it from now on was not.
+    /// This range has been read back. Later writes to it have not.
     pub(crate) fn checked(&mut self, offset: u64, length: u64) {
         let known = |entry: &Entry| *entry != 0 && *entry & IN_FLIGHT == 0;
         let known = self.entries_mut(offset, length).filter(|entry| known(entry));

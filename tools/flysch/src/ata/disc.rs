@@ -10,16 +10,16 @@ use crate::failure::Failure;
 /// Operation codes (MMC-6).
 const START_STOP_UNIT: u8 = 0x1B;
 const READ_TOC: u8 = 0x43;
-/// Longest table of contents: 100 tracks and a head.
+/// Longest table of contents: 100 tracks and a header.
 const TOC_BYTES: u16 = 804;
 /// Sense keys, as ERROR has them in bits 7:4.
 const NOT_READY: u8 = 2;
 const UNIT_ATTENTION: u8 = 6;
-/// Most unit attentions in a row.
+/// Maximum number of consecutive unit attentions.
 const ATTENTIONS_MAX: u32 = 16;
 
 impl Session<'_> {
-    /// A packet that must end well; unit attentions are lived through.
+    /// A packet that must succeed; unit attentions are retried.
     fn packet(&mut self, name: &str, packet: [u8; 16], bytes: u32) -> Result<AtaReply, Failure> {
         if self.control.device().is_none_or(|device| device.identify.kind != Kind::Packet) {
             return Err(Failure::failed("the device is no optical drive"));

@@ -6,7 +6,7 @@ use super::Session;
 use crate::failure::Failure;
 
 impl Session<'_> {
-    /// What the driver counted.
+    /// The driver's counters.
     pub(super) fn errors(&mut self) -> Result<(), Failure> {
         let log = self.control.errors();
         let counts = log.counts().map(|(kind, count)| (kind.name(), count));

@@ -14,11 +14,11 @@ use crate::confirm::Consent;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// Largest firmware image that can be sent, bytes: the offset has 16 bits of blocks.
+/// Largest firmware image that can be sent, in bytes: the offset is 16 bits of blocks.
 const IMAGE_MAX: usize = BLOCK << 16;
 /// Most bytes of an image sent at once.
 const PIECE: usize = 4096;
-/// How long firmware may take to be put into force, ms (Linux's hdparm: 60 s).
+/// How long the activation of firmware may take, ms (Linux's hdparm: 60 s).
 const APPLY_MS: u32 = 120_000;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -26,7 +26,7 @@ pub(super) struct Arguments {
     /// The maker's image for exactly this device.
     #[arg(long = "fw", short = 'f', value_name = "FILE")]
     image: PathBuf,
-    /// Keep it until `fwactivate`, a reset, or until power comes anew.
+    /// Keep it until `fwactivate`, a reset, or the next power-on.
     #[arg(long)]
     defer: bool,
     #[command(flatten)]
@@ -39,7 +39,7 @@ pub(super) struct ActivateArguments {
     consent: Consent,
 }
 
-/// What is asked before firmware changes.
+/// The question asked before firmware changes.
 const WARNING: &str = "Other firmware may keep the device from coming up again.";
 
 impl Session<'_> {

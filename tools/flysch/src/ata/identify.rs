@@ -16,7 +16,7 @@ use crate::nvme::dump;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The 512 bytes as they are.
+    /// Print the raw 512 bytes.
     #[arg(long)]
     raw: bool,
 }
@@ -28,7 +28,7 @@ enum Feature {
     WriteCache,
     /// Read look-ahead.
     LookAhead,
-    /// Link power management that the device asks for.
+    /// Link power management initiated by the device.
     Dipm,
     /// Device sleep.
     DevSleep,
@@ -36,7 +36,7 @@ enum Feature {
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct FeatureArguments {
-    /// Which.
+    /// The feature.
     feature: Feature,
     /// On or off.
     switch: super::smart::Switch,
@@ -84,7 +84,7 @@ const SATA: [&str; 12] = [
     "SATA >3.5",
 ];
 
-/// The name of the highest bit that is set.
+/// The name of the highest bit set.
 fn highest(names: &'static [&'static str], word: u16) -> Option<&'static str> {
     let bit = u16::BITS.checked_sub(word.leading_zeros() + 1)?;
     names.get(bit as usize).copied().filter(|name| !name.is_empty())
@@ -101,7 +101,7 @@ fn versions(data: &Identify) -> (Option<String>, Option<&'static str>) {
     (ata, if serial { highest(&SATA, data.transport & 0xFFF) } else { None })
 }
 
-/// The fastest speed there is, and the one that was negotiated, by number.
+/// The fastest supported speed and the negotiated one, by number.
 fn speeds(data: &Identify) -> (Option<usize>, Option<usize>) {
     let most = (1..=3).rev().find(|n| data.sata >> n & 1 != 0);
     let now = usize::from(data.sata_more >> 1 & 7);
@@ -117,13 +117,13 @@ fn physical(data: &Identify) -> u64 {
     }
 }
 
-/// What `info` tells of a drive, put into words once for people and for programs.
+/// What `info` shows of a drive, put into words once for people and for programs.
 struct Facts {
     data: Identify,
     model: String,
     serial: String,
     firmware: String,
-    /// Deleting: there, deterministic, zeros.
+    /// Trim: supported, deterministic, zeros.
     trim: [bool; 3],
     is_disk: bool,
     has_smart: bool,
@@ -158,7 +158,7 @@ impl Facts {
         self.data.sector_bytes().into()
     }
 
-    /// As `smartctl --json` names it.
+    /// As named by `smartctl --json`.
     fn value(&self) -> Value {
         let data = &self.data;
         let mut told = json!({
@@ -226,7 +226,7 @@ impl Facts {
         told["ata_security"] = super::security::state(data.security).1;
     }
 
-    /// As `smartctl -i` prints it.
+    /// As printed by `smartctl -i`.
     fn rows(self) -> Vec<(&'static str, String)> {
         let name = self.name();
         let (sector, is_disk) = (self.sector(), self.is_disk);
@@ -395,7 +395,7 @@ fn trim_words([supported, deterministic, zeroed]: [bool; 3]) -> &'static str {
     }
 }
 
-/// One line of the table of features, as camcontrol has it.
+/// One line of the feature table, as in camcontrol.
 struct Row {
     name: &'static str,
     supported: bool,

@@ -8,20 +8,20 @@ use serde_json::json;
 use super::Session;
 use crate::failure::Failure;
 
-/// What the LEDs show (ledctl's words).
+/// What the LEDs show (ledctl's terms).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Pattern {
     /// Nothing.
     Off,
-    /// Here it is.
+    /// Locate.
     Locate,
-    /// It failed.
+    /// Failure.
     Failure,
 }
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// What they show.
+    /// What to show.
     pattern: Pattern,
 }
 

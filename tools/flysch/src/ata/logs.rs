@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::file::Named;
 use crate::nvme::dump;
 
-/// Most pages that are read at once.
+/// Most pages read at once.
 const PAGES_MAX: u16 = 8;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -78,7 +78,7 @@ impl Session<'_> {
         Ok(self.command(command)?.data)
     }
 
-    /// Pages of a log, by the directory.
+    /// Pages of a log, according to the directory.
     fn page_count(&mut self, of: u8) -> Result<u16, Failure> {
         let directory = self.pages(address::DIRECTORY, 0, 1)?;
         Ok(if of == 0 { 1 } else { le16(&directory, 2 * usize::from(of)) })

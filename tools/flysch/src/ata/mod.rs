@@ -1,5 +1,4 @@
-//! `flysch ata`: the management side of a SATA device, in the words of smartctl, hdparm and
-//! camcontrol.
+//! `flysch ata`: management of a SATA device, in the terms of smartctl, hdparm and camcontrol.
 
 mod disc;
 mod errors;
@@ -38,65 +37,65 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// Names, size, versions, speed, as smartctl -i has them.
+    /// Show names, size, versions and speed, as smartctl -i does.
     Info,
-    /// What the device says of itself, feature by feature, as camcontrol identify has it.
+    /// Show every feature of the device, as camcontrol identify does.
     Identify(identify::Arguments),
-    /// Whether the device expects to fail (SMART RETURN STATUS).
+    /// Show whether the device expects to fail (SMART RETURN STATUS).
     Health,
-    /// SMART attributes with their thresholds.
+    /// Show SMART attributes with their thresholds.
     Attributes,
-    /// What SMART can do, and where it stands.
+    /// Show SMART capabilities and status.
     Capabilities,
     /// Switch SMART on or off.
     Smart(smart::SwitchArguments),
-    /// Errors the device keeps.
+    /// Show the errors recorded by the device.
     ErrorLog,
-    /// Begin a self-test, or end the one that runs.
+    /// Start a self-test, or end the running one.
     Selftest(self_test::Arguments),
-    /// Self-tests that ended.
+    /// Show completed self-tests.
     SelftestLog,
-    /// What the device counts (device statistics log).
+    /// Show what the device counts (device statistics log).
     Statistics,
-    /// Logs there are.
+    /// List the logs.
     LogDirectory,
-    /// Pages of a log as bytes.
+    /// Print pages of a log as bytes.
     GetLog(logs::RawArguments),
-    /// Switch a feature.
+    /// Switch a feature on or off.
     SetFeature(identify::FeatureArguments),
-    /// Ask for a power mode, or change it.
+    /// Show the power mode, or change it.
     Power(power::Arguments),
-    /// Password, lock, erase.
+    /// Manage password, lock and erase.
     Security(security::Arguments),
-    /// Remove all data for ever.
+    /// Irrecoverably remove all data.
     Sanitize(security::SanitizeArguments),
-    /// The host protected area: how much of the disk can be reached (SET MAX ADDRESS).
+    /// Show or set the host protected area, which limits the accessible size (SET MAX ADDRESS).
     Hpa(reach::HpaArguments),
-    /// The accessible max address, which takes the place of the host protected area in ACS-3.
+    /// Show or set the accessible max address, which replaces the host protected area in ACS-3.
     Ama(reach::AmaArguments),
-    /// Trim sectors: what they hold is lost.
+    /// Trim sectors: their content is lost.
     Trim(reach::TrimArguments),
-    /// Send a firmware image and put it into force.
+    /// Send a firmware image and activate it.
     Fwdownload(firmware::Arguments),
-    /// Put the image that was sent with `--defer` into force.
+    /// Activate the image that was sent with `--defer`.
     Fwactivate(firmware::ActivateArguments),
-    /// Show where the device is, or that it failed, by the LEDs of its enclosure.
+    /// Locate the device, or mark it as failed, by the LEDs of its enclosure.
     Led(led::Arguments),
     /// Open the tray of an optical drive.
     Eject,
-    /// Close it.
+    /// Close the tray.
     Load,
-    /// Tracks of the disc in an optical drive.
+    /// List the tracks of the disc in an optical drive.
     Toc,
     /// Reset the link and the device (COMRESET).
     Reset,
-    /// Any command that is not queued.
+    /// Send any unqueued command.
     Passthru(passthru::Arguments),
-    /// Errors seen by the driver: counters and history.
+    /// Show errors seen by the driver: counters and history.
     Errors,
 }
 
-/// Does it.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
@@ -114,7 +113,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
 }
 
-/// A device, and whom to tell.
+/// A device, and where results go.
 struct Session<'a> {
     control: &'a mut dyn AhciControl,
     output: &'a mut Output,
@@ -154,7 +153,7 @@ impl Session<'_> {
         }
     }
 
-    /// A command that must end well.
+    /// A command that must succeed.
     fn command(&mut self, command: AtaCommand) -> Result<AtaReply, Failure> {
         let opcode = Opcode::from_bits(command.task.command);
         let unit = self.control.devices().unit;
@@ -165,7 +164,7 @@ impl Session<'_> {
         }
     }
 
-    /// Identify data as it is now.
+    /// The current identify data.
     fn identify_bytes(&mut self) -> Result<Vec<u8>, Failure> {
         let packet = self.control.device().is_some_and(|d| d.identify.kind == Kind::Packet);
         let opcode = if packet { Opcode::IdentifyPacket } else { Opcode::Identify };
@@ -176,7 +175,7 @@ impl Session<'_> {
         Identify::parse(&self.identify_bytes()?).map_err(Failure::failed)
     }
 
-    /// Identify data of a device that has a feature; else a line that says it has not.
+    /// Identify data of a device that has a feature; otherwise an error that names it.
     fn identify_with(
         &mut self,
         what: &str,
@@ -194,20 +193,20 @@ impl Session<'_> {
         self.done(&json!({ "reset": "link" }), "the link was reset and the device is up again")
     }
 
-    /// Tells that something was done: a line for people, `value` for programs.
+    /// Reports that something was done: a line for people, `value` for programs.
     fn done(&mut self, value: &serde_json::Value, line: &str) -> Result<(), Failure> {
         crate::confirm::done(self.output, value, line)
     }
 }
 
 impl From<flysch_ahci::Error> for Failure {
-    /// Also what the device or the HBA lacks is no wrong use.
+    /// A feature missing in the device or the HBA is not a usage error.
     fn from(error: flysch_ahci::Error) -> Self {
         Self::failed(error)
     }
 }
 
-/// A command that reads so many bytes by PIO.
+/// A command that reads this many bytes by PIO.
 fn reading(opcode: Opcode, bytes: u32) -> AtaCommand {
     let mut command = AtaCommand::new(opcode);
     command.task.protocol = AtaProtocol::Pio;
@@ -232,7 +231,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The number of two bytes at `at`; they are there.
+/// The number in the two bytes at `at`, which must exist.
 fn le16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }

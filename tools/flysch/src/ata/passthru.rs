@@ -17,10 +17,10 @@ use crate::file::Named;
 use crate::number::parse_number;
 use crate::nvme::dump;
 
-/// Most data of a command, bytes.
+/// Maximum data of a command, bytes.
 const DATA_MAX: usize = 4096;
 
-/// How data goes over the link.
+/// How data crosses the link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Way {
     /// By PIO.
@@ -46,19 +46,19 @@ pub(super) struct Arguments {
     /// DEVICE.
     #[arg(long, value_name = "NUMBER", default_value = "0x40", value_parser = byte)]
     device: u8,
-    /// So many bytes come from the device, up to 4096, an even number.
+    /// Read this many bytes from the device: an even number up to 4096.
     #[arg(long = "in", short = 'i', value_name = "BYTES", value_parser = data_length)]
     data_in: Option<u32>,
-    /// These bytes go to the device, up to 4096.
+    /// Send the bytes of this file to the device, up to 4096.
     #[arg(long = "out", short = 'o', value_name = "FILE", conflicts_with = "data_in")]
     data_out: Option<PathBuf>,
-    /// How the data goes.
+    /// How data is transferred.
     #[arg(long, default_value = "pio")]
     by: Way,
-    /// Write what comes to this file, `-` for standard output.
+    /// Write received data to this file, `-` for standard output.
     #[arg(long, short = 'b', value_name = "FILE", requires = "data_in")]
     raw: Option<PathBuf>,
-    /// How long it may take, ms.
+    /// Time-out, ms.
     #[arg(long, short = 't', value_name = "MS")]
     timeout: Option<u32>,
     #[command(flatten)]
@@ -87,7 +87,7 @@ fn data_length(text: &str) -> Result<u32, String> {
     }
 }
 
-/// What only tells something: all else wants consent.
+/// Commands that only return information: all others need consent.
 const HARMLESS: [Opcode; 7] = [
     Opcode::Identify,
     Opcode::IdentifyPacket,

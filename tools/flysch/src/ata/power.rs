@@ -12,13 +12,13 @@ use crate::failure::Failure;
 /// What to do (ACS 4.15).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Mode {
-    /// Ask for the power mode (CHECK POWER MODE).
+    /// Show the power mode (CHECK POWER MODE).
     Check,
-    /// To idle (IDLE, or IDLE IMMEDIATE without a timer).
+    /// Enter idle (IDLE, or IDLE IMMEDIATE without a timer).
     Idle,
-    /// To standby (STANDBY, or STANDBY IMMEDIATE without a timer).
+    /// Enter standby (STANDBY, or STANDBY IMMEDIATE without a timer).
     Standby,
-    /// To sleep, from which only a reset wakes.
+    /// Enter sleep, from which only a reset wakes the device.
     Sleep,
 }
 
@@ -27,13 +27,13 @@ pub(super) struct Arguments {
     /// What to do.
     #[arg(default_value = "check")]
     mode: Mode,
-    /// To standby after so many seconds without a command: 5 to 1200 in steps of five, or half
+    /// Enter standby after this many seconds without a command: 5 to 1200 in steps of five, or half
     /// hours up to 19800. 0 is never.
     #[arg(long, short = 't', value_name = "SECONDS", value_parser = timer)]
     timer: Option<(u32, u8)>,
 }
 
-/// Seconds, and how COUNT of STANDBY says them (ACS 7.47.3).
+/// Seconds, and the COUNT of STANDBY that means them (ACS 7.47.3).
 fn timer(text: &str) -> Result<(u32, u8), String> {
     let wrong =
         || format!("`{text}` seconds cannot be set: 0, 5 to 1200 by 5, or half hours to 11");

@@ -1,4 +1,4 @@
-//! `flysch ata hpa`, `ama` and `trim`: how much of the disk can be reached, and what is not needed.
+//! `flysch ata hpa`, `ama` and `trim`: the accessible size of the disk, and discarded sectors.
 
 use flysch_ahci::{AtaCommand, AtaData};
 use flysch_api::command::AtaProtocol;
@@ -14,10 +14,10 @@ use crate::number::parse_number;
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct HpaArguments {
-    /// So many sectors can be reached from now on.
+    /// Number of accessible sectors from now on.
     #[arg(long, short = 's', value_name = "SECTORS", value_parser = parse_number)]
     set: Option<u64>,
-    /// Until power comes anew.
+    /// Only until the next power-on.
     #[arg(long, requires = "set")]
     temporary: bool,
     #[command(flatten)]
@@ -26,10 +26,10 @@ pub(super) struct HpaArguments {
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct AmaArguments {
-    /// So many sectors can be reached from now on.
+    /// Number of accessible sectors from now on.
     #[arg(long, short = 's', value_name = "SECTORS", value_parser = parse_number)]
     set: Option<u64>,
-    /// It cannot be changed until power comes anew.
+    /// Freeze the size until the next power-on.
     #[arg(long, short = 'f', conflicts_with = "set")]
     freeze: bool,
     #[command(flatten)]
@@ -41,14 +41,14 @@ pub(super) struct TrimArguments {
     /// The first sector.
     #[arg(long, short = 's', value_name = "LBA", value_parser = parse_number)]
     lba: u64,
-    /// Sectors.
+    /// Number of sectors.
     #[arg(long, short = 'n', value_name = "SECTORS", value_parser = parse_number)]
     count: u64,
     #[command(flatten)]
     consent: Consent,
 }
 
-/// What is asked before sectors go out of reach.
+/// The question asked before sectors become inaccessible.
 const WARNING: &str = "Sectors beyond the new end cannot be reached any more.";
 
 impl Session<'_> {
@@ -132,7 +132,7 @@ impl Session<'_> {
     }
 }
 
-/// The last of so many sectors.
+/// The last of this many sectors.
 fn last_of(sectors: u64, native: u64) -> Result<u64, Failure> {
     match sectors {
         1.. if sectors <= native => Ok(sectors - 1),

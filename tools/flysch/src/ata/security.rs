@@ -13,11 +13,11 @@ use crate::confirm::Consent;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// Most bytes of a password (ACS 7.37.3).
+/// Maximum bytes of a password (ACS 7.37.3).
 const PASSWORD_MAX: usize = 32;
-/// How long an erase may take that names no time, ms (hdparm: 12 hours at most).
+/// How long an erase may take if the device gives no time, ms (hdparm: 12 hours at most).
 const ERASE_MS: u32 = 12 * 3_600_000;
-/// How often the progress of long work is asked for, ms.
+/// Interval at which the progress of long operations is polled, ms.
 const LOOK_MS: u32 = 100;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -28,26 +28,26 @@ pub(super) struct Arguments {
 
 #[derive(Clone, Debug, Subcommand)]
 enum What {
-    /// Where the device stands with its password.
+    /// Show the state of the security feature.
     Status,
-    /// Set the user's password: the device is locked when power comes anew.
+    /// Set the user password: the device is locked at the next power-on.
     SetPassword(Password),
-    /// Unlock the device until power comes anew.
+    /// Unlock the device until the next power-on.
     Unlock(Password),
-    /// Take the password away.
+    /// Remove the password.
     Disable(Password),
-    /// Erase all user data; the password goes with it.
+    /// Erase all user data and the password.
     Erase(Password),
-    /// Refuse all of this until power comes anew.
+    /// Refuse all of these until the next power-on.
     Freeze,
 }
 
 #[derive(Clone, Debug, clap::Args)]
 struct Password {
-    /// The password, up to 32 characters. Others can see it in the list of processes.
+    /// The password, up to 32 characters. Others can see it in the process list.
     #[arg(long, short, value_name = "TEXT", value_parser = password)]
     password: String,
-    /// It is the master's password.
+    /// It is the master password.
     #[arg(long)]
     master: bool,
     #[command(flatten)]
@@ -64,7 +64,7 @@ fn password(text: &str) -> Result<String, String> {
 /// What SANITIZE DEVICE does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Action {
-    /// How the last operation stands.
+    /// Show the state of the last operation.
     Status,
     /// Change the key the data is encrypted with.
     CryptoScramble,
@@ -72,7 +72,7 @@ enum Action {
     BlockErase,
     /// Write a pattern over all blocks.
     Overwrite,
-    /// Refuse all of this until power comes anew.
+    /// Refuse all of these until the next power-on.
     FreezeLock,
 }
 
@@ -97,7 +97,7 @@ fn pattern(text: &str) -> Result<u32, String> {
     number.try_into().map_err(|_| format!("`{text}` is no pattern: it has 32 bits"))
 }
 
-/// Word 128 in smartctl's words.
+/// Word 128 in smartctl's terms.
 pub(super) fn state(word: u16) -> (String, Value) {
     let has = |bit| word & bit != 0;
     let text = if !has(security::SUPPORTED) {

@@ -12,7 +12,7 @@ use super::Session;
 use crate::failure::Failure;
 use crate::progress::Progress;
 
-/// Which test.
+/// The test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
     /// Collect data off line.
@@ -21,25 +21,25 @@ enum Kind {
     Short,
     /// An extended self-test.
     Long,
-    /// End the one that runs.
+    /// End the running test.
     Abort,
 }
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Which.
+    /// The test.
     kind: Kind,
-    /// Wait for the end and tell it.
+    /// Wait for the end and report it.
     #[arg(long, short)]
     wait: bool,
 }
 
-/// How often a test that runs is looked at, ms.
+/// Interval at which a running test is polled, ms.
 const LOOK_MS: u32 = 1_000;
-/// A test that takes so many times as long as it says is not waited for.
+/// A test that takes this many times its stated duration is not waited for.
 const PATIENCE: u64 = 10;
 
-/// The status of a self-test in smartctl's words.
+/// The status of a self-test in smartctl's terms.
 pub(super) fn status_words(status: u8) -> String {
     let text = match status >> 4 {
         self_test::GOOD => "completed without error",
@@ -57,7 +57,7 @@ pub(super) fn status_words(status: u8) -> String {
     text.to_owned()
 }
 
-/// The same as the log's table has them.
+/// The same as in the log's table.
 fn log_words(status: u8) -> &'static str {
     match status >> 4 {
         self_test::GOOD => "Completed without error",
@@ -119,7 +119,7 @@ impl Session<'_> {
         }
     }
 
-    /// Looks until no test runs.
+    /// Polls until no test runs.
     fn wait_for_test(&mut self, minutes: u16) -> Result<SmartData, Failure> {
         let mut progress = Progress::share("testing");
         let looks = u64::from(minutes.max(1)) * 60 * PATIENCE;
@@ -164,7 +164,7 @@ impl Session<'_> {
     }
 }
 
-/// As smartctl has the log.
+/// The log in smartctl's form.
 fn table(revision: u16, tests: &[SelfTest]) -> Value {
     let failed = |test: &&SelfTest| matches!(test.status >> 4, 3..=8);
     let one = |test: &SelfTest| {

@@ -26,7 +26,7 @@ pub(super) struct SwitchArguments {
     switch: Switch,
 }
 
-/// Names that smartctl gives to attributes where it does not know the drive.
+/// Names that smartctl gives to attributes if it does not know the drive.
 const NAMES: [(u8, &str); 20] = [
     (1, "Raw_Read_Error_Rate"),
     (3, "Spin_Up_Time"),
@@ -54,7 +54,7 @@ fn name(id: u8) -> &'static str {
     NAMES.iter().find(|(known, _)| *known == id).map_or("Unknown_Attribute", |(_, name)| name)
 }
 
-/// Flags of an attribute, and the letters smartctl has for them.
+/// Flags of an attribute, and smartctl's letters for them.
 const FLAGS: [(&str, char); 6] = [
     ("prefailure", 'P'),
     ("updated_online", 'O'),
@@ -64,7 +64,7 @@ const FLAGS: [(&str, char); 6] = [
     ("auto_keep", 'K'),
 ];
 
-/// When an attribute is at its threshold: now, once, or never.
+/// Whether an attribute is at its threshold: now, in the past, or never.
 fn when_failed(attribute: &Attribute, threshold: u8) -> &'static str {
     match threshold {
         0 => "",

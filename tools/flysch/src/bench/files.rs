@@ -1,4 +1,4 @@
-//! The files that a benchmark leaves: all of them, or none.
+//! The files that a benchmark writes: all of them, or none.
 
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
@@ -26,7 +26,8 @@ pub(super) struct Page {
 }
 
 impl Page {
-    /// Opens the page `index.html` in `folder`, which is made if need be; `-` is standard output.
+    /// Opens the page `index.html` in `folder`, which is created if necessary; `-` is standard
+    /// output.
     pub(super) fn in_folder(folder: &Path, output: &mut Output) -> Result<Self, Failure> {
         if is_standard_output(folder) {
             return Self::open(folder, output);
@@ -59,7 +60,7 @@ pub(super) struct Traces {
 }
 
 impl Traces {
-    /// Says early what could not be written.
+    /// Reports early if a file cannot be written.
     pub(super) fn new(path: &Path) -> Result<Self, Failure> {
         if is_standard_output(path) {
             return Err(Failure::usage("--trace makes several files: `-` cannot be all of them"));
@@ -111,7 +112,7 @@ impl Traces {
         Ok(())
     }
 
-    /// Gives all of them their names.
+    /// Gives all of them their final names.
     pub(super) fn finish(self) -> Result<(), Failure> {
         self.files.into_iter().try_for_each(Named::finish)
     }

@@ -18,7 +18,7 @@ use crate::progress::Progress;
 #[derive(Debug, clap::Args)]
 #[command(after_help = keys())]
 pub(crate) struct Arguments {
-    /// The chip; more than one are measured one after the other.
+    /// The chip; several are measured one after the other.
     #[arg(long, value_name = "TARGET", default_value = "nand")]
     on: Vec<String>,
     /// What to measure: raw, jffs2, jffs2-no-summary, ubifs, ubifs-fastmap.

@@ -1,4 +1,4 @@
-//! `flysch bench --iosched RULES`: an I/O scheduler before every lane.
+//! `flysch bench --iosched RULES`: an I/O scheduler in front of every lane.
 
 use std::str::FromStr;
 
@@ -10,14 +10,15 @@ use flysch_bench::results::Incident;
 use flysch_cam::iosched::{Class, Limit, Rules, Scheduler};
 use flysch_rig::{Visitor, size};
 
-/// Requests a scheduler has room for, at least: a flood must wait here, not before it.
+/// Minimum number of requests for which a scheduler has room: a flood must wait here, not before
+/// it.
 const ROOM: u32 = 1024;
 
-/// What the rules are called, and what they take.
+/// Names of the rules, and their values.
 const KEYS: &str = "read-bias=READS, read-latency=MICROSECONDS, and for read, write and delete \
                     CLASS-depth=N, CLASS-iops=N, CLASS-bandwidth=BYTES; or `default`";
 
-/// Rules as they are written.
+/// Parses rules.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Chosen(Rules);
 
@@ -91,7 +92,7 @@ pub(super) fn incidents<D: Device>(lanes: &[Scheduler<D>]) -> Vec<Incident> {
     told
 }
 
-/// A job file on its way into a stack with a scheduler before each lane.
+/// A job file on its way into a stack with a scheduler in front of each lane.
 pub(super) struct Scheduled<'a> {
     pub(super) file: &'a JobFile,
     pub(super) options: PlayOptions<'a>,

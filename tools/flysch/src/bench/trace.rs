@@ -1,4 +1,4 @@
-//! `flysch bench trace`: what Linux's own tools recorded, as I/Os with their four areas.
+//! `flysch bench trace`: recordings of Linux's own tools as I/Os with their four areas.
 
 use std::fs::File;
 use std::io::{BufReader, Write as _};
@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Verb {
-    /// Make I/Os with their four areas of a trace of Linux's storage stack.
+    /// Reconstruct I/Os with their four areas from a trace of Linux's storage stack.
     Import(Import),
     /// Compare UFS and NVMe as Micron's white paper does, from traces of both.
     Ratio(Ratio),
@@ -30,8 +30,8 @@ enum Verb {
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Takes blktrace's files, the text of ftrace (Android's too), of `trace-cmd report` and of `perf
-script`; which events make which area stands in docs/trace.md.
+Reads blktrace's files, and the text of ftrace (also Android's), of `trace-cmd report` and of `perf
+script`; docs/trace.md says which events belong to which area.
 Examples:
   flysch bench trace import trace.txt
   flysch bench trace import sda.blktrace.* --json
@@ -54,7 +54,7 @@ struct Import {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Each file is one recording of one of the white paper's jobs: 4 KiB or 128 KiB, reads or writes, one
-thread or more; what it is the file itself tells. Files of the same job are taken together.
+thread or more; the job is determined from the file. Files of the same job are combined.
 Example:
   flysch bench trace ratio --ufs ufs-*.txt --nvme nvme-*.txt")]
 struct Ratio {
@@ -119,7 +119,7 @@ impl Import {
     }
 }
 
-/// The white paper's jobs, in its order, as far as a trace tells them: operation and bytes.
+/// The white paper's jobs, in its order, as far as a trace identifies them: operation and bytes.
 const JOBS: [(&str, &str, u64); 4] = [
     ("128 KiB write", "write", 128 << 10),
     ("128 KiB read", "read", 128 << 10),
@@ -140,7 +140,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Of the application's I/Os of a recording.
+    /// Figures of the application's I/Os in a recording.
     fn of(summary: &Summary, driver: Driver) -> Option<Self> {
         let is_its = |group: &&import::Group| {
             group.driver == driver

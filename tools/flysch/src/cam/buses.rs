@@ -1,4 +1,4 @@
-//! Buses and queues: scan again, reset, tags, what was negotiated, peripheral drivers.
+//! Buses and queues: rescan, reset, tags, negotiated settings, peripheral drivers.
 
 use flysch_cam::Tags;
 use flysch_cam::debug::{Answer, Function};
@@ -13,7 +13,7 @@ use crate::confirm;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// What to look at or reset.
+/// What to scan or reset.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct Which {
     /// `all`, a device such as `da0`, a bus, or BUS:TARGET:LUN.
@@ -25,13 +25,13 @@ pub(super) struct Which {
 pub(super) struct TagsArguments {
     #[command(flatten)]
     pub(super) device: Device,
-    /// At most so many, while this command has the device.
+    /// Allow at most this many commands in flight while this command has the device.
     #[arg(short = 'N', value_name = "TAGS")]
     number: Option<u32>,
-    /// Numbers only.
+    /// Print only numbers.
     #[arg(short = 'q')]
     quiet: bool,
-    /// All that is known of the queue.
+    /// Print everything known about the queue.
     #[arg(short = 'v')]
     verbose: bool,
 }
@@ -40,12 +40,12 @@ pub(super) struct TagsArguments {
 pub(super) struct NegotiateArguments {
     #[command(flatten)]
     pub(super) device: Device,
-    /// What is known of the controller, too.
+    /// Also print what is known about the controller.
     #[arg(short = 'v')]
     verbose: bool,
 }
 
-/// The buses meant, and the unit if it is one.
+/// The selected buses, and the unit if it is one.
 fn meant(machine: &Machine, which: &str) -> Result<(Vec<u32>, Option<Path>), Failure> {
     let all = || machine.table.buses().iter().map(|bus| bus.number).collect::<Vec<_>>();
     if which == "all" {
@@ -66,7 +66,7 @@ fn meant(machine: &Machine, which: &str) -> Result<(Vec<u32>, Option<Path>), Fai
     Ok((vec![unit.path.bus], Some(unit.path)))
 }
 
-/// Looks again at what there is.
+/// Scans again.
 pub(super) fn rescan(
     mut machine: Machine,
     which: &Which,
@@ -90,7 +90,7 @@ pub(super) fn rescan(
     }
 }
 
-/// Resets a unit if its stack can, else the bus it is on.
+/// Resets a unit if its stack can, otherwise its bus.
 fn reset_one(machine: &mut Machine, bus: u32, unit: Option<Path>) -> Result<(), Failure> {
     let lun = unit.and_then(|path| u8::try_from(path.lun).ok());
     let tracer = machine.tracer("noperiph", Path::of_bus(bus));
@@ -129,7 +129,7 @@ fn reset_one(machine: &mut Machine, bus: u32, unit: Option<Path>) -> Result<(), 
     result.map_err(|error| Failure::of(target, error))
 }
 
-/// Resets what there is.
+/// Resets the selected buses or unit.
 pub(super) fn reset(
     mut machine: Machine,
     which: &Which,
@@ -215,7 +215,7 @@ impl Session<'_> {
         }
     }
 
-    /// Kilobytes a second that the transport moves, in camcontrol's words.
+    /// Transfer rate in kilobytes per second, in camcontrol's terms.
     pub(super) fn transfer_rate(&mut self) -> String {
         let kilobytes = self.kilobytes();
         match kilobytes / 1000 {
@@ -225,7 +225,7 @@ impl Session<'_> {
     }
 
     fn kilobytes(&mut self) -> u64 {
-        /// One lane at HS-Gear 1 as FreeBSD's ufshci(4) counts it; every gear is twice the last.
+        /// One lane at HS-Gear 1 as counted by FreeBSD's ufshci(4); every gear doubles it.
         const HS_GEAR_1: u64 = 145_920;
         /// One lane at PWM-Gear 1.
         const PWM_GEAR_1: u64 = 1_125;

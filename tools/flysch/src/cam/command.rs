@@ -16,7 +16,7 @@ use crate::confirm::Consent;
 use crate::failure::Failure;
 use crate::file::Named;
 
-/// Most bytes of data.
+/// Maximum bytes of data.
 const DATA_MAX: u32 = 1 << 16;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -35,24 +35,25 @@ pub(super) struct Arguments {
     /// device, the same LBA bytes of 48 bits, features, count, count.
     #[arg(short = 'a', value_name = "BYTES")]
     ata: Option<String>,
-    /// An ATA command that moves its data by DMA.
+    /// The ATA command transfers its data by DMA.
     #[arg(short = 'd', requires = "ata")]
     dma: bool,
-    /// So many bytes come; as `-` they are written as they are, else as fields say: `s8` goes to
-    /// byte 8, `z16` are 16 characters, `c16` with their padding, `i2` is a number of two bytes.
+    /// Read this many bytes; with `-` they are written unchanged, otherwise as the fields say: `s8`
+    /// goes to byte 8, `z16` are 16 characters, `c16` the same with their padding, `i2` is a number
+    /// of two bytes.
     #[arg(short = 'i', num_args = 2, value_names = ["BYTES", "FORMAT"], conflicts_with = "out")]
     input: Vec<String>,
-    /// So many bytes go there: those of standard input for `-`, else these in hexadecimal.
+    /// Send this many bytes: those of standard input for `-`, otherwise these in hexadecimal.
     #[arg(short = 'o', num_args = 2, value_names = ["BYTES", "DATA"])]
     out: Vec<String>,
-    /// What an ATA command left in the registers, in hexadecimal; `-` as they are.
+    /// Print the registers after an ATA command, in hexadecimal; `-` for raw bytes.
     #[arg(short = 'r', value_name = "FORMAT", requires = "ata")]
     registers: Option<String>,
     #[command(flatten)]
     consent: Consent,
 }
 
-/// Bytes in hexadecimal, between spaces.
+/// Bytes in hexadecimal, separated by spaces.
 fn bytes(text: &str) -> Result<Vec<u8>, Failure> {
     let one = |word: &str| {
         let digits = word.strip_prefix("0x").unwrap_or(word);
@@ -70,7 +71,7 @@ fn count(text: &str) -> Result<u32, Failure> {
     }
 }
 
-/// Commands that only tell something.
+/// Commands that only return information.
 const HARMLESS: [Opcode; 14] = [
     Opcode::TestUnitReady,
     Opcode::RequestSense,
@@ -130,7 +131,7 @@ impl Arguments {
     }
 }
 
-/// What bytes say, by the fields of a format.
+/// Formats bytes by the fields of a format.
 fn decode(bytes: &[u8], format: &str) -> Result<String, Failure> {
     let mut at = 0;
     let mut words = Vec::new();

@@ -1,4 +1,4 @@
-//! `flysch cam debug`: what the command layer does for another verb, on standard error.
+//! `flysch cam debug`: shows what the command layer does for another verb, on standard error.
 
 use std::rc::Rc;
 
@@ -9,53 +9,53 @@ use super::{Machine, Plain};
 use crate::failure::Failure;
 use crate::number::parse_number;
 
-/// How the verb is used, for errors.
+/// The usage of the verb, for errors.
 const FORM: &str = "`flysch cam debug -c 0:0:0 tur da0`";
 
 #[derive(Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of camcontrol's own")]
 #[command(after_help = "\
-camcontrol sets flags in a kernel, where they stay until `debug off`. These last for one verb, the
-one behind the path: what the command layer does for it is printed on standard error, in FreeBSD's
-words, while its own output, JSON too, is what it always is. Opening the targets is not shown, nor
-what a driver sends by itself in bring-up, resets and recovery.
+camcontrol sets flags in a kernel, where they stay until `debug off`. These last for one verb, which
+follows the path: what the command layer does for it is printed on standard error, in FreeBSD's
+words; the verb's own output, also as JSON, is unchanged. Opening the targets is not shown, nor are
+commands that a driver sends by itself in bring-up, resets and recovery.
 Examples:
   flysch cam debug -c 0:0:0 inquiry da0 --on ufs
   flysch cam debug -Ic all tur pass1 --on ufs,lus=2 --on nvme
   flysch cam debug -p 0 rescan 0 --on ufs
   flysch cam debug -TX da0 readcap --json 2> trace.txt")]
 pub(super) struct Arguments {
-    /// Information: commands that fail, with status and sense data; peripheral drivers that come
-    /// and go.
+    /// Information: failed commands with status and sense data; peripheral drivers that attach and
+    /// detach.
     #[arg(short = 'I')]
     info: bool,
-    /// Peripheral drivers: what they hand to the transport and get back.
+    /// Peripheral drivers: what they submit to the transport and get back.
     #[arg(short = 'P')]
     periph: bool,
-    /// Trace: the calls by which commands, scans and resets go to the transport and come back.
+    /// Trace: the calls by which commands, scans and resets go to the transport and return.
     #[arg(short = 'T')]
     trace: bool,
-    /// Subtrace: what happens inside of them: data, residuals, resets.
+    /// Subtrace: details of these calls: data, residuals, resets.
     #[arg(short = 'S')]
     subtrace: bool,
     /// Transport: its queue to the controller.
     #[arg(short = 'X')]
     xpt: bool,
-    /// Every command, and how it ended.
+    /// Every command, and its result.
     #[arg(short = 'c')]
     cdb: bool,
-    /// Probes: their steps and their commands; `rescan` probes.
+    /// Probes: their steps and commands; `rescan` starts probes.
     #[arg(short = 'p')]
     probe: bool,
     /// Whose commands: of all units, of a bus, of a target, of one unit, or of a device such as
-    /// `da0`; `off` only for camcontrol's sake.
+    /// `da0`; `off` exists only for compatibility with camcontrol.
     #[arg(value_name = "all|off|BUS[:TARGET[:LUN]]|DEVICE")]
     which: Option<String>,
     #[command(subcommand)]
     verb: Option<Box<Plain>>,
 }
 
-/// What is to be told.
+/// What to show.
 #[derive(Debug)]
 pub(super) struct Wanted<'a> {
     flags: Flags,
@@ -77,7 +77,7 @@ impl Arguments {
         on.fold(Flags::NONE, |flags, (_, flag)| flags.with(flag))
     }
 
-    /// The verb, and what is to be told of it; nothing if that was all.
+    /// The verb, and what to show of it; nothing if that was all.
     pub(super) fn parse(&self) -> Result<Option<(&Plain, Wanted<'_>)>, Failure> {
         let Some(which) = self.which.as_deref() else {
             return Err(Failure::usage(format!(
@@ -108,7 +108,7 @@ impl Arguments {
 }
 
 impl Wanted<'_> {
-    /// What tells it, if there is such a path on the machine.
+    /// What shows it, if the machine has such a path.
     pub(super) fn switch(&self, machine: &Machine) -> Result<Switch, Failure> {
         let scope = self.scope(machine)?;
         eprintln!("Debugging enabled for {scope}");
@@ -142,7 +142,7 @@ impl Wanted<'_> {
     }
 }
 
-/// `bus`, `bus:target` or `bus:target:lun`; what is left out is any.
+/// `bus`, `bus:target` or `bus:target:lun`; a missing part means any.
 fn path(text: &str) -> Option<Path> {
     let mut parts = text.split(':').map(|part| parse_number(part).ok());
     let bus = u32::try_from(parts.next()??).ok()?;

@@ -1,4 +1,4 @@
-//! What a scan of each kind of stack found, in the words of the table of devices.
+//! The results of a scan of each kind of stack, in the terms of the table of devices.
 
 use flysch_ahci::{Multiplier, Quirk};
 use flysch_cam::xpt::Description;
@@ -12,12 +12,12 @@ use flysch_wire::ata::multiplier::CONTROL_PORT;
 use flysch_wire::mmc::ext_csd::partition;
 use serde_json::{Value, json};
 
-/// What there is on a bus.
+/// What is on a bus.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// The controller's driver, as FreeBSD calls it.
+    /// The controller's driver, by FreeBSD's name.
     pub(crate) sim: &'static str,
-    /// The units by their numbers.
+    /// The units by number.
     pub(crate) units: Vec<FoundUnit>,
 }
 
@@ -26,27 +26,27 @@ pub(crate) struct Found {
 pub(crate) struct FoundUnit {
     /// For the table.
     pub(crate) known: Description,
-    /// What it is called wherever it is.
+    /// Its worldwide name.
     identifier: Identifier,
-    /// As VPD page B1h has it: 0 is not known, 1 does not turn.
+    /// Rotation rate as in VPD page B1h: 0 is unknown, 1 does not rotate.
     rotation: u16,
-    /// More about it: in words, and for programs.
+    /// Further details: in words, and for programs.
     pub(crate) more: (String, Value),
 }
 
-/// What a unit is called wherever it is, by one of FreeBSD's two attributes.
+/// The worldwide name of a unit, by one of FreeBSD's two attributes.
 #[derive(Clone, Debug, Default)]
 enum Identifier {
     #[default]
     None,
     /// A number: NAA, EUI-64, NGUID.
     Id(String),
-    /// Words: of a vendor, of T10.
+    /// Text: of a vendor, of T10.
     Name(String),
 }
 
 impl Identifier {
-    /// That number, if it is none of zeros.
+    /// That number, unless it is all zeros.
     fn number(bytes: &[u8]) -> Self {
         match bytes.iter().all(|byte| *byte == 0) {
             true => Self::None,
@@ -54,7 +54,7 @@ impl Identifier {
         }
     }
 
-    /// What a designator of VPD page 83h says.
+    /// The content of a designator of VPD page 83h.
     fn designator(bytes: &[u8]) -> Self {
         let is_words = |text: &str| !text.chars().any(char::is_control);
         match std::str::from_utf8(bytes) {
@@ -72,7 +72,7 @@ impl Identifier {
     }
 }
 
-/// What a disk says of itself besides its size, as FreeBSD's drivers tell GEOM.
+/// A disk's description besides its size, as FreeBSD's drivers pass it to GEOM.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DiskFacts {
     /// Serial number; empty if it has none.
@@ -80,12 +80,12 @@ pub(crate) struct DiskFacts {
     /// Identifier of the logical unit; empty if it has none.
     identifier: Identifier,
     rotation: u16,
-    /// Heads and sectors a track; 0 where a driver has none.
+    /// Heads and sectors per track; 0 if a driver has none.
     geometry: (u32, u32),
 }
 
 impl DiskFacts {
-    /// By the names and in the order of `geom disk list`.
+    /// With the names and in the order of `geom disk list`.
     pub(crate) fn properties(&self) -> Vec<(&'static str, String)> {
         let mut all = Vec::new();
         all.extend(self.identifier.property());
@@ -108,7 +108,7 @@ impl DiskFacts {
     }
 }
 
-/// Heads and sectors a track that FreeBSD's driver of this name gives a disk.
+/// Heads and sectors per track that FreeBSD's driver of this name assigns to a disk.
 fn geometry_of(driver: Option<&str>, bytes: u64) -> (u32, u32) {
     match driver {
         Some("da" | "cd") if bytes > 1 << 30 => (255, 63),
@@ -137,8 +137,8 @@ pub(crate) fn describe(stack: &mut Stack) -> Option<Found> {
     Some(Found { sim: "sdhci_slot", units: vec![card(control.device(), shape)] })
 }
 
-/// What a stack's unit, the first one if none is named, says of itself: its serial number of VPD
-/// page 80h, IDENTIFY or the CID.
+/// Description of a stack's unit, the first one if none is named: its serial number from VPD page
+/// 80h, IDENTIFY or the CID.
 pub(crate) fn facts_of(stack: &mut Stack, number: Option<u64>) -> DiskFacts {
     let target = stack.ahci().map_or(0, |control| u32::from(control.devices().unit));
     let units = describe(stack).map(|found| found.units).unwrap_or_default();
@@ -173,7 +173,7 @@ fn shape_of_disk(stack: &Stack) -> DiskShape {
     }
 }
 
-/// Bytes as text if they are, else in hexadecimal.
+/// Bytes as text if they are text, otherwise in hexadecimal.
 pub(crate) fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) if !text.chars().any(char::is_control) => text.trim().to_owned(),
@@ -185,7 +185,7 @@ fn yes(is: bool, what: &'static str) -> Option<String> {
     is.then(|| what.to_owned())
 }
 
-/// Size and abilities of a disk; `delete` is what its protocol calls that.
+/// Size and abilities of a disk; `delete` is its protocol's word for that.
 fn about(shape: &Shape, delete: &'static str) -> Vec<String> {
     let mut parts = vec![size_of(shape.blocks, shape.block_size)];
     parts.extend(yes(shape.write_cache, "write cache"));
@@ -279,8 +279,8 @@ fn namespace(device: &flysch_nvme::Device, space: &Namespace) -> FoundUnit {
     FoundUnit { known, identifier, rotation: 1, more: (parts.join(", "), value) }
 }
 
-/// What is at a SATA port: a device, or those behind a port multiplier and that itself, which is
-/// target 15 as FreeBSD has it.
+/// What is at a SATA port: a device, or the devices behind a port multiplier and the multiplier
+/// itself, which is target 15 as in FreeBSD.
 fn at_port(control: &dyn AhciControl, shape: DiskShape) -> Vec<FoundUnit> {
     let Some(multiplier) = control.devices().multiplier else {
         return control.device().map(|device| ata(device, 0, shape)).into_iter().collect();

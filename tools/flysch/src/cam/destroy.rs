@@ -1,4 +1,4 @@
-//! What removes data or locks it away: format, sanitize, security.
+//! Verbs that remove data or lock it: format, sanitize, security.
 
 use clap::ValueEnum;
 use flysch_ahci::{AtaCommand, AtaData, AtaReply};
@@ -16,8 +16,8 @@ use crate::failure::Failure;
 
 /// How long a format may take, milliseconds (camcontrol's three hours).
 const FORMAT_TIMEOUT_MS: u32 = 3 * 3600 * 1000;
-/// How often a sanitize operation is asked for its progress before it is given up, and the pause
-/// before each time, milliseconds.
+/// How often the progress of a sanitize operation is polled before it is given up, and the pause
+/// before each poll, milliseconds.
 const POLLS_MAX: u32 = 1 << 20;
 const POLL_MS: u32 = 1_000;
 
@@ -25,24 +25,24 @@ const POLL_MS: u32 = 1_000;
 pub(super) struct FormatArguments {
     #[command(flatten)]
     pub(super) device: Device,
-    /// Say nothing.
+    /// Print nothing.
     #[arg(short = 'q')]
     quiet: bool,
-    /// Say whether a format is under way, and start none.
+    /// Only report whether a format is in progress.
     #[arg(short = 'r')]
     report: bool,
     #[command(flatten)]
     consent: Consent,
 }
 
-/// How a device is sanitized.
+/// How to sanitize a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Action {
-    /// Everything is overwritten.
+    /// Overwrite everything.
     Overwrite,
-    /// Everything is erased.
+    /// Erase everything.
     Block,
-    /// The key of everything is forgotten.
+    /// Discard the encryption key.
     Crypto,
 }
 
@@ -50,13 +50,13 @@ enum Action {
 pub(super) struct SanitizeArguments {
     #[command(flatten)]
     pub(super) device: Device,
-    /// How.
+    /// The method.
     #[arg(short = 'a', value_name = "ACTION", required_unless_present = "report")]
     action: Option<Action>,
-    /// Say whether it is under way, and start nothing.
+    /// Only report whether an operation is in progress.
     #[arg(short = 'r')]
     report: bool,
-    /// Say nothing.
+    /// Print nothing.
     #[arg(short = 'q')]
     quiet: bool,
     #[command(flatten)]
@@ -75,7 +75,7 @@ struct Act {
     /// Erase everything, enhanced, with this password.
     #[arg(short = 'E', value_name = "PASSWORD")]
     erase_enhanced: Option<String>,
-    /// No changes until the next power on.
+    /// Allow no changes until the next power-on.
     #[arg(short = 'f')]
     freeze: bool,
     /// Unlock with this password.
@@ -96,7 +96,7 @@ pub(super) struct SecurityArguments {
     #[arg(short = 'U', value_name = "USER", default_value = "user")]
     #[arg(value_parser = ["user", "master"])]
     user: String,
-    /// What the master password may do: `high` or `maximum`.
+    /// The master password's capability: `high` or `maximum`.
     #[arg(short = 'l', value_name = "LEVEL", default_value = "high")]
     #[arg(value_parser = ["high", "maximum"])]
     level: String,
@@ -105,7 +105,7 @@ pub(super) struct SecurityArguments {
 }
 
 impl Session<'_> {
-    /// What it is and what is about to happen to it, and whether that is wanted.
+    /// Shows the device and what is about to happen to it, and asks for consent.
     fn warn(&self, consent: Consent) -> Result<(), Failure> {
         let (pass, text) = (self.pass(), &self.unit.description.text);
         consent.ask(&format!("You are about to REMOVE ALL DATA from {pass}: <{text}>."))
@@ -185,7 +185,7 @@ impl Session<'_> {
         done(self.output, &json!({ "sanitized": self.pass() }), "Sanitize Complete")
     }
 
-    /// Whether it is under way, and how far.
+    /// Whether it is in progress, and how far.
     fn sanitize_progress(&mut self) -> Result<(bool, f64), Failure> {
         /// SANITIZE OPERATION IN PROGRESS, of COUNT.
         const IN_PROGRESS: u16 = 1 << 14;
@@ -201,7 +201,7 @@ impl Session<'_> {
         Ok((reply.count & IN_PROGRESS != 0, part * 100.0))
     }
 
-    /// A command that has to end well.
+    /// A command that must succeed.
     fn ata_ok(&mut self, command: AtaCommand) -> Result<AtaReply, Failure> {
         let name = Opcode::from_bits(command.task.command);
         let reply = self.try_ata(command)?;

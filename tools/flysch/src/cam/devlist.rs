@@ -1,4 +1,4 @@
-//! `flysch devlist`: what is on the buses of targets, in camcontrol's form.
+//! `flysch devlist`: the devices on the buses of targets, in camcontrol's form.
 
 use flysch_cam::xpt::Listing;
 use flysch_rig::Target;
@@ -18,13 +18,13 @@ pub(crate) struct Arguments {
     how: How,
 }
 
-/// How much is told.
+/// How much to print.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct How {
-    /// Buses, too; twice: what the controllers are, capacities and identifiers.
+    /// Also print buses; twice: also controllers, capacities and identifiers.
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
-    /// Buses only.
+    /// Print only buses.
     #[arg(short, long)]
     buses: bool,
 }

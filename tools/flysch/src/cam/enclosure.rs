@@ -1,5 +1,5 @@
-//! `--enclosure`: a modelled SES enclosure on a bus of its own, with the disks of the other buses
-//! in its slots; `sesmap` prints it as `sesutil map` does.
+//! `--enclosure`: a modelled SES enclosure on a separate bus, with the disks of the other buses in
+//! its slots; `sesmap` prints it as `sesutil map` does.
 
 use std::rc::Rc;
 
@@ -19,13 +19,13 @@ use super::{Device, Machine};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Where the model's memory is for the device, and how long it is.
+/// Device address and length of the model's memory.
 const MEMORY: (u64, usize) = (0x1_0000, 64 << 10);
-/// The enclosure's own name, and the addresses of what is in it: locally assigned.
+/// The enclosure's name, and the addresses of its elements: locally assigned.
 const IDENTIFIER: u64 = 0x3F1A_5C00_0000_0001;
 const ADDRESSES: u64 = 0x3F1A_5C00_0001_0000;
 
-/// The way to an enclosure's pages.
+/// Access to an enclosure's pages.
 type Pages<'a> = Reader<'a, Traced<'a, EnclosurePort>, RealClock>;
 
 /// An enclosure and its bus.
@@ -35,12 +35,12 @@ pub(crate) struct Shelf {
     port: EnclosurePort,
     clock: RealClock,
     tracer: Tracer,
-    /// What is in each slot.
+    /// The occupant of each slot.
     inside: Vec<Path>,
 }
 
 impl Shelf {
-    /// With so many slots, the disks of `table` in the first ones; on a bus of its own.
+    /// With this many slots, the disks of `table` in the first ones; on a separate bus.
     pub(super) fn open(slots: u8, table: &mut Table) -> Result<Self, Failure> {
         let disks = table.units().filter(|unit| unit.description.bytes > 0);
         let inside: Vec<Path> = disks.map(|unit| unit.path).take(slots.into()).collect();
@@ -73,7 +73,7 @@ impl Shelf {
         Ok(shelf)
     }
 
-    /// Tells from now on of the commands to it.
+    /// Reports commands to it from now on.
     pub(super) fn trace(&mut self, switch: &Rc<Switch>) {
         self.tracer = Tracer::new(Some(Rc::clone(switch)), self.tracer.origin().clone());
     }
@@ -83,7 +83,7 @@ impl Shelf {
         self.port.memory().carve(0, MEMORY.1)
     }
 
-    /// What has an address.
+    /// The device that has an address.
     fn at(&self, address: u64) -> Option<Path> {
         let slot = usize::try_from(address.checked_sub(ADDRESSES)?).ok()?;
         self.inside.get(slot).copied()
@@ -114,7 +114,7 @@ impl Shelf {
 pub(super) struct MapArguments {
     #[command(flatten)]
     pub(super) device: Device,
-    /// Switch the light on that shows where this element is, or `off`.
+    /// Switch on the locate light of this element, or `off`.
     #[arg(long, value_names = ["ELEMENT", "on|off"], num_args = 2)]
     locate: Vec<String>,
 }

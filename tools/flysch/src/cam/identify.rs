@@ -1,5 +1,5 @@
-//! `flysch cam identify`: IDENTIFY DEVICE data as camcontrol prints it, and of an NVMe device its
-//! names.
+//! `flysch cam identify`: IDENTIFY DEVICE data as camcontrol prints it, and the names of an NVMe
+//! device.
 
 use flysch_ahci::{AtaCommand, AtaData};
 use flysch_api::command::{AtaProtocol, Taskfile};
@@ -17,11 +17,11 @@ use crate::failure::Failure;
 #[derive(Debug)]
 pub(super) struct Words([u16; 256]);
 
-/// Words 82 and 85, and so on: which bit says that a feature is there, and is on.
+/// Words 82 and 85, and so on: which bit says that a feature is supported, and enabled.
 #[derive(Clone, Copy, Debug)]
 struct Feature {
     name: &'static str,
-    /// Word of support; that of being on is three further.
+    /// Word of support; the word of being enabled is three further.
     word: usize,
     bit: u16,
     /// Word whose low byte is its value.
@@ -69,7 +69,7 @@ impl Words {
         self.0[word] & bits != 0
     }
 
-    /// A word that is not reserved on a device without SATA.
+    /// A word that is not reserved on a non-SATA device.
     fn sata(&self) -> Option<u16> {
         Some(self.0[76]).filter(|word| *word != 0 && *word != 0xFFFF)
     }
@@ -104,7 +104,7 @@ impl Words {
         self.text(10..20)
     }
 
-    /// The fastest mode of DMA, as camcontrol calls it.
+    /// The fastest DMA mode, in camcontrol's terms.
     pub(super) fn dma(&self) -> Option<String> {
         let highest = |bits: u16| (bits & 0xFF).checked_ilog2();
         let ultra = highest(self.0[88]).filter(|_| self.has(53, 4));
@@ -116,7 +116,7 @@ impl Words {
         self.0[128]
     }
 
-    /// Normal and enhanced erase time, minutes; 0 if not told.
+    /// Normal and enhanced erase time, minutes; 0 if not reported.
     pub(super) fn erase_minutes(&self) -> (u32, u32) {
         let minutes = |word: u16| match word {
             // Bit 15 makes the field wider; either counts pairs of minutes.
@@ -135,7 +135,7 @@ impl Words {
         (self.0[75] & 0x1F) + 1
     }
 
-    /// The first line: what it is.
+    /// The first line: the kind of device.
     fn heading(&self) -> String {
         let (model, firmware) = (self.model(), self.firmware());
         let kind = match self.version() {

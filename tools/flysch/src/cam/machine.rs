@@ -20,22 +20,22 @@ pub(crate) struct Machine {
     stacks: Vec<Opened>,
     /// The enclosure, on the last bus.
     pub(super) shelf: Option<Shelf>,
-    /// What is told of commands (`debug`).
+    /// What reports commands (`debug`).
     debug: Option<Rc<Switch>>,
 }
 
-/// A target that was opened: the bus of the same number.
+/// An opened target: the bus with the same number.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// What it turned out to be.
+    /// Its description after opening.
     pub(crate) description: String,
     pub(crate) stack: Stack,
-    /// Of each unit of the bus, in its order: more about it, in words and for programs.
+    /// For each unit of the bus, in order: further details, in words and for programs.
     pub(crate) units: Vec<(String, Value)>,
 }
 
 impl Machine {
-    /// Opens the targets and takes what is on them into the table.
+    /// Opens the targets and enters their devices into the table.
     pub(crate) fn open(targets: &[Target]) -> Result<Self, Failure> {
         let mut machine =
             Self { table: Table::new(), stacks: Vec::new(), shelf: None, debug: None };
@@ -54,13 +54,13 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Adds a modelled enclosure with so many slots.
+    /// Adds a modelled enclosure with this many slots.
     pub(super) fn add_enclosure(&mut self, slots: u8) -> Result<(), Failure> {
         self.shelf = Some(Shelf::open(slots, &mut self.table)?);
         Ok(())
     }
 
-    /// Tells from now on what goes to units.
+    /// Reports commands to units from now on.
     pub(super) fn set_debug(&mut self, switch: Switch) {
         let switch = Rc::new(switch);
         if let Some(shelf) = &mut self.shelf {
@@ -69,13 +69,13 @@ impl Machine {
         self.debug = Some(switch);
     }
 
-    /// How lines about a peripheral driver on a path begin.
+    /// The start of lines about a peripheral driver on a path.
     pub(super) fn origin(&self, periph: impl Into<Cow<'static, str>>, path: Path) -> Origin {
         let bus = &self.table.buses()[path.bus as usize];
         Origin { periph: periph.into(), sim: format!("{}{}", bus.sim, bus.unit), path }
     }
 
-    /// Whoever tells of what a peripheral driver does.
+    /// The reporter for what a peripheral driver does.
     pub(super) fn tracer(&self, periph: impl Into<Cow<'static, str>>, path: Path) -> Tracer {
         Tracer::new(self.debug.clone(), self.origin(periph, path))
     }
@@ -85,7 +85,7 @@ impl Machine {
         self.stacks.get_mut(number as usize)
     }
 
-    /// What more is known of a unit.
+    /// Further details of a unit.
     pub(crate) fn more(&self, unit: &Unit) -> (String, Value) {
         let bus = &self.table.buses()[unit.path.bus as usize];
         let at = bus.units.iter().position(|other| other.path == unit.path).unwrap_or_default();
@@ -103,7 +103,7 @@ impl Machine {
         opened.map_or("enclosure model", |opened| opened.description.as_str())
     }
 
-    /// Scans a bus again; answers how many events that made.
+    /// Scans a bus again; returns the number of events.
     pub(crate) fn rescan(&mut self, bus: u32) -> Result<usize, Failure> {
         let tracer = self.tracer("noperiph", Path::of_bus(bus));
         tracer.call(Function::SCAN_BUS, None);
@@ -144,7 +144,7 @@ impl Machine {
     }
 }
 
-/// `bus:target` or `bus:target:lun`; what is left out is 0.
+/// `bus:target` or `bus:target:lun`; a missing part is 0.
 pub(crate) fn path(text: &str) -> Option<Path> {
     let mut parts = text.split(':').map(|part| part.parse::<u32>().ok());
     let (bus, target) = (parts.next()??, parts.next()??);

@@ -1,4 +1,5 @@
-//! `flysch cam`: what is on the buses of targets, and commands to it, as camcontrol(8) spells them.
+//! `flysch cam`: the devices on the buses of targets, and commands to them, spelled as in
+//! camcontrol(8).
 
 mod buses;
 mod command;
@@ -29,11 +30,11 @@ use crate::output::Output;
 /// Options of `flysch cam`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// A target, each a bus; may be repeated.
+    /// A target; each is a bus. May be repeated.
     #[arg(long = "on", value_name = "TARGET", default_value = "ufs", global = true)]
     targets: Vec<Target>,
 
-    /// A modelled enclosure with so many slots, the disks in them, on a bus of its own.
+    /// Add a modelled enclosure with this many slots, which hold the disks, on a separate bus.
     #[arg(long, value_name = "SLOTS", global = true)]
     #[arg(value_parser = clap::value_parser!(u8).range(1..=200))]
     enclosure: Option<u8>,
@@ -42,22 +43,22 @@ pub(crate) struct Arguments {
     verb: Verb,
 }
 
-/// Which device, and how commands are put to it.
+/// Which device, and how commands are sent to it.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct Device {
     /// The device: `pass0`, `da0`, or `BUS:TARGET[:LUN]`; not needed if there is only one.
     #[arg(value_name = "DEVICE")]
     device: Option<String>,
-    /// Name of its driver, with -u.
+    /// Name of its driver; use with -u.
     #[arg(short = 'n', value_name = "NAME", requires = "unit", conflicts_with = "device")]
     name: Option<String>,
-    /// Number of its unit, with -n.
+    /// Number of its unit; use with -n.
     #[arg(short = 'u', value_name = "UNIT", requires = "name")]
     unit: Option<u32>,
-    /// How often a command is tried again.
+    /// How often to retry a command.
     #[arg(short = 'C', value_name = "COUNT", default_value = "1")]
     retries: u32,
-    /// How long a command may take, seconds.
+    /// Time-out of a command, seconds.
     #[arg(short = 't', value_name = "SECONDS")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=86400))]
     timeout: Option<u32>,
@@ -71,54 +72,54 @@ enum Verb {
     Plain(Box<Plain>),
 }
 
-/// A verb that does something by itself.
+/// A verb that is executed on its own.
 #[derive(Debug, Subcommand)]
 enum Plain {
-    /// List what is on the buses.
+    /// List the devices on the buses.
     Devlist(devlist::How),
     /// List the peripheral drivers on a device.
     Periphlist(Device),
-    /// Is it ready?
+    /// Test whether a device is ready.
     Tur(Device),
-    /// What it says about itself: INQUIRY data, serial number, transfer rate.
+    /// Show INQUIRY data, serial number and transfer rate.
     Inquiry(scsi::InquiryArguments),
-    /// What an ATA or NVMe device says about itself.
+    /// Show the identification of an ATA or NVMe device.
     Identify(Device),
-    /// The logical units of a target.
+    /// List the logical units of a target.
     Reportluns(scsi::LunsArguments),
-    /// Size and blocks.
+    /// Show size and blocks.
     Readcap(scsi::CapacityArguments),
-    /// Start it.
+    /// Start a device.
     Start(Device),
-    /// Stop it.
+    /// Stop a device.
     Stop(Device),
-    /// Start it and load its medium.
+    /// Start a device and load its medium.
     Load(Device),
-    /// Stop it and eject its medium.
+    /// Stop a device and eject its medium.
     Eject(Device),
-    /// Look again at what is on a bus, or on all.
+    /// Scan a bus, or all buses, again.
     Rescan(buses::Which),
     /// Reset a bus or a device.
     Reset(buses::Which),
-    /// Mode pages: list them, show one, change a field.
+    /// List mode pages, show one, or change a field.
     Modepage(modepage::Arguments),
-    /// Any SCSI or ATA command.
+    /// Send any SCSI or ATA command.
     Cmd(command::Arguments),
-    /// Commands in flight at once.
+    /// Show or limit the number of commands in flight.
     Tags(buses::TagsArguments),
-    /// What was negotiated with a device.
+    /// Show what was negotiated with a device.
     Negotiate(buses::NegotiateArguments),
     /// Format a SCSI unit.
     Format(destroy::FormatArguments),
-    /// Remove everything from a device for ever.
+    /// Irrecoverably remove everything from a device.
     Sanitize(destroy::SanitizeArguments),
-    /// What is in an enclosure, as `sesutil map` prints it.
+    /// Show the contents of an enclosure, as `sesutil map` does.
     Sesmap(enclosure::MapArguments),
-    /// Passwords of an ATA device.
+    /// Manage the passwords of an ATA device.
     Security(destroy::SecurityArguments),
 }
 
-/// Does it.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let (verb, debug) = match &arguments.verb {
         Verb::Plain(verb) => (&**verb, None),

@@ -12,7 +12,7 @@ use crate::confirm::{Consent, done};
 use crate::failure::Failure;
 use crate::number::parse_number;
 
-/// Longest answer asked for, bytes.
+/// Longest response requested, bytes.
 const ANSWER_MAX: u16 = 1024;
 /// Every page.
 const ALL_PAGES: u8 = 0x3F;
@@ -32,10 +32,10 @@ pub(super) struct Arguments {
     #[arg(short = 'P', value_name = "CONTROL", default_value = "0")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     control: u8,
-    /// Without block descriptors.
+    /// Omit block descriptors.
     #[arg(short = 'd')]
     no_descriptors: bool,
-    /// In hexadecimal, also where the fields are known.
+    /// Print in hexadecimal even if the fields are known.
     #[arg(short = 'b')]
     binary: bool,
     /// Change a field, such as `WCE=0`; may be repeated.
@@ -57,7 +57,7 @@ fn page(text: &str) -> Result<(u8, u8), String> {
 /// A field of a page: its name, its first byte, its highest bit there and its width in bits.
 type Field = (&'static str, usize, u32, u32);
 
-/// A page by its fields (SPC-6 7.5, SBC-5 6.5), in the words of scsi_modes.
+/// A page by its fields (SPC-6 7.5, SBC-5 6.5), with scsi_modes' names.
 struct Page {
     number: u8,
     name: &'static str,
@@ -138,7 +138,7 @@ fn known(number: u8) -> Option<&'static Page> {
     PAGES.iter().find(|page| page.number == number)
 }
 
-/// The value of a field, as far as the page is long enough.
+/// The value of a field, if the page is long enough.
 fn get(bytes: &[u8], (_, byte, high, bits): Field) -> Option<u64> {
     let length = (bits as usize + 7 - high as usize).div_ceil(8).max(1);
     let bytes = bytes.get(byte..byte + length)?;

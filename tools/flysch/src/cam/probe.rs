@@ -1,4 +1,4 @@
-//! What is on a bus, asked again: each language's probe, as CAM's transports have it.
+//! Probes a bus again, with each protocol's probe, like CAM's transports.
 
 use flysch_ahci::{AtaCommand, AtaData};
 use flysch_api::command::{AtaProtocol, Taskfile};
@@ -15,7 +15,7 @@ use super::told;
 use crate::failure::Failure;
 
 impl Machine {
-    /// Asks what is on a bus.
+    /// Probes the devices on a bus.
     pub(super) fn probe(&mut self, bus: u32) -> Result<(), Failure> {
         let Some(Opened { stack, .. }) = self.bus(bus) else { return Ok(()) };
         let periph = match Language::of(stack) {
@@ -39,7 +39,7 @@ impl Machine {
     }
 }
 
-/// IDENTIFY DEVICE, or what an optical drive has instead.
+/// IDENTIFY DEVICE, or its equivalent of an optical drive.
 fn ata(control: &mut dyn AhciControl, tracer: Tracer) -> Result<(), Failure> {
     let mut probing = Probing::new(tracer, "PROBE_");
     let there = |target: &u8| control.devices().at(*target).is_some();
@@ -67,7 +67,7 @@ fn ask_ata(control: &mut dyn AhciControl, target: u8, probing: &mut Probing) -> 
     }
 }
 
-/// The namespaces there are, and what controller and namespaces say about themselves.
+/// The namespaces, and the identification of controller and namespaces.
 fn nvme(control: &mut dyn NvmeControl, tracer: Tracer) -> Result<(), Failure> {
     control.operate(Operation::Rescan).map_err(Failure::failed)?;
     let namespaces: Vec<u32> = control.device().namespaces.iter().map(|space| space.id).collect();
@@ -100,7 +100,7 @@ fn card(control: &mut dyn EmmcControl, tracer: Tracer) -> Result<(), Failure> {
     end(probing, status.map(drop).map_err(|error| error.to_string()))
 }
 
-/// The probe is over.
+/// The probe has ended.
 fn end(mut probing: Probing, result: Result<(), String>) -> Result<(), Failure> {
     match result {
         Ok(()) => probing.finish(),

@@ -1,5 +1,5 @@
-//! Questions to a unit that SCSI has words for: ready, inquiry, units, capacity, start and stop.
-//! ATA, NVMe and MMC devices answer those they have an answer to.
+//! Verbs that SCSI has commands for: ready, inquiry, units, capacity, start and stop. ATA, NVMe and
+//! MMC devices support those for which they have an equivalent.
 
 use flysch_ahci::{AtaCommand, AtaData};
 use flysch_nvme::AdminCommand;
@@ -22,22 +22,22 @@ use crate::number::parse_number;
 
 /// How long START STOP UNIT may take, milliseconds (camcontrol's).
 const START_TIMEOUT_MS: u32 = 120_000;
-/// Longest answer to REPORT LUNS asked for, bytes.
+/// Longest response to REPORT LUNS requested, bytes.
 const LUNS_MAX: u32 = 8 + 256 * 8;
-/// Bytes of a page of vital product data asked for.
+/// Bytes of a vital product data page requested.
 const PAGE_MAX: u16 = 252;
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct InquiryArguments {
     #[command(flatten)]
     pub(super) device: Device,
-    /// INQUIRY data only.
+    /// Print only INQUIRY data.
     #[arg(short = 'D')]
     data: bool,
-    /// Serial number only.
+    /// Print only the serial number.
     #[arg(short = 'S')]
     serial: bool,
-    /// Transfer rate only.
+    /// Print only the transfer rate.
     #[arg(short = 'R')]
     rate: bool,
 }
@@ -46,10 +46,10 @@ pub(super) struct InquiryArguments {
 pub(super) struct LunsArguments {
     #[command(flatten)]
     pub(super) device: Device,
-    /// Their count only.
+    /// Print only their number.
     #[arg(short = 'c', conflicts_with = "list")]
     count: bool,
-    /// The list only.
+    /// Print only the list.
     #[arg(short = 'l')]
     list: bool,
     /// Which: `default`, `wellknown`, `all`, or a number.
@@ -74,25 +74,25 @@ fn report(text: &str) -> Result<u8, String> {
 #[derive(Clone, Copy, Debug, clap::Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of camcontrol's own")]
 pub(super) struct CapacityForm {
-    /// Block length only.
+    /// Print only the block length.
     #[arg(short = 'b', conflicts_with = "last")]
     block: bool,
-    /// Size in units of 1024 too, instead of the last block.
+    /// Also print the size in units of 1024, instead of the last block.
     #[arg(short = 'h', conflicts_with_all = ["number", "si"])]
     human: bool,
-    /// Size in units of 1000.
+    /// Print the size in units of 1000.
     #[arg(short = 'H', conflicts_with = "number")]
     si: bool,
-    /// Number of blocks instead of the last one.
+    /// Print the number of blocks instead of the last one.
     #[arg(short = 'N')]
     number: bool,
-    /// Numbers only.
+    /// Print only numbers.
     #[arg(short = 'q')]
     quiet: bool,
-    /// Last block, or size, only.
+    /// Print only the last block, or size.
     #[arg(short = 's')]
     last: bool,
-    /// READ CAPACITY(16) at once.
+    /// Use READ CAPACITY(16) at once.
     #[arg(short = 'l')]
     long: bool,
 }
@@ -141,7 +141,7 @@ impl Session<'_> {
         }
     }
 
-    /// A command without data; whether it ended well.
+    /// A command without data; returns whether it succeeded.
     fn ata_no_data(&mut self, opcode: Opcode) -> Result<bool, Failure> {
         let task = flysch_api::command::Taskfile {
             command: opcode.into_bits(),
@@ -258,7 +258,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Last block and bytes of a block.
+    /// Last block and bytes per block.
     fn capacity(&mut self, long: bool) -> Result<(u64, u32), Failure> {
         if self.language() != Language::Scsi {
             let short = self.short_answer();
@@ -303,7 +303,7 @@ impl Session<'_> {
 }
 
 impl CapacityForm {
-    /// The line that `camcontrol readcap` prints.
+    /// The line printed by `camcontrol readcap`.
     fn line(self, last: u64, block: u32) -> String {
         let bytes = u128::from(block) * (u128::from(last) + 1);
         let (name, value) = match self {
@@ -326,7 +326,7 @@ impl CapacityForm {
     }
 }
 
-/// A size as humanize_number(3) writes it in five places: `55G`, `4.0G`.
+/// A size as humanize_number(3) writes it in five characters: `55G`, `4.0G`.
 fn humanize(bytes: u128, divisor: u128) -> String {
     const UNITS: [&str; 7] = ["B", "K", "M", "G", "T", "P", "E"];
     let mut unit = 0;
@@ -341,7 +341,7 @@ fn humanize(bytes: u128, divisor: u128) -> String {
     }
 }
 
-/// INQUIRY data as `camcontrol inquiry` prints it.
+/// INQUIRY data as printed by `camcontrol inquiry`.
 fn in_words(inquiry: &InquiryData) -> String {
     let InquiryData { vendor, product, revision, removable, version, .. } = inquiry;
     let media = if *removable { "Removable" } else { "Fixed" };

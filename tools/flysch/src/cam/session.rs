@@ -1,4 +1,4 @@
-//! One device of a machine, and the ways commands go to it.
+//! One device of a machine, and the ways to send it commands.
 
 use flysch_ahci::{AtaCommand, AtaReply};
 use flysch_api::command::{Cdb as RawCdb, Direction, Ended, NotStarted};
@@ -16,7 +16,7 @@ use super::{Device, Machine, told};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// How long a command may take if nobody says, milliseconds (camcontrol's).
+/// Default time-out of a command, milliseconds (camcontrol's).
 pub(super) const TIMEOUT_MS: u32 = 5_000;
 
 /// A device, and where results go.
@@ -29,7 +29,7 @@ pub(crate) struct Session<'a> {
     timeout_ms: Option<u32>,
 }
 
-/// A device's language.
+/// A device's protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Language {
     Scsi,
@@ -39,7 +39,7 @@ pub(super) enum Language {
 }
 
 impl Language {
-    /// That of the devices behind a stack.
+    /// The protocol of the devices behind a stack.
     pub(super) fn of(stack: &mut Stack) -> Self {
         if stack.control().is_some() {
             Self::Scsi
@@ -66,17 +66,17 @@ impl<'a> Session<'a> {
         Ok(Self { machine, unit, output, retries: device.retries, timeout_ms })
     }
 
-    /// What commands are passed through by.
+    /// What passes commands through.
     pub(super) fn pass(&self) -> String {
         self.unit.pass().map(|periph| periph.to_string()).unwrap_or_default()
     }
 
-    /// `(pass0:ufshci0:0:0:0): `, as camcontrol begins lines about a path.
+    /// `(pass0:ufshci0:0:0:0): `, camcontrol's prefix of lines about a path.
     pub(super) fn prefix(&self) -> String {
         self.machine.origin(self.pass(), self.unit.path).to_string()
     }
 
-    /// Whoever tells of its commands.
+    /// The reporter for its commands.
     pub(super) fn tracer(&self) -> Tracer {
         self.machine.tracer(self.pass(), self.unit.path)
     }
@@ -88,13 +88,14 @@ impl<'a> Session<'a> {
         Language::of(stack)
     }
 
-    /// The device does not speak what is needed.
+    /// The device does not support the required protocol.
     pub(super) fn speaks_not(&self, what: &str, hint: Option<&str>) -> Failure {
         let hint = hint.map_or(String::new(), |hint| format!(": {hint}"));
         Failure::usage(format!("{}: it takes no {what} commands{hint}", self.pass()))
     }
 
-    /// A SCSI command to the unit, again after a unit attention; however it ended.
+    /// Sends a SCSI command to the unit, retried after a unit attention; returns its result, good
+    /// or bad.
     pub(super) fn try_scsi(
         &mut self,
         cdb: [u8; 16],
@@ -152,7 +153,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// A SCSI command to the unit that has to end well; what came.
+    /// Sends a SCSI command that must succeed to the unit; returns its data.
     pub(super) fn scsi(
         &mut self,
         cdb: Cdb,
@@ -169,12 +170,12 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// The stack the device is on; an enclosure is on none.
+    /// The stack that the device is on; an enclosure is on none.
     pub(super) fn stack(&mut self) -> Option<&mut Stack> {
         self.machine.bus(self.unit.path.bus).map(|opened| &mut opened.stack)
     }
 
-    /// An ATA command to the device; however it ended.
+    /// Sends an ATA command to the device; returns its result, good or bad.
     pub(super) fn try_ata(&mut self, mut command: AtaCommand) -> Result<AtaReply, Failure> {
         command.timeout_ms = self.timeout_ms.or(command.timeout_ms);
         let (pass, missing) = (self.pass(), self.speaks_not("ATA", None));
@@ -184,7 +185,7 @@ impl<'a> Session<'a> {
         told::ata(control, (&tracer, target), command).map_err(|error| Failure::of(pass, error))
     }
 
-    /// An admin command to the controller; however it ended.
+    /// Sends an admin command to the controller; returns its result, good or bad.
     pub(super) fn try_nvme(&mut self, command: AdminCommand) -> Result<AdminReply, Failure> {
         let (pass, missing) = (self.pass(), self.speaks_not("NVMe", None));
         let (tracer, lun) = (self.tracer(), self.unit.path.lun);
@@ -203,7 +204,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Whether a command did what it was to do.
+/// Whether a command did what it should.
 pub(super) fn is_good(reply: &ScsiReply) -> bool {
     match reply.ended {
         Ended::Good => true,

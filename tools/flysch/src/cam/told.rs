@@ -1,4 +1,4 @@
-//! Commands that go by a driver's control path, and are told (`flysch cam debug`).
+//! Commands that go through a driver's control path, with reports for `flysch cam debug`.
 
 use flysch_ahci::{AtaCommand, AtaData, AtaReply, Cause as AtaCause, Error as AtaError};
 use flysch_api::command::{Direction, Ended, MmcCommand, MmcResponse, NvmeCommand};

@@ -1,4 +1,4 @@
-//! The two ends of a copy: where bytes come from and where they go.
+//! The two ends of a copy: source and destination of the bytes.
 
 use std::fmt;
 use std::fs::File;
@@ -60,8 +60,7 @@ impl fmt::Display for End {
     }
 }
 
-/// Whether somebody who wrote this meant a target, perhaps a misspelt one. `./` in front of it
-/// makes everything a file.
+/// Whether the user meant a target, possibly misspelt. A leading `./` always makes it a file.
 fn looks_like_target(text: &str) -> bool {
     let kind = text.split([',', ':']).next().unwrap_or(text);
     let is_kind = KINDS.iter().any(|known| known.name.split(':').next() == Some(kind));
@@ -72,7 +71,7 @@ fn looks_like_target(text: &str) -> bool {
         || (!text.contains('/') && (kind.contains('@') || has_keys))
 }
 
-/// Where bytes come from.
+/// The source of a copy.
 pub(super) enum Source<'a> {
     Stream(Stdin),
     File { file: File, path: PathBuf, skip: u64, length: Option<u64> },
@@ -120,7 +119,7 @@ impl<'a> Source<'a> {
         Ok(Self::File { file, path: path.into(), skip, length: Some(length) })
     }
 
-    /// How many bytes there are, where that is known.
+    /// The total number of bytes, if it is known.
     pub(super) fn length(&self) -> Option<u64> {
         match self {
             Self::Stream(_) => None,
@@ -129,7 +128,7 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Reads what comes at `offset`; less than asked for only at the end.
+    /// Reads the bytes at `offset`; fewer than requested only at the end.
     pub(super) fn read(&mut self, offset: u64, to: &mut [u8]) -> Result<usize, Failure> {
         match self {
             Self::Stream(stdin) => {
@@ -167,7 +166,7 @@ fn read_full(from: &mut impl Read, to: &mut [u8]) -> io::Result<usize> {
     Ok(done)
 }
 
-/// Where bytes go.
+/// The destination of a copy.
 pub(super) enum Sink<'a> {
     File { file: OutputFile, path: PathBuf, seek: u64 },
     Disk { disk: Box<dyn Blocks + 'a>, seek: u64 },
@@ -212,12 +211,12 @@ impl<'a> Sink<'a> {
         Ok(Self::File { file, path: path.into(), seek })
     }
 
-    /// Whether standard output is the copy's.
+    /// Whether the copy goes to standard output.
     pub(super) fn is_standard_output(&self) -> bool {
         matches!(self, Self::File { file, .. } if file.is_standard_output())
     }
 
-    /// Whether what was written can be read again.
+    /// Whether written data can be read back.
     pub(super) fn can_be_read(&self) -> bool {
         match self {
             Self::File { file, .. } => file.can_be_read(),
@@ -225,7 +224,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Bytes that fit, where that is known.
+    /// The maximum number of bytes, if it is known.
     pub(super) fn room(&self) -> Option<u64> {
         match self {
             Self::Disk { disk, seek } => Some(disk.geometry().bytes() - seek),
@@ -233,7 +232,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Writes `from`, which comes at `offset`.
+    /// Writes `from`, which belongs at `offset`.
     pub(super) fn write(&mut self, offset: u64, from: &[u8]) -> Result<(), Failure> {
         match self {
             Self::File { file, path, seek } if file.is_regular() => {
@@ -261,7 +260,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Makes sure that `bytes` bytes are where they belong.
+    /// Makes `bytes` bytes durable.
     pub(super) fn flush(&mut self, bytes: u64) -> Result<(), Failure> {
         match self {
             Self::File { file, path, seek } if file.is_regular() => {
@@ -275,7 +274,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Reads what was written at `offset`.
+    /// Reads back the data at `offset`.
     pub(super) fn read_back(&mut self, offset: u64, to: &mut [u8]) -> Result<(), Failure> {
         match self {
             Self::File { file, path, seek } => {
@@ -286,7 +285,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    /// Ends the copy of `bytes` bytes: from now on it is safe.
+    /// Ends the copy of `bytes` bytes: from now on it is durable.
     pub(super) fn finish(mut self, bytes: u64) -> Result<(), Failure> {
         self.flush(bytes)?;
         match self {

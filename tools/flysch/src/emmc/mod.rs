@@ -1,4 +1,4 @@
-//! `flysch emmc`: the management side of an eMMC device or SD card, in mmc-utils' words.
+//! `flysch emmc`: management of an eMMC device or SD card, in mmc-utils' terms.
 
 mod protect;
 mod registers;
@@ -27,72 +27,72 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// The extended CSD.
+    /// Show the extended CSD.
     #[command(subcommand)]
     Extcsd(registers::ExtCsdVerb),
-    /// The card's identification.
+    /// Show the card's identification.
     #[command(subcommand)]
     Cid(Read),
-    /// The card specific data.
+    /// Show the card specific data.
     #[command(subcommand)]
     Csd(Read),
-    /// The configuration of an SD card.
+    /// Show the configuration of an SD card.
     #[command(subcommand)]
     Scr(Read),
-    /// The device status (CMD13).
+    /// Show the device status (CMD13).
     #[command(subcommand)]
     Status(registers::StatusVerb),
-    /// Life time, spare blocks, urgent background operations.
+    /// Show life time, spare blocks and urgent background operations.
     Health,
-    /// Write protection.
+    /// Show or set write protection.
     #[command(subcommand)]
     Writeprotect(protect::Verb),
-    /// What the card boots from.
+    /// Set the partition from which the card boots.
     #[command(subcommand)]
     Bootpart(settings::BootPart),
-    /// How it boots.
+    /// Set how it boots.
     #[command(subcommand)]
     Bootbus(settings::BootBus),
-    /// Switch background operations on.
+    /// Enable background operations.
     #[command(name = "bkops_en")]
     BkopsEn(settings::BkopsArguments),
-    /// Do background operations now, to their end.
+    /// Run background operations now, until they are done.
     Bkops,
-    /// The reset line (RST_n): once and for ever.
+    /// Enable or disable the reset signal (RST_n): possible only once.
     #[command(subcommand)]
     Hwreset(settings::HardwareReset),
-    /// The volatile cache.
+    /// Control the volatile cache.
     #[command(subcommand)]
     Cache(settings::Cache),
-    /// General purpose partitions: once and for ever.
+    /// Create general purpose partitions: possible only once.
     #[command(subcommand)]
     Gp(settings::General),
-    /// The enhanced part of the user area: once and for ever.
+    /// Set the enhanced part of the user area: possible only once.
     #[command(name = "enh_area", subcommand)]
     EnhArea(settings::EnhancedArea),
-    /// The replay protected memory.
+    /// Access the replay protected memory.
     #[command(subcommand)]
     Rpmb(rpmb::Verb),
-    /// Remove physically what was erased or trimmed.
+    /// Physically remove erased or trimmed data.
     Sanitize(upkeep::SanitizeArguments),
     /// Erase a range of sectors.
     Erase(upkeep::EraseArguments),
-    /// Give the card a new firmware.
+    /// Update the card's firmware.
     Ffu(upkeep::FirmwareArguments),
     /// Reset the card.
     Reset,
-    /// Errors seen by the driver: counters and history.
+    /// Show errors seen by the driver: counters and history.
     Errors,
 }
 
-/// What is done with a register.
+/// What to do with a register.
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum Read {
     /// Show it.
     Read,
 }
 
-/// Does it.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
 }
 
-/// A card, and whom to tell.
+/// A card, and where results go.
 struct Session<'a> {
     control: &'a mut dyn EmmcControl,
     output: &'a mut Output,
@@ -147,7 +147,7 @@ impl Session<'_> {
         Ok(self.control.operate(operation)?)
     }
 
-    /// EXT_CSD as it is now.
+    /// The current EXT_CSD.
     fn ext_csd(&mut self) -> Result<ExtCsd, Failure> {
         match self.operate(Operation::ReadExtCsd)? {
             Answer::ExtCsd(csd) => Ok(*csd),
@@ -160,7 +160,7 @@ impl Session<'_> {
         self.operate(Operation::Switch { index, value }).map(|_| ())
     }
 
-    /// Tells that something was done: a line for people, `value` for programs.
+    /// Reports that something was done: a line for people, `value` for programs.
     fn done(&mut self, value: &serde_json::Value, line: &str) -> Result<(), Failure> {
         crate::confirm::done(self.output, value, line)
     }

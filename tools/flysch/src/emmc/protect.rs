@@ -23,9 +23,9 @@ pub(super) enum Verb {
 pub(super) enum Boot {
     /// Show how they are protected.
     Get,
-    /// Protect them until power goes.
+    /// Protect them until the next power cycle.
     Set {
-        /// One of them alone: 0 or 1.
+        /// Only one of them: 0 or 1.
         #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
         number: Option<u8>,
     },
@@ -34,11 +34,11 @@ pub(super) enum Boot {
 /// How long the protection stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Type {
-    /// Open.
+    /// Remove the protection.
     None,
-    /// Until it is opened.
+    /// Until it is removed.
     Temp,
-    /// Until power goes.
+    /// Until the next power cycle.
     Pwron,
 }
 
@@ -46,26 +46,26 @@ pub(super) enum Type {
 pub(super) enum User {
     /// Show what is protected.
     Get,
-    /// Protect or open a range of whole write protect groups.
+    /// Protect or unprotect a range of whole write protect groups.
     Set {
-        /// How.
+        /// The kind of protection.
         kind: Type,
         /// First sector.
         #[arg(value_parser = parse_number)]
         start: u64,
-        /// Sectors.
+        /// Number of sectors.
         #[arg(value_parser = parse_number)]
         blocks: u64,
     },
 }
 
-/// BOOT_WP: until power goes; which one, if it is one; that it is one.
+/// BOOT_WP: until the next power cycle; which partition, if only one; that it is only one.
 const BOOT_POWER: u8 = 1;
 const BOOT_SECOND: u8 = 1 << 1;
 const BOOT_ONE: u8 = 1 << 7;
-/// USER_WP: CMD28 protects until power goes.
+/// USER_WP: CMD28 protects until the next power cycle.
 const USER_POWER: u8 = 1;
-/// Groups that one CMD30 tells of.
+/// Groups reported by one CMD30.
 const GROUPS: u64 = 32;
 
 impl Session<'_> {

@@ -18,7 +18,7 @@ pub(super) enum ExtCsdVerb {
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(super) enum StatusVerb {
-    /// Ask for it and show it.
+    /// Read it and show it.
     Get,
 }
 
@@ -183,7 +183,7 @@ impl Session<'_> {
         self.done(&json!({ "reset": "card" }), "the card was reset and is up again")
     }
 
-    /// What the driver counted.
+    /// The driver's counters.
     pub(super) fn errors(&mut self) -> Result<(), Failure> {
         let log = self.control.errors();
         let counts = log.counts().map(|(kind, count)| (kind.name(), count));
@@ -211,7 +211,7 @@ impl Session<'_> {
     }
 }
 
-/// ASCII, as far as it can be shown.
+/// ASCII, as far as it is printable.
 fn text(bytes: &[u8]) -> String {
     let shown = bytes.iter().filter(|byte| byte.is_ascii_graphic() || **byte == b' ');
     shown.map(|&byte| byte as char).collect::<String>().trim_end().to_owned()
@@ -265,7 +265,7 @@ const fn background(value: u8) -> &'static str {
     }
 }
 
-/// What the value of a field means, a line each.
+/// The meaning of a field's value, one line each.
 fn meaning(field: &Field, csd: &ExtCsd) -> Vec<String> {
     let value = field.of(csd);
     let low = value as u8;

@@ -21,16 +21,16 @@ const BLOCKS: u16 = 32;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Verb {
-    /// Program the key, once and for ever.
+    /// Program the key: possible only once.
     WriteKey {
         /// A file of 32 bytes; `-` is standard input.
         key: PathBuf,
         #[command(flatten)]
         consent: Consent,
     },
-    /// The write counter.
+    /// Read the write counter.
     ReadCounter {
-        /// The key that proves it.
+        /// The key that authenticates it.
         key: Option<PathBuf>,
     },
     /// Read blocks of 256 bytes.
@@ -41,9 +41,9 @@ pub(super) enum Verb {
         /// Blocks.
         #[arg(value_parser = clap::value_parser!(u16).range(1..))]
         blocks: u16,
-        /// Where they go; `-` is standard output.
+        /// Output file; `-` is standard output.
         output: PathBuf,
-        /// The key that proves them.
+        /// The key that authenticates them.
         key: Option<PathBuf>,
     },
     /// Write a block of 256 bytes.
@@ -134,7 +134,7 @@ impl Session<'_> {
     }
 }
 
-/// Says that nothing proves an answer.
+/// Reports that an answer is not authenticated.
 fn warn(reply: &RpmbReply) {
     if !reply.proved {
         eprintln!("flysch: not proved: no key was given");
@@ -148,7 +148,7 @@ fn read_key(path: &Path) -> Result<RpmbKey, Failure> {
     key.map(RpmbKey::new).map_err(|_| Failure::of(path.display(), "no key"))
 }
 
-/// A file, or standard input, that has exactly so many bytes.
+/// A file, or standard input, of exactly this many bytes.
 fn exactly(path: &Path, bytes: usize) -> Result<Vec<u8>, Failure> {
     let failed = |error: std::io::Error| Failure::of(path.display(), error);
     let mut data = Vec::new();

@@ -11,12 +11,12 @@ use crate::failure::Failure;
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(super) enum BootPart {
-    /// Choose the partition it boots from.
+    /// Choose the boot partition.
     Enable {
         /// 1 or 2, 7 for the user area, 0 for none.
         #[arg(value_parser = clap::value_parser!(u8).range(0..=7))]
         partition: u8,
-        /// 1: it acknowledges that it boots.
+        /// 1: the card acknowledges booting.
         #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
         send_ack: u8,
     },
@@ -45,23 +45,23 @@ pub(super) enum BootWidth {
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(super) enum BootBus {
-    /// Choose timing and lines of boot.
+    /// Choose timing and bus width of boot.
     Set {
         /// The timing.
         mode: BootMode,
-        /// The lines after it: one, or as they were.
+        /// The bus width afterwards: one line, or unchanged.
         after: AfterBoot,
-        /// The lines.
+        /// The bus width.
         width: BootWidth,
     },
 }
 
-/// Who begins background operations.
+/// Who starts background operations.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Who {
-    /// The card (eMMC 5.0 and later).
+    /// The card itself (eMMC 5.0 and later).
     Auto,
-    /// The host: once and for ever.
+    /// The host: possible only once.
     Manual,
 }
 
@@ -74,12 +74,12 @@ pub(super) struct BkopsArguments {
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(super) enum HardwareReset {
-    /// RST_n resets the card, for ever.
+    /// RST_n resets the card, permanently.
     Enable {
         #[command(flatten)]
         consent: Consent,
     },
-    /// RST_n does nothing, for ever.
+    /// RST_n has no effect, permanently.
     Disable {
         #[command(flatten)]
         consent: Consent,
@@ -88,17 +88,17 @@ pub(super) enum HardwareReset {
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(super) enum Cache {
-    /// Switch it on.
+    /// Enable the cache.
     Enable,
-    /// Empty it and switch it off.
+    /// Flush the cache and disable it.
     Disable,
-    /// Empty it.
+    /// Flush the cache.
     Flush,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(super) enum General {
-    /// Make one, in force after the next power cycle.
+    /// Create a partition, effective after the next power cycle.
     Create {
         /// Its size, KiB: whole write protect groups.
         #[arg(value_name = "LENGTH-KIB")]
@@ -106,13 +106,13 @@ pub(super) enum General {
         /// Its number.
         #[arg(value_parser = clap::value_parser!(u8).range(1..=4))]
         partition: u8,
-        /// 1: it is enhanced.
+        /// 1: the partition is enhanced.
         #[arg(value_parser = clap::value_parser!(u8).range(0..=1))]
         enhanced: u8,
         /// Its extended attribute.
         #[arg(value_parser = clap::value_parser!(u8).range(0..=2))]
         extended: u8,
-        /// More settings follow: partitioning is not completed yet.
+        /// More settings follow: do not complete partitioning yet.
         #[arg(long = "continue", short = 'c')]
         more: bool,
         #[command(flatten)]
@@ -122,15 +122,15 @@ pub(super) enum General {
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(super) enum EnhancedArea {
-    /// Make it, in force after the next power cycle.
+    /// Create the area, effective after the next power cycle.
     Set {
-        /// Where it begins, KiB: a whole write protect group.
+        /// Its start, KiB: a whole write protect group.
         #[arg(value_name = "START-KIB")]
         start: u64,
         /// Its size, KiB: whole write protect groups.
         #[arg(value_name = "LENGTH-KIB")]
         length: u64,
-        /// More settings follow: partitioning is not completed yet.
+        /// More settings follow: do not complete partitioning yet.
         #[arg(long = "continue", short = 'c')]
         more: bool,
         #[command(flatten)]
@@ -266,7 +266,7 @@ impl Session<'_> {
         self.done(&told, &format!("enhanced area of {length} KiB from {start} KiB on: {then}"))
     }
 
-    /// EXT_CSD of a card that can be partitioned, as this bit of PARTITIONING_SUPPORT says.
+    /// EXT_CSD of a card that can be partitioned, according to this bit of PARTITIONING_SUPPORT.
     fn unpartitioned(&mut self, bit: u8, what: &str) -> Result<ExtCsd, Failure> {
         let csd = self.ext_csd()?;
         let support = csd.byte(ext_csd::PARTITIONING_SUPPORT);
@@ -293,7 +293,7 @@ impl Session<'_> {
         self.switch(ext_csd::PARTITIONS_ATTRIBUTE, if on { old | bit } else { old & !bit })
     }
 
-    /// Completes partitioning, unless more settings follow; tells when it is in force.
+    /// Completes partitioning, unless more settings follow; reports when it takes effect.
     fn complete(&mut self, more: bool) -> Result<&'static str, Failure> {
         if more {
             return Ok("not in force until a last setting comes without --continue");
@@ -303,7 +303,7 @@ impl Session<'_> {
     }
 }
 
-/// So many KiB as write protect groups.
+/// This many KiB in write protect groups.
 fn groups(csd: &ExtCsd, kib: u64) -> Result<u64, Failure> {
     let group = u64::from(csd.write_protect_group_sectors()) / 2;
     if kib == 0 || group == 0 || !kib.is_multiple_of(group) {

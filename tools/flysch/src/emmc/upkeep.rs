@@ -21,16 +21,16 @@ pub(super) struct SanitizeArguments {
     consent: Consent,
 }
 
-/// How sectors are erased.
+/// How to erase sectors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Type {
     /// Whole erase groups.
     Legacy,
-    /// What the sectors read as is not said.
+    /// Sectors, whose content is then undefined.
     Discard,
-    /// Whole erase groups and every copy of them.
+    /// Whole erase groups and all copies of their data.
     SecureErase,
-    /// Sectors and every copy of them.
+    /// Sectors and all copies of their data.
     SecureTrim,
     /// Sectors.
     Trim,
@@ -38,7 +38,7 @@ enum Type {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct EraseArguments {
-    /// How.
+    /// The method.
     kind: Type,
     /// First sector.
     #[arg(value_parser = parse_number)]

@@ -8,39 +8,39 @@ use super::{dump, list, text};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// What to do to stripes.
+/// What to do with stripes.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum StripeVerb {
-    /// Join providers for good, by labels in their last sectors.
+    /// Join providers permanently, by labels in their last sectors.
     #[command(disable_help_flag = true)]
     Label(Stripe),
-    /// Join providers for as long as this command runs (of use in a script).
+    /// Join providers for as long as this command runs (useful in a script).
     #[command(disable_help_flag = true)]
     Create(Stripe),
     #[command(flatten)]
     Common(Common),
 }
 
-/// What to do to concatenations.
+/// What to do with concatenations.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum ConcatVerb {
-    /// Join providers for good, by labels in their last sectors.
+    /// Join providers permanently, by labels in their last sectors.
     #[command(disable_help_flag = true)]
     Label(Concat),
-    /// Join providers for as long as this command runs (of use in a script).
+    /// Join providers for as long as this command runs (useful in a script).
     #[command(disable_help_flag = true)]
     Create(Concat),
-    /// Add providers behind the others; the content stays where it is.
+    /// Append providers; the existing content stays where it is.
     #[command(disable_help_flag = true)]
     Append(Concat),
     #[command(flatten)]
     Common(Common),
 }
 
-/// What can be done to both.
+/// What can be done with both.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Common {
-    /// Take it apart; labels stay.
+    /// Take it apart; the labels remain.
     Stop(Stop),
     /// Take it apart and clear its labels.
     Destroy(Stop),
@@ -59,7 +59,7 @@ pub(super) enum Common {
 /// Options of `stop` and `destroy`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Stop {
-    /// Also what is open.
+    /// Also if it is open.
     #[arg(short)]
     force: bool,
     /// The names.
@@ -70,7 +70,7 @@ pub(super) struct Stop {
 /// Options of a new stripe.
 #[derive(Debug, clap::Args)]
 pub(super) struct Stripe {
-    /// Bytes of a stripe.
+    /// Stripe size in bytes.
     #[arg(short = 's', value_name = "BYTES", default_value = "64k")]
     size: String,
     #[command(flatten)]
@@ -80,7 +80,7 @@ pub(super) struct Stripe {
 /// Options of a new concatenation.
 #[derive(Debug, clap::Args)]
 pub(super) struct Concat {
-    /// Take no other providers than those of these names.
+    /// Accept only providers with these names.
     #[arg(short = 'h')]
     hardcode: bool,
     /// Print help; `-h` means what it means in FreeBSD.
@@ -88,7 +88,7 @@ pub(super) struct Concat {
     help: Option<bool>,
     /// Its name.
     name: String,
-    /// The providers, in their order.
+    /// The providers, in order.
     #[arg(required = true)]
     providers: Vec<String>,
 }
@@ -97,7 +97,7 @@ fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> 
     names.iter().map(|name| graph.provider(name)).collect()
 }
 
-/// Does it to stripes.
+/// Executes a verb of stripes.
 pub(super) fn stripe(
     session: &mut Session,
     verb: &StripeVerb,
@@ -124,7 +124,7 @@ pub(super) fn stripe(
     session.tell("Metadata value stored on", stored, output)
 }
 
-/// Does it to concatenations.
+/// Executes a verb of concatenations.
 pub(super) fn concat(
     session: &mut Session,
     verb: &ConcatVerb,
@@ -161,7 +161,7 @@ pub(super) fn concat(
     session.tell("Metadata value stored on", stored, output)
 }
 
-/// What is done to every class of joined providers.
+/// Executes the verbs that all classes of joined providers have.
 fn common(
     session: &mut Session,
     class: &str,

@@ -11,11 +11,11 @@ use crate::output::Output;
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Put a cache onto a provider, as long as the command runs.
+    /// Put a cache on a provider, for as long as the command runs.
     Create(New),
-    /// Put a cache onto a provider for good.
+    /// Put a cache on a provider permanently.
     Label(New),
-    /// Change blocks and size of caches, as long as the command runs.
+    /// Change block size and number of blocks of caches, for as long as the command runs.
     Configure {
         #[command(flatten)]
         sizes: Sizes,
@@ -23,16 +23,16 @@ pub(super) enum Verb {
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Set the counters to 0.
+    /// Reset the counters.
     Reset {
         /// The caches.
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Take caches away; their metadata stays.
+    /// Remove caches; their metadata remains.
     #[command(visible_alias = "destroy")]
     Stop {
-        /// Also those that are open.
+        /// Also if they are open.
         #[arg(short)]
         force: bool,
         /// The caches.
@@ -51,13 +51,13 @@ pub(super) enum Verb {
     Show(list::Verb),
 }
 
-/// Blocks, and how many.
+/// Block size and number of blocks.
 #[derive(Debug, clap::Args)]
 pub(super) struct Sizes {
     /// Bytes of a block.
     #[arg(short = 'b', value_name = "BYTES")]
     block: Option<String>,
-    /// Most blocks that are kept.
+    /// Maximum number of blocks to keep.
     #[arg(short = 's', value_name = "BLOCKS")]
     size: Option<u32>,
 }
@@ -85,7 +85,7 @@ impl Sizes {
     }
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let force_over = session.force;
     let graph = &mut session.graph;

@@ -15,7 +15,7 @@ use crate::file::failed;
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// Bytes on their way at once: whole sectors of every size.
+/// Bytes in flight at once: whole sectors of every size.
 const CHUNK: u64 = 1 << 20;
 /// Runs of zeros of this many bytes become holes.
 const HOLE: usize = 64 << 10;

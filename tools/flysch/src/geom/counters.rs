@@ -1,8 +1,8 @@
-//! Counters of a workload, for those who ask over a socket while it runs.
+//! Counters of a workload, available over a socket while it runs.
 //!
-//! Who asks raises a number that the lanes look at with every poll. A lane that sees another number
-//! than the last time tells what went its way; when all have told, the counters go to who asked.
-//! Nobody waits for who asks, and as long as nobody asks nothing is done.
+//! A client raises a number that the lanes read with every poll. A lane that sees a number other
+//! than last time publishes its counters; when all lanes have done so, the client gets them.
+//! Nothing waits for the client, and without one nothing is done.
 
 #[cfg(test)]
 mod tests;
@@ -20,18 +20,18 @@ use super::remote;
 use super::stats::Snapshot;
 use crate::failure::Failure;
 
-/// How long lanes may take to tell. They sleep where a workload pauses; then what they told before
-/// is still true.
+/// How long lanes may take to publish. They sleep while a workload pauses; their last counters are
+/// then still correct.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The same as long as they never told anything: disks are still being opened.
+/// The same before their first publication: disks are still being opened.
 const PATIENCE_AT_FIRST: Duration = Duration::from_secs(10);
 
-/// What lanes told, and at which number.
+/// What lanes published, and for which number.
 pub(super) type Told = (u32, Snapshot);
 
-/// The socket that counters of workloads are asked for over. Dropped, it is gone.
+/// The socket for counters of workloads. Dropping it removes it.
 pub(crate) struct Watched {
-    /// Raised by who asks.
+    /// Raised by a client.
     pub(super) turn: Arc<AtomicU32>,
     /// Where the answer goes.
     pub(super) told: Sender<Told>,
@@ -39,7 +39,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Makes the socket, and answers from now on.
+    /// Creates the socket, and answers from now on.
     pub(crate) fn listen(path: &Path) -> Result<Self, Failure> {
         let fail = |error: std::io::Error| Failure::of(path.display(), error);
         let (file, listener) = SocketFile::bind(path).map_err(Failure::failed)?;
@@ -61,7 +61,7 @@ impl Watched {
     }
 }
 
-/// Asks the lanes for those who ask, one after the other.
+/// Queries the lanes for the clients, one after the other.
 struct Clerk {
     turn: Arc<AtomicU32>,
     answers: Receiver<Told>,
@@ -69,7 +69,7 @@ struct Clerk {
 }
 
 impl Clerk {
-    /// The counters: those of now, or the last ones if no lane says anything.
+    /// The counters: the current ones, or the last ones if no lane answers.
     fn ask(&mut self, (at_first, later): (Duration, Duration)) -> Result<Snapshot, String> {
         // The number says all there is to say: nothing else is read by who sees it.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed).wrapping_add(1);

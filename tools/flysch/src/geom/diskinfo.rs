@@ -1,4 +1,4 @@
-//! `diskinfo`: sizes of providers and what their disks say of themselves, as diskinfo(8).
+//! `diskinfo`: sizes of providers and the identification of their disks, as diskinfo(8).
 
 use flysch_geom::ProviderId;
 use serde_json::{Value, json};
@@ -11,10 +11,10 @@ use crate::output::Output;
 /// Options of `geom diskinfo`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Only the physical path.
+    /// Print only the physical path.
     #[arg(short = 'p', conflicts_with = "ident")]
     path: bool,
-    /// Only the serial number.
+    /// Print only the serial number.
     #[arg(short = 's')]
     ident: bool,
     /// The providers.
@@ -22,7 +22,7 @@ pub(super) struct Arguments {
     providers: Vec<String>,
 }
 
-/// Shows providers; with `-v` a line for each thing.
+/// Shows providers; with `-v` one line per property.
 pub(super) fn run(
     session: &Session,
     arguments: &Arguments,
@@ -54,7 +54,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// Heads and sectors a track that a disk says it has.
+/// Heads and sectors per track reported by a disk.
 fn geometry(session: &Session, provider: ProviderId) -> Option<(u64, u64)> {
     let number = |name: &str| session.graph.attribute(provider, name)?.number();
     let (heads, sectors) = (number("GEOM::fwheads")?, number("GEOM::fwsectors")?);
@@ -82,7 +82,7 @@ fn short(
     output.line(line)
 }
 
-/// What a disk says of itself, and what the words are for.
+/// A disk's identification, with labels.
 const TEXTS: [(&str, &str); 6] = [
     ("GEOM::descr", "Disk descr."),
     ("GEOM::ident", "Disk ident."),

@@ -7,10 +7,10 @@ use super::session::Session;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// What can be done to classes that keep metadata of their own.
+/// What can be done with classes that have their own metadata.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Print the metadata of providers, also of those that nobody uses.
+    /// Print the metadata of providers, even if nobody uses them.
     Dump {
         /// The providers.
         #[arg(required = true)]
@@ -21,7 +21,7 @@ pub(super) enum Verb {
 /// Names and values, in FreeBSD's order.
 type Fields = Vec<(&'static str, String)>;
 
-/// Prints what the class of this name wrote on the providers.
+/// Prints what the class of this name wrote to the providers.
 pub(super) fn run(
     session: &mut Session,
     class: &str,
@@ -118,7 +118,7 @@ fn of_concat(it: &concat::Concat, (magic, version): (String, String)) -> Fields 
     ]
 }
 
-/// The names of the flags that are set, with a blank before each.
+/// The names of the flags that are set, each preceded by a blank.
 fn flags(bits: u64, names: &[(&str, u64)]) -> String {
     let set: Vec<&str> =
         names.iter().filter(|(_, bit)| bits & bit != 0).map(|(name, _)| *name).collect();

@@ -1,4 +1,4 @@
-//! `geom gate`: a provider whose content an NBD server has, as ggatec(8).
+//! `geom gate`: a provider backed by an NBD server, like ggatec(8).
 
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,17 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::place::Place;
 
-/// How long the server has in one turn while somebody waits.
+/// How long the server gets in one turn while somebody waits.
 const TURN: Duration = Duration::from_millis(100);
 
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Make a provider of what an NBD server has, as long as the command runs.
+    /// Make a provider of an NBD server's export, for as long as the command runs.
     Create(Create),
-    /// Take gates away; what stands on them goes too.
+    /// Remove gates and everything on them.
     Destroy {
-        /// Also those that are open.
+        /// Also if they are open.
         #[arg(short)]
         force: bool,
         /// The gate of this number.
@@ -41,27 +41,27 @@ pub(super) enum Verb {
 /// Options of `geom gate create`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Create {
-    /// Only read, or read and write; without it what the server allows.
+    /// Read-only, or read and write; default: what the server allows.
     #[arg(short = 'o', value_name = "ro|rw")]
     access: Option<Mode>,
-    /// Most requests that wait for the server.
+    /// Maximum number of requests waiting for the server.
     #[arg(short = 'q', value_name = "REQUESTS", default_value = "1024",
         value_parser = clap::value_parser!(u32).range(1..=65536))]
     queue: u32,
-    /// Seconds that the server has for a request.
+    /// Seconds that the server has to answer a request.
     #[arg(short = 't', value_name = "SECONDS", default_value = "30",
         value_parser = clap::value_parser!(u32).range(1..=86400))]
     timeout: u32,
-    /// Bytes of a sector; without it 512, or the server's least block if that is larger.
+    /// Sector size; default: 512, or the server's minimum block size if that is larger.
     #[arg(short = 's', value_name = "BYTES")]
     sector: Option<String>,
-    /// Its number: it is called ggateUNIT.
+    /// Its number: its name is ggateUNIT.
     #[arg(short, value_name = "UNIT", conflicts_with = "name")]
     unit: Option<u32>,
-    /// Its name; without one ggate and the lowest number that is free.
+    /// Its name; default: ggate and the lowest free number.
     #[arg(short, value_name = "NAME")]
     name: Option<String>,
-    /// The server's export; without it the server's own choice.
+    /// The server's export; default: the server's choice.
     #[arg(short, value_name = "EXPORT", default_value = "")]
     export: String,
     /// Where the server is: `unix:PATH` or `tcp:HOST:PORT`.
@@ -75,7 +75,7 @@ enum Mode {
     Rw,
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     gate::look(&mut session.graph);
     match verb {
@@ -164,19 +164,19 @@ fn sector(options: &Create, remote: &Remote) -> Result<u32, Failure> {
     Ok(sector)
 }
 
-/// A request that the server was given, or will be.
+/// A request that has been or will be sent to the server.
 struct Job {
     request: Request,
     /// Bytes of it that are done.
     done: u64,
-    /// Bytes that are under way; none if it waits.
+    /// Bytes in flight; none if it waits.
     piece: Option<u64>,
-    /// What was read.
+    /// The data read.
     bytes: Vec<u8>,
 }
 
 impl Job {
-    /// Where it is, and whether it changes what is there; `None` of a flush.
+    /// Its range, and whether it modifies it; `None` for a flush.
     fn range(&self) -> Option<(std::ops::Range<u64>, bool)> {
         match &self.request.wanted {
             Wanted::Read { offset, length } => Some((*offset..offset + length, false)),
@@ -190,7 +190,7 @@ impl Job {
         self.range().map_or(0, |(range, _)| range.end - range.start)
     }
 
-    /// Whether it must not overtake `other`, which the server still has.
+    /// Whether it must not overtake `other`, which is still with the server.
     fn must_follow(&self, other: &Self) -> bool {
         match (self.range(), other.range()) {
             (Some((a, changes)), Some((b, changed))) => {
@@ -201,13 +201,13 @@ impl Job {
     }
 }
 
-/// An NBD server as a gate's.
+/// An NBD server as the server of a gate.
 struct Nbd {
     client: Client,
     /// Longest read and write, bytes: whole sectors.
     longest: u64,
-    /// What was taken and not answered, oldest first. Nobody waits for more than one of them; the
-    /// others were given up, and the server still has them.
+    /// Requests accepted and not answered, oldest first. The user waits for at most one of them;
+    /// the others were given up, but are still with the server.
     jobs: Vec<Job>,
 }
 
@@ -217,7 +217,7 @@ impl std::fmt::Debug for Nbd {
     }
 }
 
-/// What an error of NBD means here.
+/// The meaning of an NBD error here.
 fn error_of(errno: u32) -> block::Error {
     match errno {
         it if it == Errno::Perm as u32 => block::Error::WriteProtected,
@@ -272,7 +272,7 @@ impl Nbd {
         }
     }
 
-    /// Gives the server what it does not have yet and may have.
+    /// Sends the server the requests that it may have and does not have yet.
     fn begin(&mut self, queue: &mut Queue) -> Result<(), flysch_nbd::client::ClientError> {
         let mut at = 0;
         while at < self.jobs.len() {

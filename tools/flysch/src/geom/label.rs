@@ -10,32 +10,32 @@ use crate::output::Output;
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Name a provider for good, in its last sector.
+    /// Name a provider permanently, in its last sector.
     Label {
         /// The name.
         name: String,
         /// The provider.
         provider: String,
     },
-    /// Name a provider for as long as this command runs (of use in a script).
+    /// Name a provider for as long as this command runs (useful in a script).
     Create {
         /// The name.
         name: String,
         /// The provider.
         provider: String,
     },
-    /// Forget a name; what is written stays.
+    /// Forget a name; the label on disk remains.
     Stop {
-        /// Also one that is open.
+        /// Also if it is open.
         #[arg(short)]
         force: bool,
         /// The names.
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Forget a name and clear what is written.
+    /// Forget a name and clear its label on disk.
     Destroy {
-        /// Also one that is open.
+        /// Also if it is open.
         #[arg(short)]
         force: bool,
         /// The names.
@@ -48,7 +48,7 @@ pub(super) enum Verb {
         #[arg(required = true)]
         providers: Vec<String>,
     },
-    /// Look at providers again, as when they appeared.
+    /// Taste providers again, as when they appeared.
     Refresh {
         /// The providers.
         #[arg(required = true)]
@@ -60,7 +60,7 @@ pub(super) enum Verb {
     Show(list::Verb),
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let force_over = session.force;
     let graph = &mut session.graph;

@@ -1,4 +1,4 @@
-//! What the classes on the ways of a workload did: for the report of `bench`.
+//! What the classes on the ways of a workload did, for the report of `bench`.
 
 use flysch_bench::results::Layer;
 use flysch_geom::{Graph, Plan, ProviderId};
@@ -6,12 +6,12 @@ use flysch_geom::{Graph, Plan, ProviderId};
 /// Counts of all ways so far, by provider.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Layers {
-    /// In the order in which they were met: the topmost first. Some are gone when it is told.
+    /// In the order in which they were first seen: topmost first. Some are gone at report time.
     known: Vec<(ProviderId, Layer)>,
 }
 
 impl Layers {
-    /// The providers of a plan that requests go by from now on.
+    /// The providers of a plan that requests use from now on.
     pub(super) fn know(&mut self, graph: &Graph, plan: &Plan) {
         for usage in plan.usage() {
             let id = usage.provider;
@@ -24,7 +24,7 @@ impl Layers {
         }
     }
 
-    /// Adds what went a way.
+    /// Adds the counts of a way.
     pub(super) fn add(&mut self, plan: &Plan) {
         for usage in plan.usage() {
             let Some((_, layer)) = self.known.iter_mut().find(|(id, _)| *id == usage.provider)
@@ -42,7 +42,7 @@ impl Layers {
         }
     }
 
-    /// All of them, those of one name together: a disk that went and came back is another one.
+    /// All of them, merged by name: a disk that disappeared and came back counts as another one.
     pub(super) fn told(&self) -> Vec<Layer> {
         let mut all: Vec<Layer> = Vec::new();
         for (_, layer) in &self.known {

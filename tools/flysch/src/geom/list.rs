@@ -11,9 +11,9 @@ use crate::output::Output;
 /// What can be done to every class.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Show everything that is known.
+    /// Show everything known.
     List {
-        /// Also geoms without providers: they are always shown.
+        /// Also geoms without providers, which are always shown.
         #[arg(short)]
         all: bool,
         /// Only these geoms.
@@ -21,13 +21,13 @@ pub(super) enum Verb {
     },
     /// Show states, one line each.
     Status {
-        /// Also geoms without providers: they are always shown.
+        /// Also geoms without providers, which are always shown.
         #[arg(short)]
         all: bool,
-        /// Geoms instead of providers.
+        /// Show geoms instead of providers.
         #[arg(short)]
         geoms: bool,
-        /// Without headings, every line whole.
+        /// Omit headings and print complete lines.
         #[arg(short)]
         script: bool,
         /// Only these geoms.
@@ -35,7 +35,7 @@ pub(super) enum Verb {
     },
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(
     session: &Session,
     class: &str,
@@ -209,7 +209,7 @@ pub(super) fn geom_json(session: &Session, id: GeomId) -> Value {
     })
 }
 
-/// The value of the first of `names` that is told.
+/// The value of the first of `names` that is present.
 fn told(config: &Config, names: &[&str]) -> Option<String> {
     let mut named = names.iter().filter_map(|name| config.iter().find(|(key, _)| key == name));
     named.next().map(|(_, value)| value.clone())
@@ -226,7 +226,7 @@ fn component(session: &Session, consumer: ConsumerId, provider: ProviderId) -> S
     }
 }
 
-/// A line of `status`: who it is of, the state, the components.
+/// A line of `status`: the geom or provider, its state, the components.
 type Row = (String, String, Vec<String>);
 
 fn rows(

@@ -17,17 +17,18 @@ use flysch_rig::rig::{Control, DiskLane};
 use super::zns;
 use crate::cam::DiskFacts;
 
-/// What the system last said about any medium: the device could only tell an error of its own.
+/// The system's last error message about any medium: the device itself could only report an error
+/// of its own.
 pub(super) type Complaint = Rc<RefCell<Option<String>>>;
 
-/// The names of disks that said that they are gone.
+/// The names of disks that reported their removal.
 pub(super) type Gone = Rc<RefCell<Vec<String>>>;
 
-/// The files that are open for writing, by device and inode: one that was named twice, as several
-/// paths lead to one disk, is locked once.
+/// The files open for writing, by device and inode: a file that was named twice, as several paths
+/// lead to one disk, is locked once.
 pub(super) type Writers = Rc<RefCell<BTreeMap<(u64, u64), Rc<File>>>>;
 
-/// An image file, read until somebody writes.
+/// An image file, opened read-only until the first write.
 pub(super) struct ImageFile {
     path: PathBuf,
     file: Rc<File>,
@@ -72,7 +73,7 @@ impl ImageFile {
         Ok(Self { path, file, writable: false, size, sector, serial, complaint, writers })
     }
 
-    /// The first write opens the file for writing, and keeps others out.
+    /// The first write opens the file for writing and locks it.
     fn open_for_writing(&mut self) -> Result<(), Error> {
         if self.writable {
             return Ok(());
@@ -154,12 +155,12 @@ pub(super) struct OnRig {
 }
 
 impl OnRig {
-    /// The disk of a lane, its name and serial number; where it says that it is gone.
+    /// The disk of a lane, its name and serial number, and where it reports its removal.
     pub(super) fn new(lane: &DiskLane, (name, serial): (String, String), gone: Gone) -> Self {
         Self { control: lane.control(), description: lane.description(), name, serial, gone }
     }
 
-    /// What a request came to.
+    /// The result of a request.
     fn told(&self, result: Result<(), BlocksError>) -> Result<(), Error> {
         result.map_err(|BlocksError { error, .. }| {
             let mut gone = self.gone.borrow_mut();

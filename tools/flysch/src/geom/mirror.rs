@@ -16,18 +16,18 @@ pub(super) enum Verb {
     /// Make a mirror of providers whose contents are equal or do not matter.
     #[command(disable_help_flag = true)]
     Label(Label),
-    /// The same without metadata: it is there as long as the command, or the mount.
+    /// The same without metadata: it exists for as long as the command, or the mount.
     Create(Create),
     /// Add providers and rebuild them from the others.
     #[command(disable_help_flag = true)]
     Insert {
-        /// Take no other providers than those of these names.
+        /// Accept only providers with these names.
         #[arg(short = 'h')]
         hardcode: bool,
         /// Print help; `-h` means what it means in FreeBSD.
         #[arg(long, action = clap::ArgAction::Help)]
         help: Option<bool>,
-        /// They wait, as spares, until a component is away.
+        /// They wait as spares until a component is missing.
         #[arg(short = 'i')]
         inactive: bool,
         /// Their priority.
@@ -41,18 +41,18 @@ pub(super) enum Verb {
         #[arg(required = true)]
         providers: Vec<String>,
     },
-    /// Take components out for good.
+    /// Remove components permanently.
     Remove(Components),
-    /// Take components out until `activate`.
+    /// Remove components until `activate`.
     Deactivate(Components),
-    /// Take components back and rebuild them.
+    /// Bring components back and rebuild them.
     Activate {
         #[command(flatten)]
         rate: Rate,
         #[command(flatten)]
         components: Components,
     },
-    /// Rebuild components, or without one whatever waits for it, spares among it.
+    /// Rebuild components, or without one whatever needs it, including spares.
     Rebuild {
         #[command(flatten)]
         rate: Rate,
@@ -61,26 +61,26 @@ pub(super) enum Verb {
         /// The components.
         providers: Vec<String>,
     },
-    /// Give a mirror the size that its components have room for, or a smaller one.
+    /// Give a mirror the size for which its components have room, or a smaller one.
     Resize {
-        /// Its bytes.
+        /// Its new size in bytes.
         #[arg(short = 's', value_name = "SIZE")]
         size: Option<String>,
         /// The mirror.
         name: String,
     },
-    /// Count components that are away no more.
+    /// Stop counting components that are missing.
     Forget {
         /// The mirrors.
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Change what is common to all components, or the priority of one.
+    /// Change a setting common to all components, or the priority of one.
     #[command(disable_help_flag = true)]
     Configure(Configure),
     /// Take a mirror apart and clear its labels.
     Destroy {
-        /// Also what is open.
+        /// Also if it is open.
         #[arg(short)]
         force: bool,
         /// The mirrors.
@@ -93,9 +93,9 @@ pub(super) enum Verb {
         #[arg(required = true)]
         providers: Vec<String>,
     },
-    /// Take mirrors away; the labels stay.
+    /// Remove mirrors; the labels remain.
     Stop {
-        /// Also what is open.
+        /// Also if it is open.
         #[arg(short)]
         force: bool,
         /// The mirrors.
@@ -118,19 +118,19 @@ pub(super) struct Components {
     providers: Vec<String>,
 }
 
-/// What a new mirror is like.
+/// The properties of a new mirror.
 #[derive(Debug, clap::Args)]
 pub(super) struct How {
-    /// How reads are spread: load, prefer, round-robin, split, none.
+    /// How reads are distributed: load, prefer, round-robin, split, none.
     #[arg(short = 'b', default_value = "load", value_parser = balance)]
     balance: Balance,
     /// Bytes of a piece, for split.
     #[arg(short = 's', default_value = "4096")]
     slice: String,
-    /// Rebuild nothing by itself.
+    /// Do not rebuild automatically.
     #[arg(short = 'n')]
     no_auto_sync: bool,
-    /// Rebuild nothing after an unclean stop.
+    /// Do not rebuild after an unclean stop.
     #[arg(short = 'F')]
     no_fail_sync: bool,
 }
@@ -153,7 +153,7 @@ impl How {
 pub(super) struct Label {
     #[command(flatten)]
     how: How,
-    /// Take no other providers than those of these names.
+    /// Accept only providers with these names.
     #[arg(short = 'h')]
     hardcode: bool,
     /// Print help; `-h` means what it means in FreeBSD.
@@ -181,28 +181,28 @@ pub(super) struct Create {
 /// Options of `geom mirror configure`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Configure {
-    /// Rebuild by itself.
+    /// Rebuild automatically.
     #[arg(short = 'a', conflicts_with = "no_auto_sync")]
     auto_sync: bool,
-    /// Rebuild nothing by itself.
+    /// Do not rebuild automatically.
     #[arg(short = 'n')]
     no_auto_sync: bool,
     /// Rebuild after an unclean stop.
     #[arg(short = 'f', conflicts_with = "no_fail_sync")]
     fail_sync: bool,
-    /// Rebuild nothing after an unclean stop.
+    /// Do not rebuild after an unclean stop.
     #[arg(short = 'F')]
     no_fail_sync: bool,
-    /// How reads are spread.
+    /// How reads are distributed.
     #[arg(short = 'b', value_parser = balance)]
     balance: Option<Balance>,
     /// Bytes of a piece, for split.
     #[arg(short = 's')]
     slice: Option<String>,
-    /// Take no other providers than those of these names.
+    /// Accept only providers with these names.
     #[arg(short = 'h', conflicts_with = "dynamic")]
     hardcode: bool,
-    /// Take components whatever their names are.
+    /// Accept components whatever their names.
     #[arg(short = 'd')]
     dynamic: bool,
     /// Print help; `-h` means what it means in FreeBSD.
@@ -234,7 +234,7 @@ fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> 
     names.iter().map(|name| graph.provider(name)).collect()
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let force_over = session.force;
     let graph = &mut session.graph;
@@ -285,7 +285,8 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     })
 }
 
-/// The verbs that take mirrors, or components of one; and the mirror that is to be rebuilt then.
+/// The verbs that act on mirrors, or components of one; returns the mirror to be rebuilt
+/// afterwards.
 fn components<'v>(
     graph: &mut Graph,
     verb: &'v Verb,
@@ -344,7 +345,7 @@ fn components<'v>(
     }
 }
 
-/// What is done to one component.
+/// Executes a verb for one component.
 type Act = fn(&mut Graph, flysch_geom::GeomId, &str) -> Result<(), Error>;
 
 fn configure(graph: &mut Graph, given: &Configure) -> Result<Result<(), Error>, Failure> {

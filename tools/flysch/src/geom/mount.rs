@@ -1,7 +1,7 @@
 //! `geom mount`: every provider as a file.
 //!
-//! One thread owns the graph. What the kernel asks, and what commands come over the socket, are
-//! orders to it, done one after the other: a file that is closed is tasted before the next question
+//! One thread owns the graph. Requests from the kernel and commands from the socket are orders to
+//! that thread, executed one after the other: a file that is closed is tasted before the next order
 //! is answered.
 
 use std::collections::BTreeMap;
@@ -27,24 +27,23 @@ use super::session::Session;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Numbers of entries: the root, the link to the socket, providers from here on, folders from there
-/// on.
+/// Inode numbers: the root, the link to the socket, providers from here on, folders from there on.
 const ROOT: u64 = 1;
 const SOCKET: u64 = 2;
 const PROVIDERS: u64 = 1 << 8;
 const FOLDERS: u64 = 1 << 40;
-/// Most folders that are remembered; names of providers come from disks.
+/// Maximum number of remembered folders; names of providers come from disks.
 const FOLDERS_MAX: usize = 1 << 16;
 
-/// How often servers of gates, and disks of rigs, are looked after while nothing else is to do.
+/// Interval at which gate servers and disks of rigs are checked while idle.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The name under which a mount shows where its socket is.
+/// The name under which a mount shows the path of its socket.
 pub(super) const LINK: &str = ".geom";
 
-/// Something for the owner of the graph to do.
+/// An order to the owner of the graph.
 pub(super) enum Order {
-    /// The kernel asks.
+    /// A request from the kernel.
     Disks(Job),
     /// A command, and where its answer goes.
     Command(String, mpsc::Sender<String>),
@@ -52,7 +51,7 @@ pub(super) enum Order {
     Ended(std::io::Result<Ended>),
 }
 
-/// Where to mount: checked before disks are opened.
+/// The mount point, checked before disks are opened.
 pub(super) fn check(directory: &Path) -> Result<(), Failure> {
     let fail = |error: std::io::Error| Failure::of(directory.display(), error);
     let path = flysch_fuse::mount_point(directory).map_err(|error| match error.raw_os_error() {
@@ -120,7 +119,7 @@ pub(super) fn run(
     }
 }
 
-/// Waits for the mount's end. If the owner of the graph panics, it ends the mount.
+/// Waits for the end of the mount. If the owner of the graph panics, it ends the mount.
 struct Watch {
     ender: Ender,
     thread: Option<JoinHandle<()>>,
@@ -146,12 +145,12 @@ impl Drop for Watch {
     }
 }
 
-/// The socket that commands come over.
+/// The socket for commands.
 struct Control {
     listener: UnixListener,
     path: PathBuf,
     _file: SocketFile,
-    /// A folder of this mount's own, where no path was named.
+    /// This mount's own folder, if no path was given.
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -180,11 +179,11 @@ struct Open {
     size: u64,
     sector: u64,
     wanted: Wanted,
-    /// Something was written since the last flush.
+    /// Something has been written since the last flush.
     is_dirty: bool,
 }
 
-/// The graph and who has what of it open.
+/// The graph, and the files that are open on it.
 pub(super) struct Mount {
     pub(super) session: Session,
     handles: BTreeMap<u64, Open>,
@@ -193,19 +192,19 @@ pub(super) struct Mount {
     folders: Vec<String>,
     socket: String,
     begun: Instant,
-    /// Rebuilds under way, and who is told of their ends.
+    /// Rebuilds in progress, and who is notified of their ends.
     rebuilds: Vec<Waiting>,
 }
 
-/// A rebuild whose end somebody waits for.
+/// A rebuild for whose end a client waits.
 struct Waiting {
     rebuild: Rebuild,
-    /// What else there is to say.
+    /// Other messages for the client.
     answer: Answer,
     to: mpsc::Sender<String>,
 }
 
-/// What the kernel is told of an error.
+/// The kernel's error number for an error.
 fn errno(error: block::Error) -> Errno {
     match error {
         block::Error::WriteProtected => Errno::ROFS,
@@ -216,7 +215,7 @@ fn errno(error: block::Error) -> Errno {
     }
 }
 
-/// Whether a provider's name can be a path.
+/// Whether a provider's name can be used as a path.
 fn is_path(name: &str) -> bool {
     let part = |part: &str| !part.is_empty() && part != "." && part != ".." && part.len() <= 255;
     name != LINK && !name.contains('\0') && name.split('/').all(part)
@@ -228,8 +227,8 @@ impl Mount {
         u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The next order. Rebuilds go on beside; where servers could die and disks come and go it is
-    /// looked after them from time to time.
+    /// The next order. Rebuilds continue in between; if servers can fail or disks can come and go,
+    /// they are checked from time to time.
     fn next(&self, orders: &Receiver<Order>) -> Result<Order, RecvTimeoutError> {
         let has_gates = self.session.graph.geoms_of("GATE").next().is_some();
         let look = (has_gates || !self.session.rigs.is_empty()).then_some(LOOK);
@@ -241,7 +240,7 @@ impl Mount {
         }
     }
 
-    /// A piece of each rebuild whose time has come.
+    /// Copies a piece of each rebuild that is due.
     fn rebuild(&mut self) {
         let now = self.now();
         let mut at = 0;
@@ -265,7 +264,7 @@ impl Mount {
         }
     }
 
-    /// A command, which is answered at once, or when what it began has ended.
+    /// Executes a command, which is answered at once, or when what it started has ended.
     fn command(&mut self, line: &str, to: mpsc::Sender<String>) {
         self.session.now = self.now();
         let answer = remote::answer(&mut self.session, line);
@@ -275,7 +274,7 @@ impl Mount {
         }
     }
 
-    /// Does what is to be done until the mount ends.
+    /// Executes orders until the mount ends.
     fn work(&mut self, orders: &Receiver<Order>) -> std::io::Result<Ended> {
         let mut ended = None;
         loop {
@@ -311,7 +310,7 @@ impl Mount {
         }
     }
 
-    /// Rebuilds stay where they are.
+    /// Rebuilds stop where they are.
     fn leave_rebuilds(&mut self) {
         for Waiting { to, .. } in self.rebuilds.drain(..) {
             let text = "the mount has ended; `rebuild` goes on where it was";
@@ -319,7 +318,7 @@ impl Mount {
         }
     }
 
-    /// Closes everything; what was written is on the medium.
+    /// Closes everything; all written data is on the medium afterwards.
     fn close(&mut self) -> Result<(), Failure> {
         let mut result = Ok(());
         for handle in self.handles.keys().copied().collect::<Vec<_>>() {
@@ -355,7 +354,7 @@ impl Mount {
         Entry { number: PROVIDERS + u64::from(id.number()), kind }
     }
 
-    /// The path of a folder, with a slash behind it.
+    /// The path of a folder, with a trailing slash.
     fn folder(&self, number: u64) -> Result<String, Errno> {
         match number {
             ROOT => Ok(String::new()),
@@ -391,7 +390,7 @@ impl Mount {
         read.map_err(|error| self.failed(handle, "read", (offset, error)))
     }
 
-    /// Keeps in the log what the kernel is only told a number of.
+    /// Logs an error of which the kernel only receives a number.
     fn failed(&mut self, handle: u64, what: &str, (at, error): (u64, block::Error)) -> Errno {
         let name = self.handles.get(&handle).map_or("?", |open| &open.name);
         let line = format!("{name}: {what} at {at}: {error}");

@@ -13,15 +13,15 @@ use crate::output::Output;
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Label a disk that is seen over several paths: name each of them.
+    /// Label a disk that is visible over several paths: name each of them.
     Label(New),
-    /// Join paths for as long as this command runs (of use in a script).
+    /// Join paths for as long as this command runs (useful in a script).
     Create(New),
-    /// Change which paths take requests.
+    /// Change which paths are used for requests.
     Configure {
         #[command(flatten)]
         mode: Modes,
-        /// One path takes all requests.
+        /// Use one path for all requests.
         #[arg(short = 'P', conflicts_with_all = ["active_active", "active_read"])]
         active_passive: bool,
         /// The disk.
@@ -29,7 +29,7 @@ pub(super) enum Verb {
     },
     /// Add a path.
     Add(Path),
-    /// Take a path out. A disk whose label is seen over it has it again in the next session.
+    /// Remove a path. If the disk's label is visible over it, the path is back in the next session.
     Remove(Path),
     /// Make a path the active one.
     Prefer(Path),
@@ -49,11 +49,11 @@ pub(super) enum Verb {
     },
     /// Take disks away and clear their labels.
     Destroy {
-        /// The disks.
+        /// Remove disks and clear their labels.
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Take disks away; the labels stay.
+    /// Remove disks; the labels remain.
     Stop {
         /// The disks.
         #[arg(required = true)]
@@ -61,7 +61,7 @@ pub(super) enum Verb {
     },
     /// Clear the labels of disks that are not in use.
     Clear {
-        /// One path to each.
+        /// One path to each of them.
         #[arg(required = true)]
         providers: Vec<String>,
     },
@@ -69,13 +69,13 @@ pub(super) enum Verb {
     Show(list::Verb),
 }
 
-/// Which paths take requests; one takes all unless another mode is said.
+/// Which paths are used for requests; by default one path takes all of them.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Modes {
-    /// All paths take all requests.
+    /// Use all paths for all requests.
     #[arg(short = 'A')]
     active_active: bool,
-    /// All paths read, one does everything else.
+    /// Use all paths for reads, one for everything else.
     #[arg(short = 'R', conflicts_with = "active_active")]
     active_read: bool,
 }
@@ -111,7 +111,7 @@ pub(super) struct Path {
     provider: String,
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     if let Verb::Show(verb) = verb {
         return list::run(session, "MULTIPATH", verb, output);
@@ -180,7 +180,7 @@ fn change(session: &mut Session, verb: &Verb) -> Result<(), Error> {
     }
 }
 
-/// What is done to one path.
+/// Executes a verb for one path.
 type Act = fn(&mut Graph, flysch_geom::GeomId, &str) -> Result<(), Error>;
 
 fn on(graph: &mut Graph, path: &Path, act: Act) -> Result<(), Error> {

@@ -1,4 +1,5 @@
-//! `geom nop`: failures on purpose, as gnop(8). Of use in a script, where later lines meet them.
+//! `geom nop`: injected failures, like gnop(8). Useful in a script, where later lines encounter
+//! them.
 
 use flysch_api::block::{Cause, Error};
 use flysch_geom::class::{self, nop};
@@ -11,19 +12,19 @@ use crate::output::Output;
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Put a NOP onto providers.
+    /// Put a NOP on providers.
     Create(Create),
-    /// Change what NOPs do.
+    /// Change the settings of NOPs.
     Configure(Failures),
-    /// Set the counters to 0.
+    /// Reset the counters.
     Reset {
         /// The NOPs.
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Take NOPs away.
+    /// Remove NOPs.
     Destroy {
-        /// Also those that are open.
+        /// Also if they are open.
         #[arg(short)]
         force: bool,
         /// The NOPs.
@@ -34,11 +35,11 @@ pub(super) enum Verb {
     Show(list::Verb),
 }
 
-/// How and when requests fail and wait; what is not said stays as it is, at first without either.
+/// How and when requests fail and wait; settings that are not given stay unchanged, initially off.
 #[derive(Debug, clap::Args)]
 pub(super) struct Failures {
-    /// What they fail with: 5 (EIO) for an error of the medium, 6 (ENXIO) for a disk that is gone;
-    /// at first 5.
+    /// The error of failed requests: 5 (EIO) for a medium error, 6 (ENXIO) for a missing disk;
+    /// initially 5.
     #[arg(short = 'e', value_name = "ERRNO", value_parser = errno)]
     error: Option<Error>,
     /// Percentage of reads that fail.
@@ -50,14 +51,14 @@ pub(super) struct Failures {
     /// Requests that pass before any fails.
     #[arg(short = 'c', value_name = "COUNT")]
     count: Option<u64>,
-    /// Milliseconds that queued requests wait that are chosen for it, at first 1.
+    /// Milliseconds that delayed queued requests wait, initially 1.
     #[arg(short = 'd', value_name = "MILLISECONDS")]
     #[arg(value_parser = clap::value_parser!(u64).range(0..=86_400_000))]
     delay: Option<u64>,
-    /// Percentage of reads that wait.
+    /// Percentage of reads that are delayed.
     #[arg(short = 'q', value_name = "PERCENT", value_parser = percentage())]
     read_delays: Option<u8>,
-    /// Percentage of writes that wait.
+    /// Percentage of writes that are delayed.
     #[arg(short = 'x', value_name = "PERCENT", value_parser = percentage())]
     write_delays: Option<u8>,
     /// Providers, or NOPs.
@@ -68,10 +69,10 @@ pub(super) struct Failures {
 /// Options of `geom nop create`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Create {
-    /// Bytes left out in front.
+    /// Bytes to skip at the start.
     #[arg(short = 'o', value_name = "BYTES", default_value = "0", value_parser = size)]
     offset: u64,
-    /// Bytes of the provider.
+    /// Size of the provider in bytes.
     #[arg(short = 's', value_name = "BYTES", default_value = "0", value_parser = size)]
     size: u64,
     /// Bytes of a sector.
@@ -80,13 +81,13 @@ pub(super) struct Create {
     /// Bytes of a stripe.
     #[arg(short = 'p', value_name = "BYTES", default_value = "0", value_parser = size)]
     stripe: u64,
-    /// Bytes behind the start of a stripe.
+    /// Offset of the stripe start in bytes.
     #[arg(short = 'P', value_name = "BYTES", default_value = "0", value_parser = size)]
     stripe_offset: u64,
-    /// The physical path that it tells.
+    /// The physical path to report.
     #[arg(short = 'z', value_name = "PATH")]
     path: Option<String>,
-    /// Its name, in front of `.nop`; without, the provider's.
+    /// Its name, in front of `.nop`; default: the provider's.
     #[arg(short = 'Z', value_name = "NAME")]
     name: Option<String>,
     #[command(flatten)]
@@ -110,7 +111,7 @@ fn percentage() -> clap::builder::RangedI64ValueParser<u8> {
 }
 
 impl Failures {
-    /// Changes what was said.
+    /// Changes the given settings.
     fn over(&self, options: &mut nop::Options) {
         let percent = |given: Option<u8>, before: u32| given.map_or(before, u32::from);
         options.read_failures = percent(self.reads, options.read_failures);
@@ -123,7 +124,7 @@ impl Failures {
     }
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let graph = &mut session.graph;
     let done = match verb {

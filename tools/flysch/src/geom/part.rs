@@ -17,19 +17,19 @@ use crate::output::Output;
 pub(super) enum Verb {
     /// Add a partition.
     Add(AddArguments),
-    /// Print a table so that `restore` can make it again.
+    /// Print a table in the format that `restore` reads.
     Backup {
         /// The disk.
         geom: String,
     },
     /// Put boot code in front of a table or into a partition.
     Bootcode(Bootcode),
-    /// Write changes that were made with `-f x`.
+    /// Write pending changes made with `-f x`.
     Commit {
         /// The disk.
         geom: String,
     },
-    /// Make a table.
+    /// Create a table.
     Create {
         /// GPT, MBR, EBR or BSD.
         #[arg(short = 's', value_parser = scheme)]
@@ -54,7 +54,7 @@ pub(super) enum Verb {
     },
     /// Remove a table.
     Destroy {
-        /// Also one with partitions.
+        /// Also if it has partitions.
         #[arg(short = 'F')]
         force: bool,
         #[command(flatten)]
@@ -78,22 +78,22 @@ pub(super) enum Verb {
         /// The disk.
         geom: String,
     },
-    /// Mend a GPT whose copies differ, are damaged or not where they belong.
+    /// Repair a GPT whose copies differ, are damaged, or are in the wrong place.
     Recover {
         #[command(flatten)]
         flags: When,
         /// The disk.
         geom: String,
     },
-    /// Give a partition another size.
+    /// Resize a partition.
     Resize {
         /// Its number.
         #[arg(short = 'i')]
         index: u32,
-        /// Sectors, or a size; without, all that is free behind it.
+        /// Sectors, or a size; default: all the free space behind it.
         #[arg(short = 's')]
         size: Option<String>,
-        /// Sectors, or a size, that its end is a multiple of.
+        /// Alignment of its end: sectors, or a size.
         #[arg(short = 'a')]
         alignment: Option<String>,
         #[command(flatten)]
@@ -101,12 +101,12 @@ pub(super) enum Verb {
         /// The disk.
         geom: String,
     },
-    /// Make tables as a backup on standard input says.
+    /// Create tables from a backup on standard input.
     Restore {
-        /// Also where there is a table already.
+        /// Also if there is a table already.
         #[arg(short = 'F')]
         force: bool,
-        /// With names.
+        /// Restore names too.
         #[arg(short = 'l')]
         labels: bool,
         #[command(flatten)]
@@ -115,14 +115,14 @@ pub(super) enum Verb {
         #[arg(required = true)]
         providers: Vec<String>,
     },
-    /// Set an attribute: of a partition of a GPT bootme, bootonce, bootfailed, legacyboot, of all
-    /// of a GPT active, lenovofix; of a partition of an MBR active.
+    /// Set an attribute: for a GPT partition bootme, bootonce, bootfailed, legacyboot; for a whole
+    /// GPT active, lenovofix; for an MBR partition active.
     Set(Attribute),
     /// Clear an attribute.
     Unset(Attribute),
     /// Show tables.
     Show(show::Arguments),
-    /// Forget changes that were made with `-f x`.
+    /// Discard pending changes made with `-f x`.
     Undo {
         /// The disk.
         geom: String,
@@ -134,7 +134,7 @@ pub(super) enum Verb {
 /// When a change is written.
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct When {
-    /// `C`: write at once; anything else: not before `commit` (of use in a script).
+    /// `C`: write at once; anything else: wait for `commit` (useful in a script).
     #[arg(short = 'f', value_name = "FLAGS", default_value = "C")]
     flags: String,
 }
@@ -142,11 +142,11 @@ pub(super) struct When {
 /// Options of `geom part add`.
 #[derive(Debug, clap::Args)]
 pub(super) struct AddArguments {
-    /// What it is for, such as `freebsd-ufs`, `linux-data`, `efi`; `!` in front of the table's own
-    /// writing.
+    /// Its type, such as `freebsd-ufs`, `linux-data`, `efi`; `!` followed by the type as the table
+    /// stores it.
     #[arg(short = 't')]
     kind: String,
-    /// Sectors, or a size, that start and size are multiples of.
+    /// Alignment of start and size: sectors, or a size.
     #[arg(short = 'a')]
     alignment: Option<String>,
     /// First sector, or a size.
@@ -170,16 +170,16 @@ pub(super) struct AddArguments {
 /// Options of `geom part bootcode`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Bootcode {
-    /// A file with what goes in front of the table.
+    /// A file with the code in front of the table.
     #[arg(short = 'b', value_name = "FILE")]
     boot: Option<PathBuf>,
-    /// A file with what goes into a partition.
+    /// A file with the contents of a partition.
     #[arg(short = 'p', value_name = "FILE", requires = "index")]
     partition: Option<PathBuf>,
     /// The number of that partition.
     #[arg(short = 'i')]
     index: Option<u32>,
-    /// The file has a serial number of its own for the MBR, or code in its place.
+    /// The file has its own serial number for the MBR, or code in its place.
     #[arg(short = 'N')]
     with_serial: bool,
     #[command(flatten)]
@@ -194,7 +194,7 @@ pub(super) struct Attribute {
     /// The attribute.
     #[arg(short = 'a')]
     attribute: String,
-    /// The partition's number; without, it is of the whole table.
+    /// The partition's number; without it, the attribute belongs to the whole table.
     #[arg(short = 'i')]
     index: Option<u32>,
     #[command(flatten)]
@@ -244,7 +244,7 @@ fn sectors(
     given.map(|given| text::sectors(given, sector).map_err(Failure::usage)).transpose()
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let said = match verb {
         Verb::Common(verb) => return list::run(session, "PART", verb, output),
@@ -300,7 +300,7 @@ fn restore(
     Ok(())
 }
 
-/// The verbs that change a table which is there.
+/// The verbs that change an existing table.
 fn change(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let name = match verb {
         Verb::Add(AddArguments { geom, .. })

@@ -1,5 +1,5 @@
-//! `geom disk attach`, `detach` and `rescan`: disks and controllers of a rig that go and come back,
-//! in the words of devctl(8) and camcontrol(8).
+//! `geom disk attach`, `detach` and `rescan`: disks and controllers of a rig that come and go, in
+//! the terms of devctl(8) and camcontrol(8).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,39 +17,39 @@ use super::session::Session;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// What can be done to disks.
+/// What can be done with disks.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub(super) enum Verb {
     #[command(flatten)]
     Show(list::Verb),
-    /// Pull a disk off its controller, or a controller out, as it is: what stands on it goes. For
+    /// Pull a disk off its controller, or pull out a controller; everything on it disappears. For
     /// models of a rig; lasts as long as the command or the mount.
     Detach {
-        /// Put it back by itself so much later, by the rig's time: `1500ms`, `2s`.
+        /// Put it back automatically after this much of the rig's time: `1500ms`, `2s`.
         #[arg(long = "for", value_name = "TIME", value_parser = away)]
         away: Option<u64>,
         /// The disk, or the controller.
         name: String,
     },
-    /// Put it back: it is looked at like any disk that is new.
+    /// Put it back: it is tasted like any new disk.
     Attach {
         /// The disk, or the controller.
         name: String,
     },
-    /// Look which disks are there: those that went are orphaned, new ones are tasted.
+    /// Scan for disks: missing ones are orphaned, new ones are tasted.
     Rescan {
         /// Only these disks and controllers.
         names: Vec<String>,
     },
 }
 
-/// Nanoseconds that something is away.
+/// Nanoseconds that a disk is away.
 fn away(text: &str) -> Result<u64, UnitError> {
     let time = parse_time(text, Duration::from_secs(1))?;
     Ok(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let changes = match verb {
         Verb::Show(verb) => return list::run(session, "DISK", verb, output),
@@ -78,7 +78,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     Ok(())
 }
 
-/// A disk that came or went.
+/// A disk that appeared or disappeared.
 #[derive(Clone, Debug)]
 pub(super) struct Changed {
     disk: String,
@@ -99,7 +99,7 @@ fn failure(error: PlugError) -> Failure {
 }
 
 impl Session {
-    /// The rig that has this, or the first, which says that there is none.
+    /// The rig that contains this name, or the first, which reports that none does.
     fn rig_with(&mut self, name: &str) -> Result<usize, Failure> {
         let found = self.rigs.iter().position(|rig| rig.has(name));
         match (found, self.rigs.len()) {
@@ -111,7 +111,7 @@ impl Session {
         }
     }
 
-    /// Pulls a disk or a controller out, whatever is under way.
+    /// Pulls out a disk or a controller, whatever is in flight.
     pub(super) fn pull(&mut self, name: &str, away: Option<u64>) -> Result<(), Failure> {
         let at = self.rig_with(name)?;
         let rig = &mut self.rigs[at];
@@ -122,14 +122,14 @@ impl Session {
         .map_err(failure)
     }
 
-    /// Puts it back, and takes in what is found.
+    /// Puts it back, and attaches what is found.
     pub(super) fn put_back(&mut self, name: &str) -> Result<Vec<Changed>, Failure> {
         let at = self.rig_with(name)?;
         let news = self.rigs[at].attach(name).map_err(failure)?;
         self.take_in(news)
     }
 
-    /// Looks what is there, and takes in what changed.
+    /// Scans, and applies the changes.
     pub(super) fn rescan(&mut self, name: Option<&str>) -> Result<Vec<Changed>, Failure> {
         let rigs = match name {
             Some(name) => vec![self.rig_with(name)?],
@@ -143,7 +143,7 @@ impl Session {
         Ok(all)
     }
 
-    /// Whether disks told something by themselves: then [`look`](Self::look) is due.
+    /// Whether disks reported anything: then [`look`](Self::look) is due.
     pub(super) fn has_news(&mut self) -> bool {
         let mut any = false;
         // Each is asked: what comes back by itself is back with the question.
@@ -153,8 +153,8 @@ impl Session {
         any
     }
 
-    /// Looks after disks that said that they are gone, and takes in what disks and controllers told
-    /// by themselves; answers which were found.
+    /// Handles disks that reported their removal, and events that disks and controllers reported;
+    /// returns the disks found.
     pub(super) fn look(&mut self) -> Vec<String> {
         self.look_after_gone();
         let mut found = Vec::new();
@@ -209,7 +209,7 @@ impl Session {
         Ok(all)
     }
 
-    /// Something happened to a disk that stays.
+    /// An event of a disk that stays.
     fn disk_changed(&mut self, disk: OpenDisk, change: Change) {
         let what = match change {
             Change::Reset => "was reset".into(),

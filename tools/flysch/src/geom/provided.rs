@@ -1,8 +1,9 @@
 //! A provider of a rig as a disk with lanes: for workloads, copies, exports.
 //!
-//! Each lane has a way of its own through the graph. When a component drops out, all lanes stop
-//! taking requests until none is under way; then the graph is told, writes it down, and all lanes
-//! go on by another way. It happens in `poll`, so that whoever drives the lanes need not know.
+//! Each lane has its own way through the graph. When a component drops out, all lanes stop
+//! accepting requests until none is in flight; then the graph is informed and records the loss, and
+//! all lanes continue by new ways. This happens in `poll`, so the user of the lanes need not know
+//! about it.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -35,7 +36,7 @@ use super::{Action, act, plug};
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// How often is looked whether disks told something by themselves, nanoseconds of the rig's time.
+/// Interval at which disks are checked for reported events, nanoseconds of the rig's time.
 const LOOK_NANOS: u64 = 100_000_000;
 
 /// A target, or a provider of a rig.
@@ -43,7 +44,7 @@ const LOOK_NANOS: u64 = 100_000_000;
 pub(crate) enum On {
     /// A target.
     Target(Box<Target>),
-    /// `RIG:PROVIDER`: a file, a name.
+    /// `RIG:PROVIDER`: a file and a name.
     Provider(PathBuf, String),
 }
 
@@ -70,7 +71,7 @@ impl On {
         }
     }
 
-    /// Where figures of the device were published.
+    /// Where figures of the device have been published.
     pub(crate) fn origin(&self) -> Option<Origin> {
         self.target().and_then(Target::origin)
     }
@@ -81,7 +82,7 @@ impl On {
     }
 }
 
-/// A disk that is open: a target's, or a provider of a rig.
+/// An open disk: a target's, or a provider of a rig.
 pub(crate) enum Disk {
     /// A target's.
     Target(Box<Stack>),
@@ -90,7 +91,7 @@ pub(crate) enum Disk {
 }
 
 impl Disk {
-    /// Opens it; of rigs with another clock than the file's.
+    /// Opens it; a rig may get another clock than the file's.
     pub(crate) fn open(on: &On, needs: &Needs, clock: Option<ClockKind>) -> Result<Self, Failure> {
         match on {
             On::Target(target) => Ok(Self::Target(Box::new(Stack::open(target, needs)?))),
@@ -136,7 +137,7 @@ impl Disk {
         }
     }
 
-    /// What modelled devices took from their supply so far; of a rig it is not known.
+    /// The energy that modelled devices have used so far; unknown for a rig.
     pub(crate) fn energy(&self) -> Option<Energy> {
         match self {
             Self::Target(stack) => stack.energy(),
@@ -144,14 +145,14 @@ impl Disk {
         }
     }
 
-    /// From now on who asks is told what goes through its providers; a target alone has none.
+    /// From now on clients can query what goes through its providers; a target alone has none.
     pub(crate) fn watch(&mut self, watched: &Watched) {
         if let Self::Provider(provided) = self {
             provided.watch(watched);
         }
     }
 
-    /// It as bytes, on the first lane.
+    /// The first lane as bytes.
     pub(crate) fn blocks(&mut self) -> Box<dyn Blocks + '_> {
         match self {
             Self::Target(stack) => stack.blocks(),
@@ -162,7 +163,7 @@ impl Disk {
         }
     }
 
-    /// Its shape.
+    /// Its properties.
     pub(crate) fn geometry(&self) -> Geometry {
         match self {
             Self::Target(stack) => stack.geometry(),
@@ -170,7 +171,7 @@ impl Disk {
         }
     }
 
-    /// What it turned out to be, for people.
+    /// Its description for people.
     pub(crate) fn description(&self) -> &str {
         match self {
             Self::Target(stack) => stack.description(),
@@ -186,7 +187,7 @@ impl Disk {
         }
     }
 
-    /// Everything that went wrong so far.
+    /// Everything that has gone wrong so far.
     pub(crate) fn incidents(&self) -> Vec<results::Incident> {
         match self {
             Self::Target(stack) => stack.incidents(),
@@ -194,7 +195,7 @@ impl Disk {
         }
     }
 
-    /// What the classes of the block layer did so far, the topmost first.
+    /// What the classes of the block layer have done so far, topmost first.
     pub(crate) fn layers(&mut self) -> Vec<Layer> {
         match self {
             Self::Target(_) => Vec::new(),
@@ -202,7 +203,7 @@ impl Disk {
         }
     }
 
-    /// Why the machine beneath could not do its work.
+    /// Why the machine below could not do its work.
     pub(crate) fn failure(&self) -> Option<String> {
         match self {
             Self::Target(stack) => stack.failure(),
@@ -210,7 +211,7 @@ impl Disk {
         }
     }
 
-    /// Keeps files that were made for it.
+    /// Keeps files that were created for it.
     pub(crate) fn keep(&mut self) {
         match self {
             Self::Target(stack) => stack.keep(),
@@ -296,7 +297,7 @@ impl Provided {
         Ok(Self { lanes, clock, owner, description })
     }
 
-    /// What the classes on the ways did so far.
+    /// What the classes on the ways have done so far.
     fn layers(&mut self) -> Vec<Layer> {
         let now = self.clock.now();
         let mut layers = self.owner.borrow().layers.clone();
@@ -306,7 +307,7 @@ impl Provided {
         layers.told()
     }
 
-    /// Requests are about to come: from now on the time until events is counted, once.
+    /// Requests are about to start: from now on the time of events is counted, once.
     fn begin(&mut self) {
         let owner = &mut *self.owner.borrow_mut();
         if owner.begun == Instant::START {
@@ -345,7 +346,7 @@ impl Drop for Provided {
     }
 }
 
-/// All lanes of a way must have one memory: what QEMU and PCI functions have is their own.
+/// All lanes of a way must share one memory; QEMU and PCI functions have their own.
 fn check_memory(session: &Session, plan: &Plan) -> Result<(), Failure> {
     let memory = |disk: &ProviderId| {
         let lane = session.lanes.get(disk)?.first()?;
@@ -377,7 +378,7 @@ fn check_memory(session: &Session, plan: &Plan) -> Result<(), Failure> {
     }
 }
 
-/// What a provider is, down to its disks.
+/// The structure of a provider, down to its disks.
 fn describe(session: &Session, provider: ProviderId) -> String {
     let mut disks = Vec::new();
     let shape = shape(&session.graph, provider, &mut disks);
@@ -419,38 +420,39 @@ fn bracketed(all: &[String]) -> String {
     }
 }
 
-/// The graph and what its lanes have to tell it.
+/// The graph, and what its lanes report to it.
 struct Owner {
     session: Session,
     consumer: ConsumerId,
     /// The newest way.
     plan: Plan,
-    /// Components that dropped out and the graph does not know of.
+    /// Components that dropped out and of which the graph has not been informed.
     lost: Vec<(ConsumerId, block::Error)>,
     /// What dropped out, in words.
     dropped: Vec<String>,
-    /// Places that were mended.
+    /// Places that were repaired.
     mended: u64,
-    /// Ways on which nothing is under way, while they change.
+    /// Ways with nothing in flight, while they change.
     quiet: usize,
     ways: usize,
-    /// What each lane told last of its way, and at which number; of a way that has changed nothing.
+    /// What each lane last published about its way, and for which number; nothing for a way that
+    /// has changed.
     told: Vec<(u32, Vec<Usage>)>,
-    /// Who wants it, when all have told.
+    /// The client that waits until all have published.
     watcher: Option<Sender<Told>>,
-    /// What is still to happen, and since when its time is counted.
+    /// Pending events, and since when their time is counted.
     events: VecDeque<Timed>,
     begun: Instant,
-    /// When it is looked next whether disks told something by themselves.
+    /// When disks are next checked for reported events.
     look_at: Instant,
-    /// What happens when nothing is under way.
+    /// What happens when nothing is in flight.
     due: Vec<Timed>,
-    /// Rebuilds that go on beside requests, and whether a piece of one is to be copied next.
+    /// Rebuilds that run beside requests, and whether a piece of one is to be copied next.
     rebuilds: Vec<Rebuild>,
     is_piece_due: bool,
     /// The provider is gone.
     is_dead: bool,
-    /// What ways that are no more did.
+    /// What former ways did.
     layers: Layers,
 }
 
@@ -459,7 +461,8 @@ impl Owner {
         self.session.lanes.get(&disk)?.get(number).cloned()
     }
 
-    /// Nothing is under way: the graph is told, what is due happens, and the ways become others.
+    /// Nothing is in flight: the graph is informed, pending events are executed, and the ways are
+    /// replaced.
     fn change(&mut self, now: Instant) {
         for (consumer, error) in std::mem::take(&mut self.lost) {
             if let (block::Error::Gone, Some(name)) = (error, self.name_under(consumer)) {
@@ -495,7 +498,7 @@ impl Owner {
         self.quiet = 0;
     }
 
-    /// A piece of each rebuild whose time has come.
+    /// Copies a piece of each rebuild that is due.
     fn rebuild(&mut self, now: Instant) {
         self.is_piece_due = false;
         self.rebuilds.append(&mut self.session.rebuilds);
@@ -519,14 +522,14 @@ impl Owner {
         due.map_or(Instant::NEVER, |due| Instant::START.after_nanos(due))
     }
 
-    /// Whether a piece of a rebuild is to be copied, told once.
+    /// Whether a piece of a rebuild is to be copied; returned once.
     fn must_rebuild(&mut self, now: Instant) -> bool {
         let was_due = self.is_piece_due;
         self.is_piece_due |= now >= self.next_piece();
         self.is_piece_due && !was_due
     }
 
-    /// The name of what a consumer stands on.
+    /// The name of a consumer's provider.
     fn name_under(&self, consumer: ConsumerId) -> Option<String> {
         let graph = &self.session.graph;
         let provider = graph.find_consumer(consumer)?.provider?;
@@ -539,18 +542,17 @@ impl Owner {
         next.map_or(Instant::NEVER, |event| self.begun.after_nanos(event.at))
     }
 
-    /// When those wake that have nothing to do: for the next event, or piece of a rebuild.
+    /// When idle lanes wake: for the next event, or piece of a rebuild.
     fn wakes_at(&self) -> Instant {
         self.next_event().min(self.next_piece())
     }
 
-    /// When something is to be done beside requests: that, or a look at what disks told by
-    /// themselves.
+    /// When something is to be done beside requests: that, or a check of events reported by disks.
     fn next(&self) -> Instant {
         self.wakes_at().min(self.look_at)
     }
 
-    /// Whether disks told something by themselves, from time to time.
+    /// Whether disks have reported anything, checked from time to time.
     fn must_look(&mut self, now: Instant) -> bool {
         if now < self.look_at {
             return false;
@@ -559,8 +561,9 @@ impl Owner {
         self.session.has_news()
     }
 
-    /// What is due now: disks are pulled out at once, whatever is under way; everything else waits
-    /// until nothing is. What is due later waits for that, too. Tells whether there is anything.
+    /// Executes what is due now: disks are pulled out at once, whatever is in flight; everything
+    /// else waits until nothing is, and so does whatever is due after it. Returns whether anything
+    /// waits.
     fn happen(&mut self, now: Instant) -> bool {
         let at = self.events.front().filter(|_| self.due.is_empty() && now >= self.next_event());
         let Some(at) = at.map(|event| event.at) else { return false };
@@ -578,7 +581,7 @@ impl Owner {
         !self.due.is_empty()
     }
 
-    /// A lane tells what went its way.
+    /// A lane publishes what went its way.
     fn show(&mut self, number: usize, (turn, now): (u32, Instant), plan: &Plan) {
         let (Some(watcher), Some(told)) = (&self.watcher, self.told.get_mut(number)) else {
             return;
@@ -616,9 +619,9 @@ fn nanos(now: Instant) -> u64 {
 /// Why lanes must change their ways.
 #[derive(Debug, Default)]
 struct Signal {
-    /// All lanes stop, so that the graph can change.
+    /// All lanes stop so that the graph can change.
     is_changing: Cell<bool>,
-    /// How often it did.
+    /// How often that happened.
     epoch: Cell<u32>,
 }
 
@@ -628,21 +631,21 @@ pub(crate) struct Lane {
     number: usize,
     owner: Rc<RefCell<Owner>>,
     signal: Rc<Signal>,
-    /// What a lane looks at with every poll: raised when ways must change, and by who asks for
+    /// Checked by a lane with every poll: raised when ways must change, and by clients that query
     /// counters.
     turn: Arc<AtomicU32>,
-    /// Where it was when everything was seen to.
+    /// Its value when everything had been handled.
     seen: u32,
-    /// Where it was when counters were last told.
+    /// Its value when counters were last published.
     shown: u32,
     epoch: u32,
     /// When something is to be done beside requests.
     due: Instant,
-    /// When who waits wakes for what is to be done: not for a look.
+    /// When a waiting user wakes for such work: not for a check.
     wakes_at: Instant,
-    /// The owner knows that nothing is under way here.
+    /// The owner knows that nothing is in flight here.
     is_told: bool,
-    /// There is no way any more.
+    /// There is no way any longer.
     is_dead: bool,
 }
 
@@ -695,7 +698,7 @@ impl Lane {
         (self.is_told, self.epoch) = (false, self.signal.epoch.get());
     }
 
-    /// Something is due, unless another lane saw to it.
+    /// Something is due, unless another lane has handled it.
     #[cold]
     fn happen(&mut self, now: Instant) {
         let owner = &mut *self.owner.borrow_mut();
@@ -711,7 +714,7 @@ impl Lane {
         };
     }
 
-    /// The number was raised: ways change, or counters are wanted.
+    /// The number was raised: ways change, or counters are queried.
     #[cold]
     fn see(&mut self, now: Instant) {
         let turn = self.turn.load(Ordering::Relaxed);

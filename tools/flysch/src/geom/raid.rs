@@ -17,9 +17,9 @@ pub(super) enum Verb {
     Label(Label),
     /// Add a volume to an array.
     Add(Add),
-    /// Take a volume away; with the last one, or if none is named, the array.
+    /// Remove a volume; with the last one, or if none is named, the array.
     Delete {
-        /// Also what is open.
+        /// Also if it is open.
         #[arg(short)]
         force: bool,
         /// The array.
@@ -27,29 +27,28 @@ pub(super) enum Verb {
         /// The volume, by its name or number.
         volume: Option<String>,
     },
-    /// Give disks the places of those that are away or failed, and rebuild them; where all are
-    /// taken they become spares.
+    /// Replace missing or failed disks and rebuild; disks beyond that become spares.
     Insert {
         #[command(flatten)]
         rate: Rate,
         #[command(flatten)]
         disks: Disks,
     },
-    /// Take disks out for good and erase their metadata.
+    /// Remove disks permanently and erase their metadata.
     Remove(Disks),
     /// Mark disks as failed.
     Fail(Disks),
-    /// Rebuild whatever waits for it: disks that came back, copies that may differ; spares take the
-    /// places of disks that failed or are away.
+    /// Rebuild whatever needs it: disks that came back, copies that may differ; spares replace
+    /// failed or missing disks.
     Rebuild {
         #[command(flatten)]
         rate: Rate,
         /// The array.
         name: String,
     },
-    /// Take arrays away; the metadata stays.
+    /// Remove arrays; the metadata remains.
     Stop {
-        /// Also what is open.
+        /// Also if it is open.
         #[arg(short)]
         force: bool,
         /// The arrays.
@@ -60,10 +59,10 @@ pub(super) enum Verb {
     Show(list::Verb),
 }
 
-/// How large a volume is.
+/// The size of a volume.
 #[derive(Debug, clap::Args)]
 pub(super) struct Sizes {
-    /// Bytes of each disk that are used.
+    /// Bytes to use on each disk.
     #[arg(short = 'S', value_name = "SIZE")]
     size: Option<String>,
     /// Bytes of a strip.
@@ -85,7 +84,7 @@ pub(super) struct Label {
     label: String,
     /// RAID0, RAID1, RAID10.
     level: String,
-    /// The disks, in their order.
+    /// The disks, in order.
     #[arg(required = true)]
     providers: Vec<String>,
 }
@@ -139,7 +138,7 @@ fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> 
     names.iter().map(|name| graph.provider(name)).collect()
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let force = session.force;
     let graph = &mut session.graph;
@@ -177,7 +176,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
     })
 }
 
-/// Makes an array, and says what it is called.
+/// Creates an array, and prints its name.
 fn label(session: &mut Session, given: &Label, output: &mut Output) -> Result<(), Failure> {
     if given.option.is_some() && !given.format.eq_ignore_ascii_case("DDF") {
         return Err(Failure::usage(format!("-o: {} has no options, DDF has BE", given.format)));
@@ -194,7 +193,7 @@ fn label(session: &mut Session, given: &Label, output: &mut Output) -> Result<()
     }
 }
 
-/// What is done to disks of an array.
+/// Executes the verbs for disks of an array.
 type Act = fn(&mut Graph, flysch_geom::GeomId, &[&str]) -> Result<(), Error>;
 
 fn on(graph: &mut Graph, given: &Disks, act: Act) -> Result<(), Error> {

@@ -1,5 +1,5 @@
-//! Rebuilds of mirrors and arrays: by a command at once; on a mount, and under a workload when a
-//! rate is given, a piece at a time between what others want.
+//! Rebuilds of mirrors and arrays: at once by a command; on a mount, and under a workload if a rate
+//! is given, one piece at a time between other requests.
 
 use std::num::NonZeroU64;
 use std::time::{Duration, Instant};
@@ -14,13 +14,13 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// Bytes that are copied at once.
+/// Bytes copied at once.
 const PIECE: u64 = 1 << 20;
 
-/// How fast it goes.
+/// The speed.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Rate {
-    /// Rebuild so many bytes a second at most, such as `20m`.
+    /// Rebuild at most this many bytes per second, such as `20m`.
     #[arg(long, value_name = "SIZE", value_parser = rate)]
     rate: Option<NonZeroU64>,
 }
@@ -52,7 +52,7 @@ impl Kind {
         }
     }
 
-    /// What is said when so many were rebuilt.
+    /// The message after a number of rebuilt members.
     fn said(self, name: &str, count: usize) -> String {
         let one = if self == Self::Mirror { "component" } else { "subdisk" };
         match (self, count) {
@@ -63,20 +63,20 @@ impl Kind {
     }
 }
 
-/// A rebuild under way.
+/// A rebuild in progress.
 #[derive(Debug)]
 pub(super) struct Rebuild {
     kind: Kind,
     name: String,
     rate: Option<NonZeroU64>,
     is_json: bool,
-    /// When it began, nanoseconds of the clock of whoever drives it.
+    /// Its start, in nanoseconds of the clock of its driver.
     begun: u64,
     /// Bytes copied since then.
     copied: u64,
-    /// How far the part that is copied is.
+    /// How far the copied part extends.
     at: u64,
-    /// Members that have everything.
+    /// Members that are complete.
     count: usize,
 }
 
@@ -93,7 +93,7 @@ impl Rebuild {
         self.begun.saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Copies a piece; says whether there may be more.
+    /// Copies a piece; returns whether there may be more.
     pub(super) fn step(&mut self, graph: &mut Graph) -> Result<bool, Error> {
         // It may be gone since the last piece.
         let geom = graph.geom(self.kind.class(), &self.name)?;
@@ -107,12 +107,12 @@ impl Rebuild {
         Ok(true)
     }
 
-    /// What is said at its end.
+    /// The message at its end.
     pub(super) fn said(&self) -> String {
         self.kind.said(&self.name, self.count)
     }
 
-    /// Says it, as it was asked for.
+    /// Prints it, in the requested form.
     pub(super) fn tell(&self, output: &mut Output) -> Result<(), Failure> {
         match output.json() {
             true => output.value(&json!({ "rebuilt": self.count })),
@@ -129,19 +129,19 @@ impl Rebuild {
     }
 }
 
-/// Who lets rebuilds go on beside what others want.
+/// Who runs rebuilds beside other requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Beside {
-    /// Nobody: they are done at once.
+    /// Nobody: they are executed at once.
     #[default]
     Never,
-    /// A workload, those that have a rate.
+    /// A workload: those that have a rate.
     WithRate,
     /// A mount.
     Always,
 }
 
-/// Rebuilds what waits for it.
+/// Rebuilds whatever needs it.
 pub(super) fn run(
     session: &mut Session,
     kind: Kind,

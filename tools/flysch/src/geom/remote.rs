@@ -1,4 +1,4 @@
-//! Commands to a graph that is mounted, over its socket: one line of JSON each way.
+//! Commands to a mounted graph, over its socket: one line of JSON in each direction.
 
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -23,12 +23,12 @@ use crate::right_form::right_form;
 
 /// Longest question, bytes.
 const QUESTION_MAX: u64 = 1 << 20;
-/// Most who are served at once.
+/// Maximum number of clients at once.
 const CLIENTS_MAX: usize = 16;
-/// How long a client may take to say what it wants, and to take the answer.
+/// Time limit for a client to send its request, and to read the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What is asked.
+/// A request.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Question {
@@ -38,23 +38,23 @@ struct Question {
     /// Whether JSON is wanted.
     #[serde(default)]
     json: bool,
-    /// The folder that paths are seen from.
+    /// The folder that relative paths refer to.
     #[serde(default)]
     directory: PathBuf,
-    /// Counters are wanted instead.
+    /// Counters are requested instead.
     #[serde(default)]
     statistics: bool,
 }
 
-/// What became of it.
+/// The result.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub(super) struct Answer {
-    /// As the exit status of the command.
+    /// As an exit status of the command.
     status: u8,
     /// What it printed.
     #[serde(default)]
     output: String,
-    /// Its complaint.
+    /// Its error message.
     #[serde(default)]
     error: Option<String>,
     /// Counters.
@@ -63,17 +63,17 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    /// As it goes over the socket.
+    /// In the form used on the socket.
     pub(super) fn line(&self) -> String {
         serde_json::to_string(self).expect("an answer is JSON")
     }
 
-    /// With what was said before it.
+    /// With the messages printed before it.
     pub(super) fn behind(self, said: &str) -> Self {
         Self { output: said.to_string() + &self.output, ..self }
     }
 
-    /// That it failed.
+    /// A failure.
     pub(super) fn of(failure: Failure) -> Self {
         let (status, error) = match failure {
             Failure::Usage(line) => (2, Some(line)),
@@ -95,12 +95,12 @@ struct Words {
     arguments: Arguments,
 }
 
-/// Those who are served.
+/// The clients being served.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Clients(Arc<AtomicUsize>);
 
 impl Clients {
-    /// Waits until all have their answers, not for long.
+    /// Waits until all have their answers, for a limited time.
     pub(super) fn leave(&self) {
         const STEP: Duration = Duration::from_millis(5);
         let mut left = 200;
@@ -111,7 +111,7 @@ impl Clients {
     }
 }
 
-/// Takes clients and hands what they want to the owner of the graph.
+/// Accepts clients and passes their requests to the owner of the graph.
 pub(super) fn serve(listener: UnixListener, orders: mpsc::Sender<Order>) -> io::Result<Clients> {
     let served = Clients::default();
     let clients = Arc::clone(&served.0);
@@ -152,7 +152,7 @@ fn attend(stream: &UnixStream, orders: &mpsc::Sender<Order>) -> io::Result<()> {
     stream.write_all(answer.as_bytes())
 }
 
-/// Does what a client asked for.
+/// Executes a client's request.
 pub(super) fn answer(session: &mut Session, line: &str) -> Answer {
     // Whose server died shows that before anything is said of it.
     gate::look(&mut session.graph);
@@ -165,7 +165,7 @@ pub(super) fn answer(session: &mut Session, line: &str) -> Answer {
     }
 }
 
-/// Answers a client of a workload, which has nothing but counters.
+/// Answers a client of a workload, which offers only counters.
 pub(super) fn tell(line: &str, ask: impl FnOnce() -> Result<Snapshot, String>) -> String {
     let answer = match serde_json::from_str::<Question>(line) {
         Ok(question) if question.statistics => match ask() {
@@ -213,7 +213,7 @@ fn obey(session: &mut Session, question: &Question) -> Answer {
     Answer { output, ..done.err().map_or_else(Answer::default, Answer::of) }
 }
 
-/// Asks the owner of the graph behind a socket, or behind the mount that a folder is.
+/// Queries the owner of the graph behind a socket, or behind the mount on a folder.
 fn ask(path: &Path, question: &Question) -> Result<Answer, Failure> {
     let socket = match path.is_dir() {
         false => path.to_path_buf(),
@@ -241,7 +241,7 @@ fn ask(path: &Path, question: &Question) -> Result<Answer, Failure> {
     })
 }
 
-/// Has a command done by whoever listens at `path`.
+/// Has a command executed by the process that listens at `path`.
 pub(super) fn run(path: &Path, words: Vec<String>, output: &mut Output) -> Result<(), Failure> {
     let directory = std::env::current_dir().unwrap_or_default();
     let question = Question { words, json: output.json(), directory, statistics: false };

@@ -1,4 +1,4 @@
-//! Rigs: what their files say is made where it is not there.
+//! Rigs: creates what their files describe and is missing.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(super) fn read(path: &Path) -> Result<RigFile, Failure> {
     Ok(rig)
 }
 
-/// A verb that is done at a time, and its place in the file.
+/// A verb executed at a certain time, and its place in the file.
 pub(super) struct Timed {
     /// Nanoseconds after the first request.
     pub(super) at: u64,
@@ -26,7 +26,7 @@ pub(super) struct Timed {
     pub(super) action: Action,
 }
 
-/// What happens while the rig is used, the first first.
+/// Events while the rig is used, earliest first.
 pub(super) fn events(rig: &RigFile) -> Result<Vec<Timed>, Failure> {
     let mut all = Vec::new();
     for event in &rig.events {
@@ -42,7 +42,7 @@ pub(super) fn events(rig: &RigFile) -> Result<Vec<Timed>, Failure> {
     Ok(all)
 }
 
-/// The verb that a line is, and its place.
+/// The verb in a line, and its place.
 fn verb(
     rig: &RigFile,
     line: usize,
@@ -56,7 +56,7 @@ fn verb(
     Ok((place, verb.action))
 }
 
-/// Makes what stands on the disks of a rig and is not there.
+/// Creates what should stand on the disks of a rig and is missing.
 pub(super) fn make(session: &mut Session, rig: &RigFile) -> Result<(), Failure> {
     let base = rig.path.parent().map(Path::to_path_buf).unwrap_or_default();
     let before = std::mem::replace(&mut session.base, base);

@@ -1,4 +1,4 @@
-//! A graph over the disks that were named.
+//! A graph over the given disks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use crate::cam;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// An image, as it was named.
+/// An image, as given.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     path: PathBuf,
@@ -61,7 +61,7 @@ impl Image {
     }
 }
 
-/// Disks, as they were named.
+/// Disks, as given.
 #[derive(Debug, Default)]
 pub(super) struct Disks<'a> {
     pub(super) images: &'a [Image],
@@ -69,32 +69,32 @@ pub(super) struct Disks<'a> {
     pub(super) rigs: &'a [RigFile],
 }
 
-/// A graph, and what keeps its disks.
+/// A graph, and the owner of its disks.
 pub(super) struct Session {
     pub(super) graph: Graph,
-    /// Whether what belongs to others is written over.
+    /// Whether foreign data is overwritten.
     pub(super) force: bool,
-    /// Whether verbs say what they did (`-v`).
+    /// Whether verbs report what they did (`-v`).
     pub(super) verbose: bool,
-    /// The folder that paths in verbs are seen from; empty where that is the program's own.
+    /// The folder that relative paths in verbs refer to; empty for the program's own.
     pub(super) base: PathBuf,
     stacks: Vec<Rc<RefCell<Stack>>>,
     pub(super) rigs: Vec<OpenRig>,
     /// The lanes of disks of rigs.
     pub(super) lanes: BTreeMap<ProviderId, Vec<DiskLane>>,
-    /// Disks of rigs that said they are gone, and were not looked after yet.
+    /// Disks of rigs that reported their removal, and have not been handled yet.
     pub(super) gone: Gone,
     complaint: Complaint,
     writers: Writers,
-    /// Rebuilds that go on beside what others want, and who lets them.
+    /// Rebuilds that run beside other requests, and who runs them.
     pub(super) rebuilds: Vec<Rebuild>,
     pub(super) beside: Beside,
-    /// The time of whoever drives them, nanoseconds.
+    /// The time of their driver, nanoseconds.
     pub(super) now: u64,
 }
 
-/// What FreeBSD calls the disk of a target: its driver, as in `flysch devlist`, and what of a card
-/// comes behind the number if it is not the user area.
+/// FreeBSD's name for the disk of a target: its driver, as in `flysch devlist`, and for a card the
+/// suffix after the number unless it is the user area.
 fn driver_of(stack: &mut Stack) -> (&'static str, String) {
     if let Some(control) = stack.emmc() {
         let partition = match control.device().partition {
@@ -115,7 +115,7 @@ fn driver_of(stack: &mut Stack) -> (&'static str, String) {
     (driver, String::new())
 }
 
-/// The number of the unit that a target names, where there may be several.
+/// The number of the unit named by a target, if there may be several.
 fn unit_of(target: &Target) -> Option<u64> {
     match target {
         Target::Ufs(it) => Some(it.lu.into()),
@@ -158,7 +158,7 @@ impl Session {
         Ok(this)
     }
 
-    /// The disks of a rig alone, with lanes.
+    /// Only the disks of a rig, with lanes.
     pub(super) fn open_lanes(rig: &RigFile, needs: &Needs) -> Result<Self, Failure> {
         let mut this = Self::new(std::slice::from_ref(rig), false);
         this.insert_rig(rig, needs, true)?;
@@ -166,7 +166,7 @@ impl Session {
         Ok(this)
     }
 
-    /// A graph with those classes that `rigs` let taste.
+    /// A graph with the classes that `rigs` allow to taste.
     fn new(rigs: &[RigFile], force: bool) -> Self {
         let seed = RandomState::new().build_hasher().finish();
         let wanted = |class: &&'static dyn Class| {
@@ -259,7 +259,7 @@ impl Session {
         })
     }
 
-    /// Tells what a class found and does not follow: nothing of it is in any list.
+    /// Reports metadata that a class found but does not accept: it appears in no list.
     pub(super) fn note_refused(&self, class: &str, output: &Output) {
         for verdict in self.graph.verdicts().filter(|it| it.class == class) {
             if verdict.taste.outcome() == Outcome::Refused {
@@ -281,7 +281,7 @@ impl Session {
         lines.into_iter().try_for_each(|line| output.line(line))
     }
 
-    /// The failure that an error is, with what the system said, if that is what is behind it.
+    /// The failure for an error, with the system's message if that is its cause.
     pub(super) fn failure(&self, error: Error) -> Failure {
         let complaint = self.complaint.borrow_mut().take();
         let beneath = || self.rigs.iter().find_map(OpenRig::failure);

@@ -4,7 +4,7 @@ use std::ffi::{OsStr, OsString};
 
 use crate::failure::Failure;
 
-/// The short forms and the classes they are of.
+/// The short forms and their classes.
 const FORMS: [(&str, &str); 10] = [
     ("gpart", "part"),
     ("glabel", "label"),
@@ -18,7 +18,7 @@ const FORMS: [(&str, &str); 10] = [
     ("zonectl", "zone"),
 ];
 
-/// Options of `geom` that take a value, and that take none: they may stand before the verb.
+/// Options of `geom` that take a value, and that take none: they may precede the verb.
 const VALUED: [&str; 5] = ["-f", "--on", "--rig", "--socket", "--script"];
 const BARE: [&str; 3] = ["--force", "--json", "-v"];
 
@@ -46,7 +46,7 @@ pub(crate) fn long_form(arguments: impl IntoIterator<Item = OsString>) -> Vec<Os
     all
 }
 
-/// The words behind `geom` on this program's command line.
+/// The words after `geom` on this program's command line.
 pub(super) fn words() -> Result<Vec<String>, Failure> {
     let all = long_form(std::env::args_os());
     let behind = all.into_iter().skip_while(|word| word != OsStr::new("geom")).skip(1);

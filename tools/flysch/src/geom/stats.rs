@@ -1,4 +1,4 @@
-//! Counters of a graph at one moment: what `gstat` shows the changes of.
+//! Counters of a graph at one moment; `gstat` shows their changes.
 
 #[cfg(test)]
 mod tests;
@@ -10,13 +10,14 @@ use serde::{Deserialize, Serialize};
 /// All counters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Snapshot {
-    /// When, nanoseconds of the clock that times are of: this machine's, or that of a rig's models.
+    /// The instant, nanoseconds of the clock used for times: this machine's, or that of a rig's
+    /// models.
     pub(crate) at: u64,
-    /// Everybody who counts.
+    /// Everything that has counters.
     pub(crate) counters: Vec<Counter>,
 }
 
-/// What was asked of one provider, or by one consumer.
+/// The requests to one provider, or by one consumer.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Counter {
     /// Its number in the graph.
@@ -27,13 +28,13 @@ pub(crate) struct Counter {
     pub(crate) is_consumer: bool,
     /// Its geom's rank.
     pub(crate) rank: u32,
-    /// Under way, where that is measured.
+    /// In flight, if measured.
     pub(crate) queued: Option<u64>,
     pub(crate) reads: Kind,
     pub(crate) writes: Kind,
     pub(crate) deletes: Kind,
     pub(crate) others: Kind,
-    /// Nanoseconds in which anything was under way, where that is measured.
+    /// Nanoseconds with anything in flight, if measured.
     pub(crate) busy: Option<u64>,
 }
 
@@ -42,7 +43,7 @@ pub(crate) struct Counter {
 pub(crate) struct Kind {
     pub(crate) requests: u64,
     pub(crate) bytes: u64,
-    /// Nanoseconds, all of them together, where that is measured.
+    /// Total nanoseconds, if measured.
     pub(crate) time: Option<u64>,
 }
 
@@ -52,7 +53,7 @@ pub(crate) fn clock() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// The counters now.
+/// The current counters.
 pub(super) fn snapshot(graph: &Graph) -> Snapshot {
     let mut counters = Vec::new();
     for (id, provider) in graph.providers() {
@@ -68,9 +69,9 @@ pub(super) fn snapshot(graph: &Graph) -> Snapshot {
     Snapshot { at: clock(), counters }
 }
 
-/// The counters of a graph whose requests go their ways, at an instant of the ways' clock: what the
-/// graph knows, and what it was not told of yet, by lanes. How long each request took is measured
-/// nowhere on a way.
+/// The counters of a graph whose requests go by ways, at an instant of the ways' clock: what the
+/// graph knows, and what lanes have not reported to it yet. Ways do not measure how long each
+/// request took.
 pub(super) fn snapshot_of_ways(graph: &Graph, now: Instant, lanes: &[&[Usage]]) -> Snapshot {
     let mut all = snapshot(graph);
     all.at = now.nanos_since(Instant::START);

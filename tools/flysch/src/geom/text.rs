@@ -1,9 +1,9 @@
 //! Numbers as FreeBSD's tools write and read them.
 
-/// A size in at most four characters, as `humanize_number` of FreeBSD gives it with room for five.
+/// A size in at most four characters, like FreeBSD's `humanize_number` with a buffer of five.
 pub(super) fn human(bytes: u64) -> String {
     const UNITS: [&str; 7] = ["B", "K", "M", "G", "T", "P", "E"];
-    /// Remainders from here on round up.
+    /// Remainders from here on are rounded up.
     const HALF: u64 = 973;
     let (mut value, mut rest, mut unit) = (bytes, 0, 0);
     while (value >= 1000 || value == 999 && rest >= HALF) && unit + 1 < UNITS.len() {

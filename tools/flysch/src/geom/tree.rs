@@ -1,4 +1,4 @@
-//! Who stands on whom, and why.
+//! Which geom stands on which, and why.
 
 use flysch_geom::{GeomId, ProviderId};
 use serde_json::{Value, json};
@@ -48,10 +48,10 @@ fn show(
     Ok(())
 }
 
-/// A line of [`columns`]: how deep it lies, the geom, its class, its provider.
+/// A line of [`columns`]: its depth, the geom, its class, its provider.
 type Line<'g> = (usize, &'g str, &'static str, &'g str);
 
-/// Shows the graph as FreeBSD's `geom -t` does: a geom a line, or one for each of its providers.
+/// Shows the graph as FreeBSD's `geom -t` does: one line per geom, or per provider of it.
 pub(super) fn columns(session: &Session, output: &mut Output) -> Result<(), Failure> {
     let graph = &session.graph;
     if output.json() {
@@ -107,7 +107,7 @@ fn geom_json(session: &Session, id: GeomId) -> Value {
     json!({ "class": geom.class.name(), "name": geom.name, "providers": providers })
 }
 
-/// Tells who took a provider, and what the others said.
+/// Shows which class claimed a provider, and what the others found.
 pub(super) fn why(session: &Session, name: &str, output: &mut Output) -> Result<(), Failure> {
     let graph = &session.graph;
     let name = name.strip_prefix("/dev/").unwrap_or(name);
@@ -140,7 +140,7 @@ pub(super) fn why(session: &Session, name: &str, output: &mut Output) -> Result<
     output.table(&["class", "verdict", "bytes", "reason"], &rows)
 }
 
-/// Tells what happened.
+/// Shows what has happened.
 pub(super) fn log(session: &Session, output: &mut Output) -> Result<(), Failure> {
     if output.json() {
         return output.value(&session.graph.messages().collect::<Vec<_>>());

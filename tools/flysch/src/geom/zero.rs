@@ -1,4 +1,4 @@
-//! `geom zero`: an exbibyte of zeros, as FreeBSD's geom_zero has it.
+//! `geom zero`: an exbibyte of zeros, like FreeBSD's geom_zero.
 
 use flysch_geom::class::zero;
 
@@ -10,16 +10,16 @@ use crate::output::Output;
 /// What to do.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Verb {
-    /// Make the provider gzero, for as long as this command runs (of use in a script, a rig, a
+    /// Create the provider gzero, for as long as this command runs (useful in a script, a rig, a
     /// mount).
     Load,
-    /// Take it away.
+    /// Remove it.
     Unload,
     #[command(flatten)]
     Show(list::Verb),
 }
 
-/// Does it.
+/// Executes the verb.
 pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Result<(), Failure> {
     let done = match verb {
         Verb::Load => zero::load(&mut session.graph).map(|_| ()),

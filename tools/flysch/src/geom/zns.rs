@@ -1,4 +1,4 @@
-//! Zones of NVMe namespaces as the block layer asks for them.
+//! Zones of NVMe namespaces in the form required by the block layer.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,7 +24,7 @@ const RESET_RECOMMENDED: u8 = 1 << 2;
 /// OZCS bit 0: reads may cross zones.
 const READS_ACROSS: u16 = 1;
 
-/// A zoned namespace: its controller, its id, the blocks that it has and those of a zone.
+/// A zoned namespace: its controller, its ID, its number of blocks and the zone size in blocks.
 struct Namespace<'a> {
     control: &'a mut dyn NvmeControl,
     nsid: u32,
@@ -80,7 +80,7 @@ fn zone(control: &mut dyn NvmeControl, command: Zone) -> Result<ZoneAnswer, Erro
     }
 }
 
-/// What came of a command.
+/// The result of a command.
 fn ended(reply: Result<AdminReply, flysch_nvme::Error>) -> Result<Vec<u8>, Error> {
     let reply = reply.map_err(|error| match error {
         flysch_nvme::Error::Gone => Error::Gone,
@@ -160,7 +160,7 @@ impl<'a> Namespace<'a> {
         Ok(report)
     }
 
-    /// At most `room` zones from the one of block `at` on, and how many there are.
+    /// At most `room` zones starting with the one that contains block `at`, and the total number.
     fn part(
         &mut self,
         at: u64,
@@ -197,7 +197,7 @@ impl<'a> Namespace<'a> {
     }
 }
 
-/// The bits by which zone management receive is asked for such zones; none if NVMe has none.
+/// The bits with which zone management receive selects such zones; none if NVMe has none.
 fn number_of(filter: ZoneFilter) -> Option<u32> {
     let number = match filter {
         ZoneFilter::All | ZoneFilter::ResetNeeded => 0,

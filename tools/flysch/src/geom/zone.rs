@@ -29,19 +29,19 @@ pub(super) struct Arguments {
     /// What to do.
     #[arg(short = 'c', value_name = "COMMAND", ignore_case = true)]
     command: Command,
-    /// Every zone it can be done to.
+    /// All zones to which the command applies.
     #[arg(short = 'a', conflicts_with = "lba")]
     all: bool,
-    /// The first sector of the zone; with `rz`, report from the zone on that this sector is in.
+    /// The first sector of the zone; with `rz`, report from the zone that contains this sector.
     #[arg(short = 'l', value_name = "LBA", value_parser = parse_number)]
     lba: Option<u64>,
-    /// Report only such zones.
+    /// Report only these zones.
     #[arg(short = 'o', value_name = "ZONES", ignore_case = true)]
     which: Option<Which>,
     /// How a report is printed.
     #[arg(short = 'P', value_name = "FORM", ignore_case = true)]
     form: Option<Form>,
-    /// Do what cannot be undone (`finish`, `rwp`).
+    /// Confirm what cannot be undone (`finish`, `rwp`).
     #[arg(long, short)]
     yes: bool,
 }
@@ -59,7 +59,7 @@ enum Command {
     Finish,
     /// Reset the write pointer of a zone: its data is lost.
     Rwp,
-    /// What the disk says of its zones as a whole.
+    /// Show the disk's zone parameters.
     Params,
 }
 
@@ -79,15 +79,15 @@ enum Which {
     Closed,
     /// Full.
     Full,
-    /// They can only be read.
+    /// Read-only.
     #[value(name = "ro", alias = "readonly")]
     ReadOnly,
     /// Offline.
     Offline,
-    /// Their write pointer should be reset.
+    /// Reset recommended.
     #[value(name = "reset", alias = "rwp")]
     ResetNeeded,
-    /// Not written in order.
+    /// Not written sequentially.
     #[value(name = "nonseq")]
     NonSequential,
     /// Without a write pointer.
@@ -118,13 +118,13 @@ impl Which {
 enum Form {
     /// Zones in columns.
     Normal,
-    /// How many there are.
+    /// Only the number of zones.
     Summary,
-    /// Zones without a heading, their words without blanks.
+    /// Zones without a heading, with no blanks in their words.
     Script,
 }
 
-/// Does it.
+/// Executes the command.
 pub(super) fn run(
     session: &mut Session,
     arguments: &Arguments,
@@ -147,7 +147,7 @@ pub(super) fn run(
     }
 }
 
-/// The last that a command came to, with the provider open as it wants.
+/// Executes the last part of a command, with the provider opened as it requires.
 fn ask(session: &mut Session, name: &str, command: Zone) -> Result<ZoneAnswer, Failure> {
     let provider = session.provider(name)?;
     let access = Access::new(1, i32::from(command.changes()), 0);
@@ -159,7 +159,7 @@ fn ask(session: &mut Session, name: &str, command: Zone) -> Result<ZoneAnswer, F
     answer.map_err(|error| refused(session, (name, provider), (command, error)))
 }
 
-/// Why a command was not done, and what to do about it.
+/// Why a command failed, and what to do about it.
 fn refused(
     session: &Session,
     (name, provider): (&str, ProviderId),
@@ -239,7 +239,7 @@ fn manage(
     }
 }
 
-/// The word for it in zonectl.
+/// Its name in zonectl.
 fn word(action: ZoneAction) -> &'static str {
     match action {
         ZoneAction::Open => "open",
@@ -359,7 +359,7 @@ fn report(
     }
 }
 
-/// As FreeBSD's `%#jx`, which has no `0x` in front of zero.
+/// Like FreeBSD's `%#jx`, which puts no `0x` in front of zero.
 fn hex(number: u64) -> String {
     if number == 0 { "0".into() } else { format!("{number:#x}") }
 }
@@ -389,7 +389,7 @@ fn heading(report: &ZoneReport, form: Form, output: &mut Output) -> Result<(), F
     ))
 }
 
-/// What zonectl calls type, condition, order and need of a zone.
+/// zonectl's names for type, condition, order and reset recommendation of a zone.
 fn words(zone: &ZoneEntry) -> [String; 4] {
     let kind = match zone.kind {
         ZoneType::Conventional => "Conventional".into(),

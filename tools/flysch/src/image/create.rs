@@ -1,5 +1,5 @@
-//! `flysch image create`: UBIFS, JFFS2 and UBI images. Options are spelled as mkfs.ubifs,
-//! mkfs.jffs2 and ubinize spell them.
+//! `flysch image create`: UBIFS, JFFS2 and UBI images. Options are spelled as in mkfs.ubifs,
+//! mkfs.jffs2 and ubinize.
 
 mod jffs2;
 mod ubi;
@@ -20,9 +20,9 @@ use crate::file::Named;
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// How often the progress bar moves.
+/// Interval at which the progress bar is updated.
 const TICK: Duration = Duration::from_millis(100);
-/// The variable that says how late times in an image may be (reproducible-builds.org).
+/// The variable that limits times in an image (reproducible-builds.org).
 const EPOCH_VARIABLE: &str = "SOURCE_DATE_EPOCH";
 
 /// Options of `flysch image create`.
@@ -32,18 +32,18 @@ pub(super) struct Arguments {
     format: Format,
 }
 
-/// What to make.
+/// What to create.
 #[derive(Debug, clap::Subcommand)]
 enum Format {
-    /// A UBIFS image, with the options of mkfs.ubifs.
+    /// Create a UBIFS image, with the options of mkfs.ubifs.
     Ubifs(Box<ubifs::Arguments>),
-    /// A JFFS2 image, with the options of mkfs.jffs2 and sumtool.
+    /// Create a JFFS2 image, with the options of mkfs.jffs2 and sumtool.
     Jffs2(Box<jffs2::Arguments>),
-    /// A UBI image from volumes in an ini file, with the options of ubinize.
+    /// Create a UBI image from volumes in an ini file, with the options of ubinize.
     Ubi(ubi::Arguments),
 }
 
-/// Where files come from.
+/// Where the files come from.
 #[derive(Clone, Debug, clap::Args)]
 struct Source {
     /// The directory whose files go into the image.
@@ -58,8 +58,8 @@ struct Source {
     /// All files belong to root.
     #[arg(short = 'U', long)]
     squash_uids: bool,
-    /// Keep when files were last read and changed, as mkfs does; without, those are when the
-    /// content last changed, so that the same files give the same image.
+    /// Keep access and change times of the source, as mkfs does; by default the time of the last
+    /// change of content is used, so that the same files give the same image.
     #[arg(long)]
     all_times: bool,
 }
@@ -67,21 +67,21 @@ struct Source {
 /// The flash an image is for.
 #[derive(Debug, clap::Args)]
 struct Chip {
-    /// Erase blocks of the chip or partition: what does not fit is refused.
+    /// Erase blocks of the chip or partition: content that does not fit is refused.
     #[arg(long, value_name = "COUNT", conflicts_with = "chip_size")]
     pebs: Option<u32>,
-    /// Bytes of the chip or partition: what does not fit is refused.
+    /// Bytes of the chip or partition: content that does not fit is refused.
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     chip_size: Option<u64>,
 }
 
 impl Chip {
-    /// Whether its size is said.
+    /// Whether its size is given.
     fn is_named(&self) -> bool {
         self.pebs.is_some() || self.chip_size.is_some()
     }
 
-    /// The option that says it.
+    /// The option that gives it.
     fn option(&self) -> &'static str {
         if self.pebs.is_some() { "--pebs" } else { "--chip-size" }
     }
@@ -97,7 +97,7 @@ impl Chip {
     }
 }
 
-/// Makes an image.
+/// Creates an image.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     match &arguments.format {
         Format::Ubifs(arguments) => ubifs::run(arguments, output),
@@ -113,7 +113,7 @@ impl From<CreateError> for Failure {
 }
 
 impl Source {
-    /// Reads the tree. `what` else is asked of it comes from the format's options.
+    /// Reads the tree. `what` is the other information required by the format's options.
     fn tree(&self, what: TreeOptions, target: Option<&Path>) -> Result<Tree, Failure> {
         let mut options = TreeOptions {
             all_times: self.all_times,
@@ -154,7 +154,7 @@ fn archive(path: &Path, options: &TreeOptions) -> Result<Tree, Failure> {
     Ok(Tree::from_archive(&name, file, options)?)
 }
 
-/// The environment's bound on times.
+/// The environment's limit on times.
 fn source_date_epoch() -> Result<Option<i64>, Failure> {
     let Some(value) = std::env::var_os(EPOCH_VARIABLE) else { return Ok(None) };
     let seconds = value.to_str().and_then(|text| text.trim().parse().ok());
@@ -163,7 +163,7 @@ fn source_date_epoch() -> Result<Option<i64>, Failure> {
     })
 }
 
-/// An image inside its own source would hold itself.
+/// An image inside its own source would contain itself.
 fn check_apart(target: &Path, root: &Path) -> Result<(), Failure> {
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new(".")).canonicalize();
@@ -183,12 +183,12 @@ fn parse_bytes(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("`{text}` is not a size such as 2048, 0x800, 128KiB or 1M"))
 }
 
-/// As [`parse_bytes`], for what a word holds.
+/// Like [`parse_bytes`], for the part of a word.
 fn parse_word(text: &str) -> Result<u32, String> {
     u32::try_from(parse_bytes(text)?).map_err(|_| format!("`{text}` is too large"))
 }
 
-/// Opens where an image goes; without a path it is standard output.
+/// Opens the output for an image; without a path it is standard output.
 fn target(path: Option<&Path>, output: &mut Output) -> Result<Named, Failure> {
     let target = Named::open_anywhere(path.unwrap_or(Path::new("-")), output)?;
     if target.sink.is_standard_output() && io::stdout().is_terminal() {
@@ -197,13 +197,13 @@ fn target(path: Option<&Path>, output: &mut Output) -> Result<Named, Failure> {
     Ok(target)
 }
 
-/// Writes to it from the front on.
+/// Writes to it from the start.
 fn writer(target: &Named) -> BufWriter<&File> {
     // Whole blocks go past it: a copy of them costs more than the call.
     BufWriter::with_capacity(1 << 16, target.sink.file())
 }
 
-/// Runs `work` while a bar shows how much of `total` bytes is done.
+/// Runs `work` while a progress bar shows how much of `total` bytes is done.
 fn watch<R: Send>(total: u64, making: &Making, work: impl FnOnce() -> R + Send) -> R {
     let mut bar = Progress::bytes("making", Some(total));
     std::thread::scope(|scope| {
@@ -220,7 +220,7 @@ fn watch<R: Send>(total: u64, making: &Making, work: impl FnOnce() -> R + Send) 
     })
 }
 
-/// What came of it: JSON, or a line and notes.
+/// The result: JSON, or a line and notes.
 fn report(
     json: serde_json::Value,
     (line, notes): (&str, &[String]),

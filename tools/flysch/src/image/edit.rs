@@ -25,31 +25,32 @@ use crate::output::Output;
 #[command(
     args_conflicts_with_subcommands = false,
     after_help = "\
-Paths in the image begin at its root; symlinks on the way are followed inside the image.
+Paths in the image start at its root; symlinks in a path are followed inside the image.
 
-The edit is made on a copy that takes the image's place when everything has worked: an image is
-the old one or the new one, never half of each. A device (/dev/mtdN) is edited where it is.
+The edit is made on a copy, which replaces the image when everything has worked: the image is
+either the old one or the new one, never half of each. A device (/dev/mtdN) is edited in place.
 
-With --script several edits are made at once, all or none, one on each line, words quoted as the
-shell does, from # on a comment:
-    put ./rootfs/. /            # what is in rootfs, into the root
+With --script several edits are made at once, all or none, one per line, with words quoted as in a
+shell, and comments from # on:
+    put ./rootfs/. /            # the contents of rootfs, into the root
     rm -rf /var/log
     chmod -R go-w /etc"
 )]
 pub(super) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// Leave the image as it is and write the edited one here.
+    /// Leave the image unchanged and write the edited one to this file.
     #[arg(short, long, value_name = "FILE", conflicts_with = "in_place")]
     output: Option<PathBuf>,
     /// Edit the file itself, without a copy: for large images; the file systems' own journals
     /// protect it.
     #[arg(long)]
     in_place: bool,
-    /// Bytes of the flash the image is for, where it is smaller: there is that much room.
+    /// Size of the flash that the image is for, if the image is smaller: that much space is
+    /// available.
     #[arg(long, value_name = "BYTES", value_parser = parse_offset)]
     flash_size: Option<u64>,
-    /// Make the edits and throw the result away: says whether they would work.
+    /// Make the edits and discard the result: shows whether they would work.
     #[arg(short = 'n', long, conflicts_with_all = ["output", "in_place"])]
     dry_run: bool,
     /// Take edits from this file, `-` for standard input.
@@ -67,7 +68,7 @@ struct Line {
     edit: Edit,
 }
 
-/// Edits.
+/// Executes edits.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let edits = match (&arguments.command, &arguments.script) {
         (Some(_), Some(_)) => return Err(Failure::usage("--script: an edit is named already")),
@@ -139,7 +140,7 @@ fn report(edits: usize, put: &Put, output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The time edits are dated: SOURCE_DATE_EPOCH, so that a build can be repeated, or now.
+/// The time stamp of edits: SOURCE_DATE_EPOCH, for reproducible builds, or now.
 fn now() -> Result<Timestamp, Failure> {
     if let Some(set) = std::env::var_os("SOURCE_DATE_EPOCH") {
         let seconds = set.to_str().and_then(|text| text.parse().ok());

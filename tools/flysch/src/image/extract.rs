@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// How often the progress bar moves.
+/// Interval at which the progress bar is updated.
 const TICK: Duration = Duration::from_millis(100);
 
 /// Options of `flysch image extract`.
@@ -21,13 +21,13 @@ const TICK: Duration = Duration::from_millis(100);
 pub(super) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// The directory to extract into; it is made, or must be empty.
+    /// The directory to extract into; it is created, or must be empty.
     #[arg(short, long, value_name = "DIR")]
     output: PathBuf,
-    /// Keep what could be read of damaged files, with zeros in place of the rest.
+    /// Keep the readable parts of damaged files, with zeros in place of the rest.
     #[arg(long)]
     keep_damaged: bool,
-    /// Threads; without, one for each processor.
+    /// Threads; default: one per processor.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
 }
@@ -108,7 +108,7 @@ fn extract_volume(
     })
 }
 
-/// Runs `work` while the bar shows how far it is.
+/// Runs `work` while the bar shows its progress.
 fn watch<R: Send>(
     progress: &flysch_image::Progress,
     bar: &mut Progress,

@@ -16,14 +16,14 @@ const TARGET_MAX: usize = 4096;
 pub(super) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// Where to begin.
+    /// Where to start.
     #[arg(value_name = "PATH", default_value = "/")]
     start: String,
-    /// Flags as lsattr shows them, in place of everything else: i immutable, a append-only, S
-    /// content and D names written at once, c compressed.
+    /// Show flags as lsattr does, instead of everything else: i immutable, a append-only, S content
+    /// and D names written synchronously, c compressed.
     #[arg(long)]
     flags: bool,
-    /// How many directories to go down; without, all the way.
+    /// How many directory levels to descend; default: all.
     #[arg(long, value_name = "COUNT")]
     depth: Option<usize>,
 }
@@ -93,7 +93,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
 struct Lister<'o> {
     output: &'o mut Output,
     several: bool,
-    /// Flags are listed, and nothing else.
+    /// Only flags are listed.
     flags: bool,
     records: u64,
     failures: u64,
@@ -232,7 +232,7 @@ fn is_device(attributes: &Attributes) -> bool {
     matches!(attributes.kind, FileKind::CharacterDevice | FileKind::BlockDevice)
 }
 
-/// Whether it is of a kind that has flags.
+/// Whether it is of a type that has flags.
 fn has_flags(attributes: &Attributes) -> bool {
     matches!(attributes.kind, FileKind::Regular | FileKind::Directory)
 }

@@ -13,7 +13,7 @@ static AFTER_HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
     format!(
         "\
 The mount lasts until Ctrl-C, SIGTERM, or `umount DIR` (`fusermount3 -u DIR` without root).
-As root it is open to everybody, as the kernel's own mounts are; else to you alone.
+For root it is accessible to everybody, like the kernel's own mounts; otherwise only to you.
 
 With --rw, IMAGE may be a chip model instead of a file.
 {}",
@@ -30,21 +30,22 @@ pub(super) struct Arguments {
     /// The directory to mount on.
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// So that it can be changed; every change goes through the file system's journal, so the image
-    /// is whole even if this process is killed.
+    /// Mount for writing; every change goes through the file system's journal, so the image stays
+    /// consistent even if this process is killed.
     #[arg(long)]
     rw: bool,
-    /// Bytes of the flash the image is for, where it is smaller: there is that much room.
+    /// Size of the flash that the image is for, if the image is smaller: that much space is
+    /// available.
     #[arg(long, value_name = "BYTES", value_parser = parse_offset, requires = "rw")]
     flash_size: Option<u64>,
-    /// Put every change on the medium before its call returns, as `mount -o sync`: `sync` and
+    /// Put every change on the medium before its call returns, like `mount -o sync`: `sync` and
     /// `syncfs` are not passed on to FUSE mounts (`fsync`, O_SYNC and chattr +S are).
     #[arg(long, requires = "rw")]
     sync: bool,
-    /// Let device nodes and set-user-id bits in the image count.
+    /// Honour device nodes and set-user-id bits in the image.
     #[arg(long)]
     trusted: bool,
-    /// Threads that answer the kernel; without, one for each processor.
+    /// Threads that answer the kernel; default: one per processor.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
 }

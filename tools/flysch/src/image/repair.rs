@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::file::Named;
 use crate::output::Output;
 
-/// Statuses, as fsck(8) has them.
+/// Exit statuses, as in fsck(8).
 const REPAIRED: u8 = 1;
 const LEFT: u8 = 4;
 const OPERATIONAL: u8 = 8;
@@ -26,32 +26,32 @@ const OPERATIONAL: u8 = 8;
 /// Options of `flysch image repair`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Levels, each with all before it; the least that suffices is taken, and none above --level:
-    safe            counts anew what can be counted; nothing can be lost
+Levels, each including those before it; the lowest sufficient one is used, and none above --level:
+    safe            recomputes counts; nothing can be lost
     danger-default  drops what cannot be kept; files without names go to lost+found
-    danger-rebuild  makes the index anew from all nodes; deleted files may come back
+    danger-rebuild  builds a new index from all nodes; deleted files may come back
 
-The repair is made on a copy that takes the image's place when all has worked and the check finds
-nothing any more.
+The repair is made on a copy, which replaces the image when everything has worked and the check
+finds no errors in it.
 
-Status, as of fsck: 0 nothing is wrong, 1 repaired, 4 something is wrong and was left (also with
---dry-run), 8 the repair did not work, 2 wrong usage.")]
+Exit status, as in fsck: 0 nothing is wrong, 1 repaired, 4 errors left uncorrected (also with
+--dry-run), 8 the repair failed, 2 usage error.")]
 pub(super) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// The most that may be done.
+    /// The highest level allowed.
     #[arg(long, value_enum, default_value = "safe")]
     level: Allowed,
-    /// Say what would be done, at whatever level it takes, and change nothing.
+    /// Report what would be done, at whatever level is necessary, and change nothing.
     #[arg(short = 'n', long, conflicts_with_all = ["output", "backup", "restore"])]
     dry_run: bool,
-    /// Save the blocks that the repair changes in this new file.
+    /// Save the blocks that the repair changes to this new file.
     #[arg(long, value_name = "FILE", conflicts_with = "restore")]
     backup: Option<PathBuf>,
     /// Put the blocks of a backup back: the image is as it was before the repair.
     #[arg(long, value_name = "FILE")]
     restore: Option<PathBuf>,
-    /// Leave the image as it is and write the repaired one here.
+    /// Leave the image unchanged and write the repaired one to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -94,7 +94,7 @@ struct Record {
     path: Option<String>,
 }
 
-/// Repairs, or says what a repair would do.
+/// Repairs, or reports what a repair would do.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let done = match &arguments.restore {
         Some(backup) => restore(arguments, backup, output).map(|()| None),
@@ -110,9 +110,9 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
 }
 
-/// What is wrong in one place: a volume, or UBI below all of them.
+/// The damage in one place: a volume, or UBI below all of them.
 struct Surveyed {
-    /// `None`: there is but one volume, or it is about UBI.
+    /// `None`: there is only one volume, or it is UBI itself.
     volume: Option<String>,
     report: Report,
 }
@@ -157,16 +157,16 @@ fn left(source: &Source, why: &str) -> Failure {
     Failure::Status { status: LEFT, line }
 }
 
-/// What is wrong in an image.
+/// The damage in an image.
 struct Survey<'i> {
     found: Vec<Surveyed>,
     /// Volumes to be repaired.
     wrong: Vec<&'i Volume>,
-    /// What nothing brings back.
+    /// Irrecoverable losses.
     lost: Vec<String>,
 }
 
-/// Looks at all volumes that are meant.
+/// Examines all selected volumes.
 fn survey<'i>(source: &Source, image: &'i Image) -> Result<Survey<'i>, Failure> {
     let volumes = source.volumes(image)?;
     let is_one = volumes.len() == 1;
@@ -229,7 +229,7 @@ fn write(
     (volumes, level): (&[&Volume], Level),
     output: &mut Output,
 ) -> Result<(), Failure> {
-    /// LEBs more for a volume that has no room for a new index, if it may grow.
+    /// Additional LEBs for a volume that has no room for a new index, if it may grow.
     const MORE: u32 = 16;
     let source = &arguments.source;
     let block = image.parts.first().map_or(1 << 16, |part| part.region.geometry.erase_size);
@@ -262,7 +262,7 @@ fn write(
     copy.finish()
 }
 
-/// Repairs in the file at `path` the volume that `volume` is in the image.
+/// Repairs, in the file at `path`, the volume that is `volume` in the image.
 fn repair_one(
     source: &Source,
     path: &Path,
@@ -292,7 +292,7 @@ fn save(old: &Path, new: &Path, block: u32, backup: &Path) -> std::io::Result<u6
     Ok(blocks)
 }
 
-/// A copy of the image that takes the place of what it is to replace.
+/// A copy of the image that replaces its original.
 fn copy_of(arguments: &Arguments, output: &mut Output) -> Result<Named, Failure> {
     let image = &arguments.source.path;
     if arguments.output.is_none() && !image.is_file() {

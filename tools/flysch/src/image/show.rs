@@ -23,7 +23,7 @@ struct PartInfo {
     volumes: Vec<std::collections::BTreeMap<&'static str, String>>,
 }
 
-/// Shows what an image is.
+/// Shows the contents of an image.
 pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> {
     let image = source.open()?;
     if output.json() {
@@ -55,7 +55,7 @@ pub(super) fn info(source: &Source, output: &mut Output) -> Result<(), Failure> 
     judge(source, &image)
 }
 
-/// Fails if not all of what is shown is sure.
+/// Fails if anything shown is uncertain.
 pub(super) fn judge(source: &Source, image: &flysch_image::Image) -> Result<(), Failure> {
     let faults = flysch_image::faults(image, &|volume| source.wants(volume));
     match faults.first() {

@@ -1,11 +1,11 @@
-//! What the guest's shell finds there, and the terminal of this machine that it talks to.
+//! The environment of the guest's shell, and the terminal of this machine that it talks to.
 
 use std::io::{IsTerminal, stdin};
 
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
-/// A function of the guest's bash that has something done to a model: it lays the order into the
-/// share and waits for the answer.
+/// A function of the guest's bash that acts on a model: it puts the order into the share and waits
+/// for the answer.
 pub(super) const CONTROL: &str = r#"
 flysch-ctl() {
     rm -f /share/.flysch-answer
@@ -21,7 +21,7 @@ export -f flysch-ctl
 "#;
 
 /// Loads the drivers of everything on the PCI bus and of disks behind SCSI and MMC buses, and waits
-/// until there are as many disks as devices, or a while.
+/// until there are as many disks as devices, or for a limited time.
 pub(super) const DRIVERS: &str = r#"
 for driver in sd_mod sr_mod mmc_block; do modprobe -q $driver; done
 for device in /sys/bus/pci/devices/*; do modprobe -q "$(cat $device/modalias)"; done
@@ -37,7 +37,7 @@ for try in $(seq 100); do
 done
 "#;
 
-/// The terminal, as it was: QEMU makes it raw, and may have no time to undo that.
+/// The terminal's original settings: QEMU makes it raw, and may have no time to undo that.
 pub(super) struct Console {
     before: Option<Termios>,
 }
@@ -48,7 +48,7 @@ impl Console {
         Self { before }
     }
 
-    /// A script that is a shell on the guest's console.
+    /// A script that runs a shell on the guest's console.
     pub(super) fn shell(&self, devices: &[String]) -> String {
         let size = tcgetwinsize(stdin()).ok().filter(|size| size.ws_row > 0 && size.ws_col > 0);
         let size = size.map_or_else(String::new, |size| {

@@ -1,4 +1,4 @@
-//! `flysch lab linux`: boots the guest, with what the command line names as its devices.
+//! `flysch lab linux`: boots the guest with the devices on the command line.
 
 use std::fs::{self, File};
 use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
@@ -24,13 +24,13 @@ use crate::serve::{self, On, Order, Remote};
 /// Options of `flysch lab linux`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Devices: the models `ufs`, `nvme`, `ahci`, `emmc`, `sd` with their keys, faults among them, shown
+Devices: the models `ufs`, `nvme`, `ahci`, `emmc`, `sd` with their keys, including faults, presented
 over vfio-user to QEMU 11 or later; and one of QEMU's own, `ufs@qemu` and so on. Their drivers are
-loaded. The guest runs under software emulation, without root, KVM or modules of this machine; its
-disk is thrown away, /share stays. In its bash `flysch-ctl [DEVICE] inject KIND:WHEN`, `power-cut`,
-`power-on`, `reset`, `remove` and `status` do to a model what `flysch serve-ctl` does; DEVICE counts
-them from 0.
-The exit status is the script's. A shell ends by `exit`; Ctrl-A X switches the machine off.
+loaded. The guest runs under software emulation, without root, KVM or kernel modules; its disk is
+discarded at the end, /share is kept. In its bash `flysch-ctl [DEVICE] inject KIND:WHEN`,
+`power-cut`, `power-on`, `reset`, `remove` and `status` act on a model as `flysch serve-ctl` does;
+DEVICE counts models from 0.
+The exit status is the script's. A shell ends with `exit`; Ctrl-A X switches the machine off.
 Examples:
   flysch lab linux --on ufs
   flysch lab linux --on nvme,size=1G --kernel backports --script try.sh --share .
@@ -43,13 +43,13 @@ pub(super) struct Arguments {
     /// The guest's kernel.
     #[arg(long, value_name = "KERNEL", default_value = "release")]
     kernel: KernelName,
-    /// A bash script to run as root; `-` is standard input. Without one there is a shell.
+    /// A bash script to run as root; `-` is standard input. Without one, start a shell.
     #[arg(long, value_name = "FILE", conflicts_with = "words")]
     script: Option<PathBuf>,
     /// A command for bash.
     #[arg(last = true, value_name = "COMMAND")]
     words: Vec<String>,
-    /// A folder of this machine that the guest sees as /share, and may change.
+    /// A folder of this machine that the guest sees as /share, and may modify.
     #[arg(long, value_name = "DIR")]
     share: Option<PathBuf>,
     /// The guest's memory.
@@ -59,21 +59,21 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "COUNT", default_value_t = 2)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=16))]
     processors: u32,
-    /// End a script after so many seconds.
+    /// End a script after this many seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 900)]
     timeout: u64,
-    /// More words for the kernel's command line.
+    /// Additional words for the kernel's command line.
     #[arg(long, value_name = "WORDS", default_value = "")]
     append: String,
-    /// Load no drivers: a script does it, with parameters of its own.
+    /// Load no drivers: a script does so, with its own parameters.
     #[arg(long)]
     no_drivers: bool,
-    /// The QEMU to start; else that of FLYSCH_QEMU, or qemu-system-x86_64.
+    /// The QEMU to start; default: FLYSCH_QEMU, or qemu-system-x86_64.
     #[arg(long, value_name = "FILE")]
     qemu: Option<PathBuf>,
 }
 
-/// Whole MiB, from 256 MiB to what a q35 machine has below 4 GiB.
+/// Whole MiB, from 256 MiB up to what a q35 machine has below 4 GiB.
 fn parse_memory(text: &str) -> Result<u32, String> {
     let mib = size::parse(text).map(|bytes| bytes >> 20);
     match mib.and_then(|mib| u32::try_from(mib).ok()) {
@@ -82,7 +82,7 @@ fn parse_memory(text: &str) -> Result<u32, String> {
     }
 }
 
-/// What the guest is to do.
+/// What the guest should do.
 enum Work {
     Shell,
     Script(String),
@@ -175,7 +175,7 @@ impl Arguments {
         }
     }
 
-    /// Shell lines that load the drivers of what is there, and wait for the disks of devices.
+    /// Shell lines that load the drivers of all devices, and wait for their disks.
     fn drivers(&self) -> String {
         match self.no_drivers {
             true => String::new(),
@@ -184,11 +184,11 @@ impl Arguments {
     }
 }
 
-/// A model that is served.
+/// A served model.
 struct Serving {
     name: String,
     remote: Remote,
-    /// Gives what it told.
+    /// Returns its reports.
     thread: JoinHandle<Vec<Value>>,
 }
 
@@ -199,7 +199,7 @@ struct Devices {
     names: Vec<String>,
     served: Vec<Serving>,
     made: Vec<GuestDevice>,
-    /// What the models told, once they ended.
+    /// The reports of the models, once they have ended.
     said: Vec<Value>,
 }
 
@@ -239,12 +239,12 @@ impl Devices {
         Ok(all)
     }
 
-    /// The QEMU that a target names.
+    /// The QEMU named by a target.
     fn program(&self) -> Option<PathBuf> {
         self.made.iter().find_map(|device| device.options.program.clone())
     }
 
-    /// Does what the guest asked for: see [`CONTROL`](super::console::CONTROL).
+    /// Executes the guest's requests: see [`CONTROL`](super::console::CONTROL).
     fn obey(&self, share: &Path) {
         let (order, answer) = (share.join(".flysch-order"), share.join(".flysch-answer"));
         let Ok(words) = fs::read_to_string(&order) else { return };
@@ -286,8 +286,8 @@ impl Devices {
         }
     }
 
-    /// The machine has ended: what was made for it stays, the models end, and an order that came
-    /// too late goes.
+    /// The machine has ended: its files stay, the models end, and an order that came too late is
+    /// dropped.
     fn end(&mut self, share: &Path) {
         for name in [".flysch-order", ".flysch-answer"] {
             let _ = fs::remove_file(share.join(name));
@@ -310,7 +310,7 @@ struct Asked {
     order: Order,
 }
 
-/// Shows what a script writes while it writes it.
+/// Shows a script's output while it runs.
 struct Told {
     path: PathBuf,
     shown: u64,

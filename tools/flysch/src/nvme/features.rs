@@ -16,13 +16,13 @@ use crate::number::parse_number;
 /// Which value of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Which {
-    /// The one in force.
+    /// The current value.
     #[value(alias = "0")]
     Current,
-    /// The one after a reset if none was saved.
+    /// The value after a reset if none was saved.
     #[value(alias = "1")]
     Default,
-    /// The one that was saved.
+    /// The saved value.
     #[value(alias = "2")]
     Saved,
     /// What can be done with the feature.
@@ -52,10 +52,10 @@ impl Which {
 
 #[derive(Clone, Debug, clap::Args)]
 pub(super) struct GetArguments {
-    /// Feature identifier; without, all that the controller has.
+    /// Feature identifier; default: all features of the controller.
     #[arg(long, short = 'f', value_name = "ID", value_parser = feature_id)]
     feature_id: Option<u8>,
-    /// Which value.
+    /// Which value to read.
     #[arg(long, short = 's', default_value = "current")]
     sel: Which,
     #[command(flatten)]
@@ -77,10 +77,10 @@ pub(super) struct SetArguments {
     #[arg(long, short = 'v', value_name = "NUMBER", value_parser = word)]
     #[arg(required_unless_present = "data")]
     value: Option<u32>,
-    /// The structure of a feature that has one.
+    /// The data structure of a feature that has one.
     #[arg(long, short = 'd', value_name = "FILE")]
     data: Option<PathBuf>,
-    /// Keep it over resets and losses of power.
+    /// Keep it across resets and losses of power.
     #[arg(long)]
     save: bool,
     #[command(flatten)]
@@ -101,7 +101,7 @@ fn data_length(id: u8, wide: bool) -> u32 {
     structure_bytes(FeatureId::from_bits(id), wide) as u32
 }
 
-/// What a controller said of a feature.
+/// What a controller reported about a feature.
 struct Feature {
     id: u8,
     value: u32,
@@ -296,7 +296,7 @@ fn words(feature: &Feature) -> Vec<String> {
     }
 }
 
-/// The same for values that are structures.
+/// The same for values that are data structures.
 fn words_of_structure(feature: &Feature) -> Vec<String> {
     let value = feature.value;
     let on = if value & 1 != 0 { "Enabled" } else { "Disabled" };

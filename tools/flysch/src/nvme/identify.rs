@@ -9,7 +9,7 @@ use super::{Session, hex, le16, le32, text};
 use crate::failure::Failure;
 use crate::number::parse_number;
 
-/// The namespace something is asked of.
+/// The namespace to ask about.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct Namespace {
     /// The namespace (that of the target's disk).
@@ -19,20 +19,20 @@ pub(super) struct Namespace {
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct ListArguments {
-    /// Those that are not attached, too.
+    /// Also those that are not attached.
     #[arg(long, short)]
     all: bool,
-    /// Begin with this one.
+    /// Start with this one.
     #[arg(long, short, value_name = "ID", default_value = "1")]
     namespace_id: u32,
 }
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct ControllersArguments {
-    /// Those to which this namespace is attached.
+    /// Only those to which this namespace is attached.
     #[arg(long, short, value_name = "ID")]
     namespace_id: Option<u32>,
-    /// Begin with this one.
+    /// Start with this one.
     #[arg(long, short, value_name = "ID", default_value = "0", value_parser = controller_id)]
     cntid: u16,
 }
@@ -42,7 +42,7 @@ fn controller_id(text: &str) -> Result<u16, String> {
 }
 
 impl Session<'_> {
-    /// The namespace meant: the one named, else the one of the disk.
+    /// The selected namespace: the one named, otherwise that of the disk.
     ///
     /// # Errors
     /// There is no such namespace.
@@ -251,7 +251,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The namespace meant by `named`, or all of them without one.
+    /// The namespace in `named`, or all of them without one.
     pub(super) fn meant_or_all(&self, named: Namespace) -> u32 {
         named.namespace_id.unwrap_or(ALL_NAMESPACES)
     }
@@ -262,16 +262,16 @@ const CONTROLLER_HEX: [&str; 19] = [
     "vid", "ssvid", "cntlid", "ver", "rtd3r", "rtd3e", "oaes", "ctratt", "oacs", "frmw", "lpa",
     "apsta", "sanicap", "sqes", "cqes", "oncs", "vwc", "sgls", "ocfs",
 ];
-/// Fields of a namespace that it shows so.
+/// Fields of a namespace that it shows in hexadecimal.
 const NAMESPACE_HEX: [&str; 4] = ["nsze", "ncap", "nuse", "flbas"];
 
-/// A number in hexadecimal, but nothing is plain 0.
+/// A number in hexadecimal, except that nothing is plain 0.
 fn hex_or_0(number: u128) -> String {
     if number == 0 { "0".into() } else { format!("{number:#x}") }
 }
 
-/// What has no meaning of its own: numbers as numbers, those of 16 bytes as text because a reader
-/// of JSON may have no such number, bytes in hexadecimal.
+/// Values without a special format: numbers as numbers, those of 16 bytes as text because a reader
+/// of JSON may not support such numbers, bytes in hexadecimal.
 fn plain(field: Field<'_>) -> Value {
     match field {
         Field::Number(number, 16) => json!(number.to_string()),
@@ -280,7 +280,7 @@ fn plain(field: Field<'_>) -> Value {
     }
 }
 
-/// IEEE's number of the maker, which lies there with the low byte first.
+/// The maker's IEEE number, which is stored with the low byte first.
 fn oui(bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u32::from(byte))
 }

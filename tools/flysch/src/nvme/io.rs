@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::file::Named;
 use crate::number::parse_number;
 
-/// Bytes of a list of dataset management: some controllers read all of it, however long it is.
+/// Bytes of a dataset management list: some controllers read all of it, whatever its length.
 const DSM_LIST: usize = 4096;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(super) struct Blocks {
     /// First block.
     #[arg(long, short = 's', value_name = "BLOCK", value_parser = parse_number)]
     start_block: u64,
-    /// Blocks less one.
+    /// Number of blocks minus one.
     #[arg(long, short = 'c', value_name = "NUMBER", default_value = "0")]
     block_count: u16,
 }
@@ -37,7 +37,7 @@ pub(super) struct Blocks {
 pub(super) struct ReadArguments {
     #[command(flatten)]
     blocks: Blocks,
-    /// Past all caches.
+    /// Bypass all caches.
     #[arg(long, short)]
     force_unit_access: bool,
     /// Write the data to this file, `-` for standard output.
@@ -49,10 +49,10 @@ pub(super) struct ReadArguments {
 pub(super) struct WriteArguments {
     #[command(flatten)]
     blocks: Blocks,
-    /// The data; what is missing at its end are zeros.
+    /// The data; it is padded with zeros.
     #[arg(long, short, value_name = "FILE")]
     data: PathBuf,
-    /// Past all caches.
+    /// Bypass all caches.
     #[arg(long, short)]
     force_unit_access: bool,
     #[command(flatten)]
@@ -63,7 +63,7 @@ pub(super) struct WriteArguments {
 pub(super) struct CompareArguments {
     #[command(flatten)]
     blocks: Blocks,
-    /// What the blocks should hold; what is missing at its end are zeros.
+    /// The expected contents of the blocks; padded with zeros.
     #[arg(long, short, value_name = "FILE")]
     data: PathBuf,
 }
@@ -95,7 +95,7 @@ pub(super) struct DsmArguments {
     #[arg(long, short, value_name = "BLOCK,...", value_delimiter = ',', required = true)]
     #[arg(value_parser = parse_number)]
     slbs: Vec<u64>,
-    /// How many blocks each has.
+    /// Number of blocks of each.
     #[arg(long, short, value_name = "NUMBER,...", value_delimiter = ',', required = true)]
     #[arg(value_parser = super::features::word)]
     blocks: Vec<u32>,
@@ -116,14 +116,14 @@ pub(super) struct DsmArguments {
 pub(super) struct CopyArguments {
     #[command(flatten)]
     namespace: Namespace,
-    /// Where they go.
+    /// The destination.
     #[arg(long, short = 'd', value_name = "BLOCK", value_parser = parse_number)]
     sdlba: u64,
     /// First blocks of the sources.
     #[arg(long, short, value_name = "BLOCK,...", value_delimiter = ',', required = true)]
     #[arg(value_parser = parse_number)]
     slbs: Vec<u64>,
-    /// Blocks of each source less one.
+    /// Number of blocks of each source minus one.
     #[arg(long, short, value_name = "NUMBER,...", value_delimiter = ',', required = true)]
     blocks: Vec<u16>,
     #[command(flatten)]
@@ -131,7 +131,7 @@ pub(super) struct CopyArguments {
 }
 
 impl Session<'_> {
-    /// A command to a namespace that must end well.
+    /// A command to a namespace that must succeed.
     pub(super) fn io(&mut self, command: AdminCommand) -> Result<AdminReply, Failure> {
         let opcode = NvmOpcode::from_bits(command.opcode);
         let reply = self.control.io(command)?;
@@ -143,7 +143,7 @@ impl Session<'_> {
         }
     }
 
-    /// Bytes of so many blocks of a namespace, counted less one.
+    /// Bytes of this many blocks of a namespace, counted minus one.
     fn bytes_of(&mut self, nsid: u32, count: u16) -> Result<usize, Failure> {
         let data = self.identify_namespace(nsid)?;
         let size = data.block_size().ok_or_else(|| {
@@ -152,7 +152,7 @@ impl Session<'_> {
         Ok((usize::from(count) + 1) * size as usize)
     }
 
-    /// A command that names blocks.
+    /// A command with a range of blocks.
     fn transfer(
         &mut self,
         opcode: NvmOpcode,
@@ -193,7 +193,7 @@ impl Session<'_> {
         dump(&reply.data, self.output)
     }
 
-    /// The content of a file, as long as the blocks are.
+    /// The content of a file, as long as the blocks.
     fn content(&mut self, path: &Path, blocks: &Blocks) -> Result<AdminData, Failure> {
         let nsid = self.meant(blocks.namespace)?;
         let bytes = self.bytes_of(nsid, blocks.block_count)?;
@@ -283,7 +283,7 @@ impl Session<'_> {
     }
 }
 
-/// As many starts as lengths, and not too many.
+/// Equal numbers of starts and lengths, and not too many.
 fn pairs(starts: usize, lengths: usize, most: usize) -> Result<(), Failure> {
     if starts != lengths {
         return Err(Failure::usage(format!("{starts} first blocks and {lengths} lengths")));
@@ -294,7 +294,7 @@ fn pairs(starts: usize, lengths: usize, most: usize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A command to a namespace, which has the shape of an admin command.
+/// A command to a namespace, in the form of an admin command.
 pub(super) fn command(opcode: NvmOpcode) -> AdminCommand {
     let opcode = opcode.into_bits();
     AdminCommand { opcode, ..AdminCommand::new(AdminOpcode::Unknown(opcode)) }

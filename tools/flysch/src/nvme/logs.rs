@@ -22,12 +22,12 @@ use crate::number::parse_number;
 const DATA_UNIT: u128 = 512_000;
 /// Zero degrees Celsius in the kelvin of the log.
 const ZERO_CELSIUS: i32 = 273;
-/// Bytes asked for at once.
+/// Bytes requested at once.
 const PIECE: u32 = 4096;
 
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(super) struct ErrorArguments {
-    /// So many entries, newest first.
+    /// This many entries, newest first.
     #[arg(long, short = 'e', value_name = "COUNT", default_value = "64")]
     log_entries: u32,
 }
@@ -54,7 +54,7 @@ fn log_id(text: &str) -> Result<u8, String> {
     parse_number(text)?.try_into().map_err(|_| format!("`{text}` is no log page: 0 to 255"))
 }
 
-/// Longest log page that is read, bytes.
+/// Longest log page to read, bytes.
 const LOG_MAX: u64 = 16 << 20;
 
 fn length(text: &str) -> Result<u32, String> {
@@ -81,7 +81,7 @@ impl Session<'_> {
         self.rows(&smart_rows(&smart))
     }
 
-    /// Names and values, one a line.
+    /// Names and values, one per line.
     fn rows(&mut self, rows: &[(String, String)]) -> Result<(), Failure> {
         let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
         rows.iter().try_for_each(|(name, value)| {
@@ -227,7 +227,7 @@ impl Session<'_> {
         }
     }
 
-    /// How the last sanitize operation stands.
+    /// The state of the last sanitize operation.
     pub(super) fn sanitize_status(&mut self) -> Result<SanitizeStatus, Failure> {
         let bytes = self.log(LogId::Sanitize.into_bits(), ALL_NAMESPACES, (0, 512))?;
         SanitizeStatus::parse(&bytes).map_err(Failure::failed)
@@ -328,7 +328,7 @@ impl Session<'_> {
         dump(&bytes, self.output)
     }
 
-    /// Any range of a log page, a memory page at a time.
+    /// Any range of a log page, one memory page at a time.
     fn whole_log(
         &mut self,
         id: u8,
@@ -345,13 +345,13 @@ impl Session<'_> {
     }
 }
 
-/// Temperature sensors there are: number and kelvin.
+/// The available temperature sensors: number and kelvin.
 fn sensors(smart: &Smart) -> impl Iterator<Item = (usize, u16)> + '_ {
     let all = (0..8).map(|n| (n + 1, le16(&smart.sensors, 2 * n)));
     all.filter(|&(_, kelvin)| kelvin != 0)
 }
 
-/// The SMART log under nvme-cli's names.
+/// The SMART log with nvme-cli's names.
 fn smart_values(smart: &Smart) -> Map<String, Value> {
     let wide = |number: u128| json!(number.to_string());
     let mut all = Map::new();

@@ -1,4 +1,4 @@
-//! `flysch nvme`: the management side of an NVMe controller, in nvme-cli's words.
+//! `flysch nvme`: management of an NVMe controller, in nvme-cli's terms.
 
 mod errors;
 mod features;
@@ -37,31 +37,31 @@ pub(crate) struct Arguments {
 enum What {
     /// List the namespaces.
     List,
-    /// What the controller says of itself.
+    /// Show the controller's identification.
     IdCtrl,
-    /// What it says of a namespace.
+    /// Show a namespace's identification.
     IdNs(identify::Namespace),
-    /// Ids of the namespaces.
+    /// List namespace IDs.
     ListNs(identify::ListArguments),
-    /// Names of a namespace.
+    /// Show the names of a namespace.
     NsDescs(identify::Namespace),
-    /// Controllers of the subsystem, or those a namespace is attached to.
+    /// List controllers of the subsystem, or those to which a namespace is attached.
     ListCtrl(identify::ControllersArguments),
-    /// SMART and health.
+    /// Show SMART and health information.
     SmartLog,
-    /// Errors the controller keeps.
+    /// Show errors recorded by the controller.
     ErrorLog(logs::ErrorArguments),
-    /// Firmware slots.
+    /// Show firmware slots.
     FwLog,
-    /// Commands the controller knows, and what they change.
+    /// Show the commands that the controller supports, and what they change.
     EffectsLog,
-    /// Namespaces that changed since this was asked last.
+    /// List namespaces that have changed since the last call.
     ChangedNsListLog,
-    /// How the last sanitize operation stands.
+    /// Show the state of the last sanitize operation.
     SanitizeLog,
-    /// Log pages there are.
+    /// List the log pages.
     SupportedLogPages,
-    /// A log page as bytes.
+    /// Print a log page as bytes.
     GetLog(logs::RawArguments),
     /// Read a feature, or all of them.
     GetFeature(features::GetArguments),
@@ -69,13 +69,13 @@ enum What {
     SetFeature(features::SetArguments),
     /// Format a namespace: all of its data is lost.
     Format(upkeep::FormatArguments),
-    /// Remove all data of the subsystem for ever.
+    /// Irrecoverably remove all data of the subsystem.
     Sanitize(upkeep::SanitizeArguments),
     /// Send a firmware image to the controller.
     FwDownload(upkeep::DownloadArguments),
-    /// Put the image that was sent into a slot, or a slot into force.
+    /// Commit the image that was sent to a slot, or activate a slot.
     FwCommit(upkeep::CommitArguments),
-    /// Make a namespace.
+    /// Create a namespace.
     CreateNs(namespaces::CreateArguments),
     /// Delete a namespace and its data.
     DeleteNs(namespaces::DeleteArguments),
@@ -83,7 +83,7 @@ enum What {
     AttachNs(namespaces::AttachArguments),
     /// Detach it.
     DetachNs(namespaces::DetachArguments),
-    /// Make what was written safe.
+    /// Make written data durable.
     Flush(identify::Namespace),
     /// Read blocks.
     Read(io::ReadArguments),
@@ -91,13 +91,13 @@ enum What {
     Write(io::WriteArguments),
     /// Compare blocks with a file.
     Compare(io::CompareArguments),
-    /// Look whether blocks can be read.
+    /// Check whether blocks can be read.
     Verify(io::Blocks),
     /// Fill blocks with zeros.
     WriteZeroes(io::ZeroArguments),
     /// Make blocks unreadable.
     WriteUncor(io::ChangeArguments),
-    /// Say what ranges are used for, or that they are not used any more.
+    /// Tell the controller how ranges are used, or that they are no longer used.
     Dsm(io::DsmArguments),
     /// Copy ranges within a namespace.
     Copy(io::CopyArguments),
@@ -105,26 +105,26 @@ enum What {
     ResvRegister(reservations::RegisterArguments),
     /// Reserve it.
     ResvAcquire(reservations::AcquireArguments),
-    /// Give the reservation back.
+    /// Release the reservation.
     ResvRelease(reservations::ReleaseArguments),
-    /// Who is registered, and who holds what.
+    /// Show registrants, and who holds what.
     ResvReport(reservations::ReportArguments),
-    /// Zoned namespaces.
+    /// Manage zoned namespaces.
     #[command(subcommand)]
     Zns(zones::Zoned),
     /// Reset the controller.
     Reset,
     /// Reset the whole NVM subsystem.
     SubsystemReset,
-    /// The controller's registers.
+    /// Show the controller's registers.
     ShowRegs,
-    /// Any admin command.
+    /// Send any admin command.
     AdminPassthru(passthru::Arguments),
-    /// Errors seen by the driver: counters and history.
+    /// Show errors seen by the driver: counters and history.
     Errors,
 }
 
-/// Does it.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
@@ -142,7 +142,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
 }
 
-/// A controller, and whom to tell.
+/// A controller, and where results go.
 struct Session<'a> {
     control: &'a mut dyn NvmeControl,
     output: &'a mut Output,
@@ -197,7 +197,7 @@ impl Session<'_> {
         }
     }
 
-    /// An admin command that must end well.
+    /// An admin command that must succeed.
     fn admin(&mut self, command: AdminCommand) -> Result<AdminReply, Failure> {
         let opcode = AdminOpcode::from_bits(command.opcode);
         let reply = self.control.admin(command)?;
@@ -221,7 +221,7 @@ impl Session<'_> {
         Ok(self.admin(AdminCommand { nsid, cdw10, data, ..AdminCommand::new(opcode) })?.data)
     }
 
-    /// Tells that something was done: a line for people, `value` for programs.
+    /// Reports that something was done: a line for people, `value` for programs.
     fn done(&mut self, value: &serde_json::Value, line: &str) -> Result<(), Failure> {
         crate::confirm::done(self.output, value, line)
     }
@@ -236,12 +236,12 @@ impl From<flysch_nvme::Error> for Failure {
     }
 }
 
-/// Whether a command ended well.
+/// Whether a command succeeded.
 fn is_success(reply: &AdminReply) -> bool {
     matches!(Status::of_field(reply.status.status), Status::Success)
 }
 
-/// ASCII of a field that is padded with spaces, as far as it can be shown.
+/// ASCII from a field that is padded with spaces, as far as it is printable.
 fn text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
     let one = |&byte: &u8| if byte.is_ascii_graphic() { byte as char } else { ' ' };
@@ -253,7 +253,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes as lines of sixteen, with their text beside.
+/// Bytes as lines of sixteen, with their text beside them.
 pub(crate) fn dump(bytes: &[u8], output: &mut Output) -> Result<(), Failure> {
     output.line("       0  1  2  3  4  5  6  7  8  9  a  b  c  d  e  f")?;
     for (number, row) in bytes.chunks(16).enumerate() {
@@ -268,12 +268,12 @@ pub(crate) fn dump(bytes: &[u8], output: &mut Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The number of two bytes at `at`; they are there.
+/// The number in the two bytes at `at`, which must exist.
 fn le16(bytes: &[u8], at: usize) -> u16 {
     u16::from_le_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The number of four bytes at `at`; they are there.
+/// The number in the four bytes at `at`, which must exist.
 fn le32(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

@@ -15,14 +15,14 @@ pub(super) struct CreateArguments {
     /// Size, blocks.
     #[arg(long, short = 's', value_name = "BLOCKS", value_parser = parse_number)]
     nsze: u64,
-    /// Capacity, blocks (the size).
+    /// Capacity, blocks (default: the size).
     #[arg(long, short = 'c', value_name = "BLOCKS", value_parser = parse_number)]
     ncap: Option<u64>,
     /// Number of the LBA format.
     #[arg(long, short = 'f', value_name = "NUMBER", default_value = "0")]
     #[arg(value_parser = clap::value_parser!(u8).range(0..16))]
     flbas: u8,
-    /// Let several controllers have it.
+    /// Allow several controllers to share it.
     #[arg(long, short = 'm')]
     shared: bool,
 }
@@ -48,7 +48,7 @@ pub(super) struct AttachArguments {
     /// The namespace.
     #[arg(long, short, value_name = "ID")]
     namespace_id: u32,
-    /// The controller (this one).
+    /// The controller (default: this one).
     #[arg(long, short, value_name = "ID", value_parser = upkeep::id)]
     controllers: Option<u16>,
 }

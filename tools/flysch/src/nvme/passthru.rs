@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::file::Named;
 use crate::number::parse_number;
 
-/// Most data of a command, bytes: a page.
+/// Maximum data of a command, bytes: a page.
 const DATA_MAX: usize = 4096;
 
 #[derive(Clone, Debug, clap::Args)]
@@ -43,16 +43,16 @@ pub(super) struct Arguments {
     /// CDW15.
     #[arg(long, value_name = "NUMBER", default_value = "0", value_parser = word)]
     cdw15: u32,
-    /// So many bytes come from the controller, up to 4096.
+    /// Read this many bytes from the controller, up to 4096.
     #[arg(long, short = 'l', value_name = "BYTES", value_parser = data_length)]
     data_len: Option<u32>,
-    /// These bytes go to the controller, up to 4096.
+    /// Send the bytes of this file to the controller, up to 4096.
     #[arg(long, short = 'i', value_name = "FILE", conflicts_with = "data_len")]
     input_file: Option<PathBuf>,
-    /// Write what comes to this file, `-` for standard output.
+    /// Write received data to this file, `-` for standard output.
     #[arg(long, short = 'b', value_name = "FILE", requires = "data_len")]
     raw: Option<PathBuf>,
-    /// How long it may take, ms.
+    /// Time-out, ms.
     #[arg(long, short = 't', value_name = "MS", value_parser = word)]
     timeout: Option<u32>,
     #[command(flatten)]
@@ -70,7 +70,7 @@ fn data_length(text: &str) -> Result<u32, String> {
     }
 }
 
-/// What only tells something: all else wants consent.
+/// Commands that only return information: all others need consent.
 const HARMLESS: [AdminOpcode; 3] =
     [AdminOpcode::GetLogPage, AdminOpcode::Identify, AdminOpcode::GetFeatures];
 

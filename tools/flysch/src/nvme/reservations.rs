@@ -14,7 +14,7 @@ use crate::confirm::Consent;
 use crate::failure::Failure;
 use crate::number::parse_number;
 
-/// Bytes of a report that are asked for.
+/// Bytes of a report to request.
 const REPORT: u32 = 4096;
 
 /// Who may do what (RTYPE).
@@ -40,14 +40,14 @@ pub(super) struct RegisterArguments {
     /// The new key.
     #[arg(long, short = 'k', value_name = "KEY", default_value = "0", value_parser = parse_number)]
     nrkey: u64,
-    /// 0 registers, 1 takes the registration back, 2 replaces the key.
+    /// 0 registers, 1 unregisters, 2 replaces the key.
     #[arg(long, short, default_value = "0", value_parser = clap::value_parser!(u32).range(0..=2))]
     rrega: u32,
-    /// 0 changes nothing, 2 ends with the power, 3 persists.
+    /// 0 changes nothing, 2 is lost with the power, 3 persists.
     #[arg(long, short = 'p', default_value = "0")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=3))]
     cptpl: u32,
-    /// Whatever the current key is.
+    /// Ignore the current key.
     #[arg(long, short)]
     iekey: bool,
 }
@@ -59,7 +59,7 @@ pub(super) struct AcquireArguments {
     /// The current key.
     #[arg(long, short = 'c', value_name = "KEY", default_value = "0", value_parser = parse_number)]
     crkey: u64,
-    /// The key of the host it is taken from.
+    /// The key of the host to preempt.
     #[arg(long, short = 'p', value_name = "KEY", default_value = "0", value_parser = parse_number)]
     prkey: u64,
     /// Who may do what, 1 to 6.
@@ -69,7 +69,7 @@ pub(super) struct AcquireArguments {
     #[arg(long, short = 'a', default_value = "0")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=2))]
     racqa: u32,
-    /// Whatever the current key is.
+    /// Ignore the current key.
     #[arg(long, short)]
     iekey: bool,
     #[command(flatten)]
@@ -83,14 +83,14 @@ pub(super) struct ReleaseArguments {
     /// The current key.
     #[arg(long, short = 'c', value_name = "KEY", default_value = "0", value_parser = parse_number)]
     crkey: u64,
-    /// The type that is released, 1 to 6.
+    /// The type to release, 1 to 6.
     #[arg(long, short = 't', value_name = "TYPE", default_value = "1", value_parser = kind)]
     rtype: Kind,
-    /// 0 releases, 1 forgets all registrants.
+    /// 0 releases, 1 clears all registrants.
     #[arg(long, short = 'a', default_value = "0")]
     #[arg(value_parser = clap::value_parser!(u32).range(0..=1))]
     rrela: u32,
-    /// Whatever the current key is.
+    /// Ignore the current key.
     #[arg(long, short)]
     iekey: bool,
     #[command(flatten)]

@@ -18,11 +18,11 @@ use crate::progress::Progress;
 
 /// How long a format may take, ms (nvme-cli's own limit).
 const FORMAT_MS: u32 = 600_000;
-/// How long firmware may take to be put into force, ms.
+/// How long the activation of firmware may take, ms.
 const COMMIT_MS: u32 = 120_000;
-/// How often the progress of long work is asked for, ms.
+/// Interval at which the progress of long operations is polled, ms.
 const LOOK_MS: u32 = 100;
-/// Largest firmware image that is sent, bytes.
+/// Largest firmware image to send, bytes.
 const IMAGE_MAX: usize = 256 << 20;
 /// Most bytes of an image sent at once.
 const PIECE: usize = 4096;
@@ -30,13 +30,13 @@ const PIECE: usize = 4096;
 /// What a format does to user data (SES).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Erase {
-    /// Nothing in particular: what the data reads as is not said.
+    /// Nothing in particular: the content of the data afterwards is undefined.
     #[value(alias = "0")]
     None,
     /// All user data is erased.
     #[value(alias = "1")]
     User,
-    /// The key it is encrypted with is deleted.
+    /// The encryption key is deleted.
     #[value(alias = "2")]
     Crypto,
 }
@@ -45,13 +45,13 @@ enum Erase {
 pub(super) struct FormatArguments {
     #[command(flatten)]
     namespace: Namespace,
-    /// Number of the LBA format (`id-ns` lists them); the one in use if not given.
+    /// Number of the LBA format (`id-ns` lists them); default: the one in use.
     #[arg(long, short = 'l', value_name = "NUMBER", conflicts_with = "block_size")]
     lbaf: Option<u8>,
-    /// The format with blocks of so many bytes and no metadata.
+    /// The format with blocks of this size and no metadata.
     #[arg(long, short = 'b', value_name = "BYTES", value_parser = block_size)]
     block_size: Option<u32>,
-    /// What to do to the data.
+    /// What to do with the data.
     #[arg(long, short = 's', default_value = "none")]
     ses: Erase,
     #[command(flatten)]
@@ -68,7 +68,7 @@ fn block_size(text: &str) -> Result<u32, String> {
 /// What a sanitize operation does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Action {
-    /// Leave the state of a failed operation.
+    /// Leave the failure state of an operation.
     #[value(name = "exit-failure", alias = "1")]
     ExitFailure,
     /// Erase all blocks.
@@ -111,7 +111,7 @@ pub(super) struct DownloadArguments {
     image: PathBuf,
 }
 
-/// When firmware comes into force (CA).
+/// When firmware becomes active (CA).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Commit {
     /// The image replaces that of the slot; nothing else changes.
@@ -123,7 +123,7 @@ enum Commit {
     /// The slot runs after the next reset.
     #[value(alias = "2")]
     Activate,
-    /// The slot runs at once.
+    /// The slot is activated at once.
     #[value(name = "activate-now", alias = "3")]
     ActivateNow,
 }
@@ -265,7 +265,7 @@ impl Session<'_> {
     }
 }
 
-/// The number of the format that is wanted.
+/// The number of the requested format.
 fn chosen(data: &IdentifyNamespace, arguments: &FormatArguments) -> Result<u8, Failure> {
     let shift_of = |n: u8| data.format(n).filter(|format| format.shift >= 9);
     let there = || (0..=data.nlbaf.min(15)).filter_map(|n| Some((n, shift_of(n)?)));

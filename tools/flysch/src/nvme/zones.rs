@@ -19,10 +19,10 @@ use crate::confirm::Consent;
 use crate::failure::Failure;
 use crate::number::parse_number;
 
-/// Zones of a report that are asked for at once.
+/// Zones of a report requested at once.
 pub(crate) const AT_ONCE: usize = 63;
 
-/// Zone management receive: at most `room` zones from the one of a block on; `how` is CDW13.
+/// Zone management receive: at most `room` zones starting with that of a block; `how` is CDW13.
 pub(crate) fn report_command(nsid: u32, (slba, room): (u64, usize), how: u32) -> AdminCommand {
     let bytes = (REPORT_HEADER + room * ZoneDescriptor::LENGTH) as u32;
     let cdw10 = [slba as u32, (slba >> 32) as u32, bytes / 4 - 1, how, 0, 0];
@@ -30,7 +30,7 @@ pub(crate) fn report_command(nsid: u32, (slba, room): (u64, usize), how: u32) ->
     AdminCommand { nsid, cdw10, data, ..command(NvmOpcode::ZoneReceive) }
 }
 
-/// What it brings: how many zones there are, and these.
+/// Its result: the total number of zones, and these zones.
 pub(crate) fn report_of(data: &[u8], room: usize) -> (u64, Vec<ZoneDescriptor>) {
     let count = u64::from(le32(data, 0)) | u64::from(le32(data, 4)) << 32;
     let list = data[REPORT_HEADER..].chunks_exact(ZoneDescriptor::LENGTH);
@@ -38,7 +38,7 @@ pub(crate) fn report_of(data: &[u8], room: usize) -> (u64, Vec<ZoneDescriptor>) 
     (count, list.take(there).flat_map(ZoneDescriptor::parse).collect())
 }
 
-/// Zone management send: to the zone that begins at a block, or to all.
+/// Zone management send: to the zone that starts at a block, or to all.
 pub(crate) fn manage_command(nsid: u32, action: ZoneAction, block: Option<u64>) -> AdminCommand {
     let (all, slba) = block.map_or((SELECT_ALL, 0), |slba| (0, slba));
     let (low, high) = (slba as u32, (slba >> 32) as u32);
@@ -59,11 +59,11 @@ fn identify_zoned(cns: Cns, nsid: u32) -> AdminCommand {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(super) enum Zoned {
-    /// What the controller says of zoned namespaces.
+    /// Show the controller's properties for zoned namespaces.
     IdCtrl,
-    /// What it says of a namespace as a zoned one.
+    /// Show a namespace's properties as a zoned one.
     IdNs(Namespace),
-    /// The zones and their states.
+    /// List the zones and their states.
     ReportZones(ReportArguments),
     /// Open a zone.
     OpenZone(ZoneArguments),
@@ -73,7 +73,7 @@ pub(super) enum Zoned {
     FinishZone(ConsentArguments),
     /// Reset a zone: its data is lost.
     ResetZone(ConsentArguments),
-    /// Take a zone that can only be read offline: its data is lost.
+    /// Take a read-only zone offline: its data is lost.
     OfflineZone(ConsentArguments),
     /// Write to a zone, wherever its write pointer is.
     ZoneAppend(AppendArguments),
@@ -99,7 +99,7 @@ enum State {
     /// Full.
     #[value(alias = "5")]
     Full,
-    /// It can only be read.
+    /// Read-only.
     #[value(name = "readonly", alias = "6")]
     ReadOnly,
     /// Offline.
@@ -111,14 +111,14 @@ enum State {
 pub(super) struct ReportArguments {
     #[command(flatten)]
     namespace: Namespace,
-    /// From the zone of this block on.
+    /// Start with the zone of this block.
     #[arg(long, short = 's', value_name = "BLOCK", default_value = "0")]
     #[arg(value_parser = parse_number)]
     start_lba: u64,
-    /// At most so many.
+    /// At most this many.
     #[arg(long, short, value_name = "NUMBER")]
     descs: Option<usize>,
-    /// Those in this state.
+    /// Only those in this state.
     #[arg(long, short = 'S', default_value = "all")]
     state: State,
 }
@@ -131,7 +131,7 @@ pub(super) struct ZoneArguments {
     #[arg(long, short = 's', value_name = "BLOCK", default_value = "0")]
     #[arg(value_parser = parse_number)]
     start_lba: u64,
-    /// Every zone it can be done to.
+    /// All zones to which the command applies.
     #[arg(long, short = 'a', conflicts_with = "start_lba")]
     select_all: bool,
 }
@@ -180,7 +180,7 @@ impl Session<'_> {
         }
     }
 
-    /// The namespace that is meant, which must have zones.
+    /// The selected namespace, which must have zones.
     fn meant_zoned(&mut self, named: Namespace) -> Result<u32, Failure> {
         let nsid = self.meant(named)?;
         match super::is_success(&self.control.admin(identify_command(nsid))?) {
@@ -244,7 +244,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A report of at most `room` zones from `slba` on: how many there are, and these.
+    /// A report of at most `room` zones from `slba` on: the total number, and these zones.
     fn zones_from(
         &mut self,
         nsid: u32,
@@ -348,7 +348,7 @@ impl Session<'_> {
     }
 }
 
-/// What nvme-cli calls the type of a zone.
+/// nvme-cli's name for the type of a zone.
 fn kind(zone: &ZoneDescriptor) -> &'static str {
     match zone.zt {
         ZoneDescriptor::SEQUENTIAL => "SEQWRITE_REQ",

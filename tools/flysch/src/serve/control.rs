@@ -1,4 +1,4 @@
-//! The control socket: a line of JSON each way, one order a connection.
+//! The control socket: a line of JSON in each direction, one order per connection.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::Shutdown;
@@ -16,7 +16,7 @@ use crate::output::Output;
 
 /// Longest line of a control connection, bytes.
 const LINE_MAX: u64 = 4096;
-/// How long a control connection may take over a line.
+/// Time limit of a control connection per line.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Options of `flysch serve-ctl`.
@@ -29,24 +29,24 @@ pub(crate) struct Arguments {
     order: Order,
 }
 
-/// What to do to a device that is served.
+/// What to do to a served device.
 #[derive(Clone, Debug, clap::Subcommand, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Order {
-    /// Let faults happen from now on: `KIND:WHEN[+KIND:WHEN...]`, or `none`.
+    /// Inject faults from now on: `KIND:WHEN[+KIND:WHEN...]`, or `none`.
     Inject {
         /// The faults.
         plan: String,
     },
-    /// Take the device's power away: what was not flushed may be lost.
+    /// Cut the device's power: unflushed data may be lost.
     PowerCut,
-    /// Give it back.
+    /// Restore it.
     PowerOn,
-    /// Pull the device's reset line.
+    /// Assert the device's reset line.
     Reset,
     /// Pull the device out of its machine: the client loses its connection.
     Remove,
-    /// Say what happened so far.
+    /// Show what has happened so far.
     Status,
     /// End the server.
     Stop,
@@ -93,7 +93,7 @@ fn parse_plan(text: &str, kinds: &'static [FaultKind]) -> Result<Plan, String> {
     }
 }
 
-/// Takes orders to the server, one connection after another.
+/// Passes orders to the server, one connection after another.
 pub(super) fn answer(listener: &UnixListener, server: &Remote) {
     for connection in listener.incoming().flatten() {
         if let Ok(Order::Stop) = serve_one(&connection, server) {

@@ -13,7 +13,7 @@ use crate::output::Output;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct AttributeArguments {
-    /// Its name, a part of it, or its number; without, all are listed.
+    /// Its name, a unique part of it, or its number; without it, all are listed.
     id: Option<String>,
     /// The value to write.
     #[arg(value_parser = parse_number)]
@@ -24,9 +24,9 @@ pub(super) struct AttributeArguments {
 
 #[derive(Debug, clap::Args)]
 pub(super) struct FlagArguments {
-    /// Its name, a part of it, or its number; without, all are listed.
+    /// Its name, a unique part of it, or its number; without it, all are listed.
     id: Option<String>,
-    /// What to do with it; without, it is read.
+    /// What to do with it; without this, it is read.
     action: Option<FlagAction>,
     #[command(flatten)]
     place: Place,
@@ -39,16 +39,16 @@ enum FlagAction {
     Toggle,
 }
 
-/// Which one, where there are several.
+/// Which one, if there are several.
 #[derive(Clone, Copy, Debug, clap::Args)]
 struct Place {
-    /// Of this logical unit or with this index.
+    /// For this logical unit or with this index.
     #[arg(long, default_value_t = 0)]
     index: u8,
     /// With this selector.
     #[arg(long, default_value_t = 0)]
     selector: u8,
-    /// Yes, write what can never be written again.
+    /// Confirm the write, which can never be repeated.
     #[arg(long)]
     irreversible: bool,
 }

@@ -13,26 +13,26 @@ use crate::output::Output;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// What to do; without, only tell how it stands.
+    /// What to do; without it, only show the state.
     #[command(subcommand)]
     action: Option<Action>,
 }
 
 #[derive(Clone, Copy, Debug, Subcommand)]
 enum Action {
-    /// Tell how it stands.
+    /// Show the state.
     Status,
-    /// New writes may go to the buffer.
+    /// Let new writes go to the buffer.
     On,
-    /// They may not.
+    /// Let no new writes go to it.
     Off,
     /// Write the buffer's content to its final place.
     Flush,
     /// Stop flushing.
     StopFlush,
-    /// Have the device change the size of the buffer; it says how much (UFS 4.1).
+    /// Have the device resize the buffer, by an amount that it chooses (UFS 4.1).
     Resize {
-        /// Which way; `hint` is as the device recommends.
+        /// The direction; `hint` follows the device's recommendation.
         to: Size,
     },
     /// What a flush leaves in the buffer (UFS 4.1); the device keeps the setting.
@@ -40,7 +40,7 @@ enum Action {
         #[command(subcommand)]
         keep: Keep,
     },
-    /// Whether pinned data is released, so that a flush takes it, too (UFS 4.1).
+    /// Whether pinned data is released, so that a flush also takes it (UFS 4.1).
     Unpin {
         /// Released or not.
         way: Way,
@@ -58,16 +58,16 @@ enum Size {
 enum Keep {
     /// Nothing.
     None,
-    /// What was written last.
+    /// The data written last.
     Fifo {
-        /// At most so many allocation units.
+        /// At most this many allocation units.
         units: u32,
     },
-    /// What was written with GROUP NUMBER 18h.
+    /// Data written with GROUP NUMBER 18h.
     Pinned {
-        /// The part of the buffer that is for it, allocation units.
+        /// The part of the buffer reserved for it, in allocation units.
         units: u32,
-        /// The part that is left for everything else as long as possible, allocation units.
+        /// The part kept for everything else as long as possible, in allocation units.
         #[arg(long, default_value_t = 0)]
         others: u32,
     },
@@ -79,7 +79,7 @@ enum Way {
     Off,
 }
 
-/// How long one look at a resize waits, ms.
+/// How long one poll of a resize waits, ms.
 const WAIT_MS: u32 = 1000;
 
 fn operation(action: Action) -> Option<Operation> {
@@ -164,7 +164,7 @@ pub(super) fn run(
     Ok(())
 }
 
-/// How a resize stands, after its end; `None` where there is none.
+/// The state of a resize after its end; `None` if there is none.
 fn resize(control: &mut dyn Control) -> Result<Option<ResizeState>, Failure> {
     loop {
         match control.operate(Operation::ResizeState(WAIT_MS)) {

@@ -1,5 +1,5 @@
-//! `flysch ufs crypto`: what the controller can encrypt inline, and which slots have keys. Keys
-//! are never shown: the controller does not give them back, and the driver does not either.
+//! `flysch ufs crypto`: what the controller can encrypt inline, and which slots have keys. Keys are
+//! never shown: neither the controller nor the driver returns them.
 
 use flysch_rig::Control;
 use flysch_ufs::CryptoKey;
@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// The sizes of data units that a capability has.
+/// The data unit sizes of a capability.
 fn units(entry: &CryptoCapEntry) -> Vec<u32> {
     (0..8).filter(|bit| entry.sdusb() >> bit & 1 != 0).map(|bit| 512 << bit).collect()
 }

@@ -14,12 +14,12 @@ use crate::output::Output;
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     /// Its name or number: device, configuration, unit, interconnect, string, geometry, power,
-    /// health, file; without, all that the device has are listed.
+    /// health, file; without it, all that the device has are listed.
     id: Option<String>,
     /// Logical unit, string or part.
     #[arg(default_value = "0", value_parser = crate::number::parse_number)]
     index: u64,
-    /// The bytes in hexadecimal instead of the fields.
+    /// Print the bytes in hexadecimal instead of the fields.
     #[arg(long)]
     raw: bool,
 }

@@ -33,7 +33,7 @@ pub(super) fn run(control: &mut dyn Control, output: &mut Output) -> Result<(), 
     output.table(&["at", "error", "value or step", "why"], &history)
 }
 
-/// When it was, what it was, where and why.
+/// Time, kind, place and cause.
 fn row(record: ErrorRecord) -> Vec<String> {
     let what = record.step.map_or_else(|| format!("{:#010x}", record.value), str::to_owned);
     let why = record.error.map(|error| error.to_string()).unwrap_or_default();

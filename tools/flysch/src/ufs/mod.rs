@@ -1,4 +1,4 @@
-//! `flysch ufs`: the management side of a UFS device.
+//! `flysch ufs`: management of a UFS device.
 
 mod attributes;
 mod booster;
@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// What the device and its controller are.
+    /// Show device and controller.
     Info,
     /// Show a descriptor by its fields, or list the descriptors.
     Descriptor(descriptors::Arguments),
@@ -42,31 +42,32 @@ enum What {
     Flag(attributes::FlagArguments),
     /// List the logical units.
     Lu,
-    /// WriteBooster: how it stands, on, off, flush, size of its buffer, what a flush leaves.
+    /// Control WriteBooster: state, on, off, flush, size of its buffer, what a flush leaves.
     Wb(booster::Arguments),
-    /// Power: link gear, hibernation, device power mode.
+    /// Control power: link gear, hibernation, device power mode.
     Power(power::Arguments),
-    /// Errors seen by the driver: counters and history.
+    /// Show errors seen by the driver: counters and history.
     Errors,
-    /// Replay protected memory: key, counter, authenticated reads and writes, protected areas.
+    /// Access replay protected memory: key, counter, authenticated reads and writes, protected
+    /// areas.
     Rpmb(rpmb::Arguments),
-    /// Firmware: what runs, and a new one.
+    /// Show the running firmware, or install a new one.
     Ffu(services::FirmwareArguments),
-    /// Purge: remove for ever what was unmapped.
+    /// Purge: irrecoverably remove unmapped data.
     Purge(services::PurgeArguments),
-    /// Refresh: have the device write its data anew.
+    /// Refresh: have the device rewrite its data.
     Refresh(services::RefreshArguments),
-    /// Inline encryption: what the controller can do, and which key slots are in use.
+    /// Show inline encryption: capabilities, and key slots in use.
     Crypto,
-    /// Error history that the device keeps.
+    /// Show the device's error history.
     History(services::HistoryArguments),
-    /// Tell the device the time.
+    /// Set the device's time.
     Timestamp(services::TimestampArguments),
-    /// The unit the machine boots from: which it is, another one, its content.
+    /// Show, choose or read the boot unit.
     Bootlun(services::BootArguments),
 }
 
-/// Does it.
+/// Executes the command.
 pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
@@ -93,7 +94,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     }
 }
 
-/// What a device may not have: a failure names it.
+/// Something that a device may lack, as named by a failure.
 fn service(what: &What, control: &mut dyn Control, output: &mut Output) -> Result<(), Failure> {
     match what {
         What::Rpmb(arguments) => rpmb::run(arguments, control, output),
@@ -108,7 +109,7 @@ fn service(what: &What, control: &mut dyn Control, output: &mut Output) -> Resul
     }
 }
 
-/// Puts a query that answers a number.
+/// Sends a query that returns a number.
 fn number(control: &mut dyn Control, query: Query) -> Result<u64, flysch_ufs::Error> {
     match control.operate(Operation::Query(query))? {
         Answer::Value(value) => Ok(value),
@@ -116,8 +117,8 @@ fn number(control: &mut dyn Control, query: Query) -> Result<u64, flysch_ufs::Er
     }
 }
 
-/// Finds what a user means by a name or a number: a name in any case, by any part of it that no
-/// other name has.
+/// Finds the item meant by a name or a number: a name in any case, or any part of it that is
+/// unique.
 fn find<T: Copy>(
     kind: &str,
     given: &str,
@@ -153,7 +154,7 @@ fn find<T: Copy>(
 }
 
 impl From<flysch_ufs::Error> for Failure {
-    /// What the driver refused before sending anything was a wrong use.
+    /// A request that the driver refused before sending anything is a usage error.
     fn from(error: flysch_ufs::Error) -> Self {
         use flysch_ufs::Error;
         match error {

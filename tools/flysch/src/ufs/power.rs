@@ -18,14 +18,14 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// How link and device stand.
+    /// Show the state of link and device.
     Status,
-    /// Put the link into hibernation, or take it out.
+    /// Put the link into hibernation, or wake it.
     Hibern8 {
-        /// Into it or out of it.
+        /// Enter or exit.
         way: Way,
     },
-    /// Let the link hibernate by itself after this idle time.
+    /// Let the link hibernate automatically after this idle time.
     AutoHibern8 {
         /// Microseconds; 0 is never.
         idle_us: u32,

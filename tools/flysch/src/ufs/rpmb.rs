@@ -21,13 +21,13 @@ use crate::progress::Progress;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The region, each with a key and a counter of its own.
+    /// The region, each with its own key and counter.
     #[arg(long, global = true, default_value_t = 0)]
     #[arg(value_parser = clap::value_parser!(u8).range(0..=3))]
     region: u8,
 
     /// The key: a file of 32 bytes or of 64 hexadecimal digits, or the digits themselves, which
-    /// others on this machine can then see in the list of processes.
+    /// others on this machine can then see in the process list.
     #[arg(long, global = true, value_name = "FILE|HEX")]
     key: Option<String>,
 
@@ -37,16 +37,16 @@ pub(super) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum What {
-    /// What the device says of its RPMB unit: mode, blocks, regions.
+    /// Show the device's RPMB unit: mode, blocks, regions.
     Info,
-    /// Program the key of a region, once and for ever.
+    /// Program the key of a region: possible only once.
     ProgramKey {
         #[command(flatten)]
         consent: Consent,
     },
     /// Read the write counter.
     Counter,
-    /// Read blocks, proved by the key if there is one.
+    /// Read blocks, authenticated with the key if there is one.
     Read {
         /// First block.
         #[arg(long, default_value_t = 0)]
@@ -54,29 +54,30 @@ enum What {
         /// Blocks.
         #[arg(long, default_value_t = 1)]
         blocks: u32,
-        /// Where they go; `-` is standard output.
+        /// Output file; `-` is standard output.
         #[arg(long, short, value_name = "FILE", default_value = "-")]
         output: PathBuf,
     },
     /// Write a file of whole blocks.
     Write {
-        /// What is written.
+        /// The input file.
         file: PathBuf,
         /// First block.
         #[arg(long, default_value_t = 0)]
         address: u16,
     },
-    /// Show the areas of a logical unit that are protected against writing.
+    /// Show the write protected areas of a logical unit.
     Protection {
         /// Logical unit.
         lun: u8,
     },
-    /// Set the protected areas of a logical unit, all of them: none opens everything.
+    /// Set all protected areas of a logical unit; none removes the protection.
     Protect {
         /// Logical unit.
         lun: u8,
-        /// First block, blocks (0: all), and kind: `nv` until it is opened, `power` until power
-        /// goes, `awp` closed anew whenever power comes; `:open` behind it opens the area now.
+        /// First block, blocks (0: all), and kind: `nv` until it is removed, `power` until the next
+        /// power cycle, `awp` again after every power-on; a final `:open` removes the area's
+        /// protection now.
         #[arg(value_name = "LBA+BLOCKS[:nv|power|awp][:open]", value_parser = area)]
         areas: Vec<SecureWriteProtectEntry>,
     },
@@ -210,7 +211,7 @@ fn areas(answer: &RpmbAnswer, output: &mut Output) -> Result<(), Failure> {
     output.line(format!("proved: {}", proof(answer.authenticated)))
 }
 
-/// A key from a file or from digits. What was given is in no message: it may be a key.
+/// A key from a file or from digits. The input appears in no message: it may be a key.
 pub(super) fn key(given: &str) -> Result<RpmbKey, Failure> {
     const WRONG: &str = "--key: neither 64 hexadecimal digits nor a file with a key";
     if let Some(key) = digits(given.as_bytes()) {
@@ -238,7 +239,7 @@ fn digits(text: &[u8]) -> Option<RpmbKey> {
     Some(RpmbKey::new(key))
 }
 
-/// Bytes nobody can foresee.
+/// Unpredictable bytes.
 fn nonce() -> Result<Nonce, Failure> {
     let mut nonce = Nonce::default();
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut nonce));
@@ -355,7 +356,7 @@ fn block_at(address: u16, done: u32) -> Result<u16, Failure> {
     u16::try_from(at).map_err(|_| Failure::usage("an RPMB region ends at block 65535"))
 }
 
-/// What to do about it, where something can be done.
+/// What to do about it, if anything can be done.
 fn explain(region: u8, error: Error) -> Failure {
     let Error::Rpmb(cause) = error else { return error.into() };
     let remedy = match cause {

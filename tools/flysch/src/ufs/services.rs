@@ -23,7 +23,7 @@ use crate::file::Named;
 use crate::output::Output;
 use crate::progress::Progress;
 
-/// How long one look at long work waits for its end, ms.
+/// How long one poll of a long operation waits for its end, ms.
 const LOOK_MS: u32 = 500;
 
 fn unexpected() -> Failure {
@@ -38,13 +38,13 @@ pub(super) struct FirmwareArguments {
 
 #[derive(Debug, Subcommand)]
 enum Firmware {
-    /// Revision that runs, and what became of the last update.
+    /// Show the running revision, and the result of the last update.
     Status,
-    /// Send an image to the device and start it.
+    /// Send an image to the device and activate it.
     Update {
         /// The maker's image for exactly this device.
         image: PathBuf,
-        /// Leave it to the next reset to start it.
+        /// Leave the activation to the next reset.
         #[arg(long)]
         no_activate: bool,
         #[command(flatten)]
@@ -102,7 +102,7 @@ pub(super) fn firmware(
     confirm::done(output, &value, &format!("revision {before} before, {after} now"))
 }
 
-/// An error if the device says that the image is not what it should be.
+/// An error if the device reports that the image is not valid.
 fn believe(control: &mut dyn Control, image: &Path) -> Result<(), Failure> {
     match firmware_status(control)? {
         FfuStatus::NoInformation | FfuStatus::Success => Ok(()),
@@ -113,14 +113,14 @@ fn believe(control: &mut dyn Control, image: &Path) -> Result<(), Failure> {
     }
 }
 
-/// What to do with long work.
+/// What to do with a long operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Action {
-    /// Tell how it stands.
+    /// Show the state.
     Status,
-    /// Begin, and wait for the end.
+    /// Start, and wait for the end.
     Start,
-    /// Stop what runs.
+    /// Stop the running operation.
     Stop,
 }
 
@@ -176,10 +176,10 @@ pub(super) struct RefreshArguments {
     /// What to do.
     #[arg(default_value = "status")]
     action: Action,
-    /// All of the device, not the least it can do at once.
+    /// The whole device, not the minimum that it can do at once.
     #[arg(long)]
     full: bool,
-    /// Only what needs it, by the device's judgement.
+    /// Only data that needs it, in the device's judgement.
     #[arg(long)]
     selective: bool,
 }
@@ -237,10 +237,10 @@ pub(super) fn refresh(
 
 #[derive(Debug, clap::Args)]
 pub(super) struct HistoryArguments {
-    /// The buffer to read; without, list the buffers there are.
+    /// The buffer to read; without it, list the available buffers.
     #[arg(value_parser = crate::number::parse_number)]
     buffer: Option<u64>,
-    /// Where its content goes; without, it is shown in hexadecimal.
+    /// Output file; without it, the content is shown in hexadecimal.
     #[arg(long, short, value_name = "FILE", requires = "buffer")]
     output: Option<PathBuf>,
 }
@@ -304,7 +304,7 @@ fn read_history(control: &mut dyn Control, buffer: u8, length: u32) -> Result<Ve
 
 #[derive(Debug, clap::Args)]
 pub(super) struct TimestampArguments {
-    /// Nanoseconds since 1970; without, the time of this machine.
+    /// Nanoseconds since 1970; default: the time of this machine.
     nanos: Option<u64>,
 }
 
@@ -331,16 +331,16 @@ pub(super) struct BootArguments {
 
 #[derive(Debug, Subcommand)]
 enum Boot {
-    /// Which unit boots, and which could.
+    /// Show which unit boots, and which could.
     Status,
-    /// Choose the unit that boots.
+    /// Choose the boot unit.
     Set {
         /// Boot unit A, boot unit B, or none.
         unit: BootUnit,
         #[command(flatten)]
         consent: Consent,
     },
-    /// Read blocks of the unit that boots, through the well-known unit BOOT.
+    /// Read blocks of the boot unit, through the well-known unit BOOT.
     Read {
         /// First block.
         #[arg(long, default_value_t = 0)]
@@ -348,7 +348,7 @@ enum Boot {
         /// Blocks.
         #[arg(long, default_value_t = 1)]
         blocks: u32,
-        /// Where they go; `-` is standard output.
+        /// Output file; `-` is standard output.
         #[arg(long, short, value_name = "FILE", default_value = "-")]
         output: PathBuf,
     },

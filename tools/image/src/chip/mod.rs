@@ -1,5 +1,5 @@
-//! File systems on chip models: what a mount writes goes to modelled cells, which keep the rules
-//! of real ones, take their time and lose their power.
+//! File systems on chip models: a mount writes to modelled cells, which follow the rules of real
+//! ones, take their time and lose their power.
 
 mod target;
 
@@ -23,19 +23,19 @@ use self::target::NewFileSystem;
 use crate::lock::Exclusive;
 use crate::writable::{AnyFlash, Writable, WritableError, format};
 
-/// The name of the UBI volume that is made on an erased chip.
+/// The name of the UBI volume created on an erased chip.
 const VOLUME: &[u8] = b"flysch";
-/// Time that a chip may be behind before its user waits: sleeping for less takes longer.
+/// How far a chip may lag behind before its user waits: shorter sleeps take longer than requested.
 const LAG: Duration = Duration::from_millis(1);
 
-/// A chip, and error correction over it if it is NAND.
+/// A chip, with error correction if it is NAND.
 #[derive(Debug)]
 enum AnyChip {
     Nand(Box<Nand<NandChip>>),
     Nor(Box<NorChip>),
 }
 
-/// A chip whose accesses may take the time that they would take.
+/// A chip whose accesses may take real time.
 #[derive(Debug)]
 struct ChipFlash {
     chip: AnyChip,
@@ -53,7 +53,7 @@ pub struct OnChip {
 }
 
 impl OnChip {
-    /// Tells, from then on, whether the chip's power went as planned.
+    /// Reports, from then on, whether the chip's power behaved as planned.
     pub fn power(&self) -> impl Fn() -> bool + use<> {
         let lost_power = self.lost_power.clone();
         move || lost_power.load(Ordering::Relaxed)
@@ -150,7 +150,7 @@ impl FlashMut for ChipFlash {
     }
 }
 
-/// What lies on a chip.
+/// The contents of a chip.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     Nothing,
@@ -211,11 +211,11 @@ impl ChipTarget {
         }
     }
 
-    /// Opens the file system on the chip for changing, made anew if the chip is erased. `volume`
-    /// is the name or number of a UBI volume, where there are more.
+    /// Opens the file system on the chip for modification, after creating it if the chip is erased.
+    /// `volume` is the name or number of a UBI volume, if there are several.
     ///
     /// # Errors
-    /// When the file behind it cannot be used, or what lies on it is no file system.
+    /// The file behind it cannot be used, or its contents are not a file system.
     pub fn open(&self, volume: Option<&str>) -> Result<OnChip, WritableError> {
         let lost_power = Arc::<AtomicBool>::default();
         let busy = self.takes_time.then(|| Mutex::new(Instant::now()));

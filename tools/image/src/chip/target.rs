@@ -1,4 +1,4 @@
-//! `nand,key=value...` and `nor,key=value...`: which chip, and what is to become of it.
+//! `nand,key=value...` and `nor,key=value...`: which chip, and how it behaves.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -23,7 +23,7 @@ const CUT: Key = key(
 );
 const SEED: Key = key("seed", "NUMBER", "decides bad blocks, bit errors and what cuts leave (1)");
 
-/// NAND, of pages.
+/// NAND, accessed by pages.
 const NAND: Kind = Kind {
     name: "nand",
     help: "NAND flash",
@@ -41,7 +41,7 @@ const NAND: Kind = Kind {
     ],
 };
 
-/// NOR, of bytes.
+/// NOR, accessed by bytes.
 const NOR: Kind = Kind {
     name: "nor",
     help: "NOR flash",
@@ -68,7 +68,7 @@ pub(super) enum NewFileSystem {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChipTarget {
     pub(super) part: Part,
-    /// Bits that error correction repairs in a step of NAND.
+    /// Bits that error correction repairs per step of NAND.
     pub(super) strength: u32,
     pub(super) new: NewFileSystem,
     pub(super) image: Option<PathBuf>,
@@ -79,17 +79,17 @@ pub struct ChipTarget {
     pub(super) seed: u64,
 }
 
-/// Fewest erase blocks of a chip.
+/// Minimum erase blocks of a chip.
 const BLOCKS_MIN: u32 = 32;
 
-/// Why a text is no chip to put a file system on.
+/// Why a text is not a chip for a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChipError {
-    /// It begins with neither `nand` nor `nor`.
+    /// It starts with neither `nand` nor `nor`.
     Kind(String),
-    /// A key or its value.
+    /// An error in a key or its value.
     Pair(PairError),
-    /// NOR has no image: a file is that without a model.
+    /// NOR has no image option: a plain file is such an image without a model.
     NorImage,
     /// The error correction does not fit the chip.
     Ecc(PageFormatError),
@@ -133,7 +133,7 @@ fn switch(value: &str) -> Option<bool> {
 }
 
 impl ChipTarget {
-    /// Whether `path` is meant as a chip: it begins as one, and there is no such file.
+    /// Whether `path` is meant as a chip: it starts like one, and there is no such file.
     pub fn is_meant(path: &Path) -> bool {
         let kind = path.to_str().and_then(|text| text.split(',').next());
         matches!(kind, Some("nand" | "nor")) && !path.exists()

@@ -10,21 +10,22 @@ use flysch_api::vfs::{DeviceNumber, FileKind, Timestamp};
 use super::tar_reader::{Member, Members};
 use super::{Content, CreateError, Entry, Tree, TreeOptions, shown};
 
-/// Takes members of an archive.
+/// Reads the members of an archive.
 struct Reader<'r> {
     tree: Tree,
     options: &'r TreeOptions,
     file: Arc<File>,
-    /// Content of sparse files, laid out, and how long it is so far.
+    /// Expanded content of sparse files, and its length so far.
     spool: Option<(Arc<File>, u64)>,
 }
 
 impl Tree {
     /// The tree in a tar archive: ustar, GNU or pax, with extended attributes (`--xattrs`), sparse
-    /// files and hard links. What cannot be sought - standard input - goes to a temporary file.
+    /// files and hard links. Input that is not seekable, such as standard input, is copied to a
+    /// temporary file.
     ///
     /// # Errors
-    /// [`CreateError::Source`] for an archive that is broken; `name` is what errors call it.
+    /// [`CreateError::Source`] for a broken archive; `name` is its name in errors.
     pub fn from_archive(
         name: &str,
         input: File,
@@ -56,7 +57,7 @@ fn seekable(mut input: File) -> io::Result<File> {
     Ok(copy)
 }
 
-/// Refuses what is no archive yet: compressed ones, and the nothing that a pipe brings whose writer
+/// Refuses what is not an archive: compressed ones, and the empty input from a pipe whose writer
 /// failed.
 fn check_plain(file: &File) -> io::Result<()> {
     let refuse = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
@@ -128,7 +129,7 @@ impl Reader<'_> {
         self.put(&member.path, new, times[1]).map_err(refuse)
     }
 
-    /// Where the content lies; that of sparse files is laid out first.
+    /// Where the content is; that of sparse files is expanded first.
     fn content(&mut self, member: &Member, new: &mut Entry) -> io::Result<()> {
         new.size = member.size;
         if new.size == 0 {
@@ -165,7 +166,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Adds a file; a later entry of the same path takes the place of an earlier one.
+    /// Adds a file; a later entry with the same path replaces an earlier one.
     fn put(&mut self, path: &[u8], new: Entry, time: Timestamp) -> Result<(), String> {
         let (directory, name) = self.tree.place(path, time)?;
         if name.is_empty() {
@@ -182,7 +183,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A directory that is there already gets its attributes.
+    /// An existing directory gets its attributes.
     fn attributes_of(&mut self, at: usize, new: Entry) -> Result<(), String> {
         if new.kind != FileKind::Directory {
             return Err("the root is a directory".to_string());
@@ -192,7 +193,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Takes a name away.
+    /// Removes a name.
     fn remove(&mut self, directory: usize, name: &[u8]) -> Result<(), String> {
         let Some(&there) = self.tree.entries[directory].names.get(name) else { return Ok(()) };
         if self.tree.entries[there].kind == FileKind::Directory {
@@ -204,7 +205,7 @@ impl Reader<'_> {
     }
 }
 
-/// Writes a sparse file's stretches to their places in `spool`; between them are holes.
+/// Writes a sparse file's stretches to their offsets in `spool`; there are holes between them.
 fn lay_out(
     archive: &File,
     mut from: u64,

@@ -1,15 +1,15 @@
 //! Device tables: lines that add devices, directories and pipes to a tree or change owners and
-//! permissions of what is there.
+//! permissions of existing files.
 //!
 //! `<path> <type> <mode> <uid> <gid> <major> <minor> <start> <inc> <count>`, where type is `f`,
-//! `d`, `c`, `b`, `p` or `l`; a count makes that many files with numbers from start on behind the
-//! path.
+//! `d`, `c`, `b`, `p` or `l`; a count creates that many files, with numbers from start on appended
+//! to the path.
 
 use flysch_api::vfs::{DeviceNumber, FileKind, Timestamp};
 
 use super::{CreateError, Entry, Tree, shown};
 
-/// Most files one line may make.
+/// Maximum number of files created by one line.
 const COUNT_MAX: u32 = 1 << 20;
 
 /// One line.
@@ -27,7 +27,7 @@ struct Line<'l> {
 }
 
 impl Tree {
-    /// Does what the device table `text` says; `name` is what errors call it. New files get `time`.
+    /// Applies the device table `text`; `name` is its name in errors. New files get `time`.
     ///
     /// # Errors
     /// [`CreateError::Refused`] with the number of the line.

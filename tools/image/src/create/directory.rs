@@ -15,21 +15,21 @@ use super::{Content, CreateError, Entry, Tree, TreeOptions};
 /// Longest list of names and longest value of extended attributes in Linux.
 const XATTR_MAX: usize = 65536;
 
-/// Goes through a directory.
+/// Traverses a directory.
 struct Walk<'w> {
     tree: Tree,
     options: &'w TreeOptions,
-    /// Files with more names, by device and number.
+    /// Files with several names, by device and number.
     links: HashMap<(u64, u64), usize>,
     names: Vec<u8>,
     value: Vec<u8>,
 }
 
 impl Tree {
-    /// The tree below the directory `root`. Its files are looked at and not yet read.
+    /// The tree below the directory `root`. Its files are examined but not yet read.
     ///
     /// # Errors
-    /// [`CreateError::Source`] for what cannot be looked at.
+    /// [`CreateError::Source`] for files that cannot be examined.
     pub fn from_directory(root: &Path, options: &TreeOptions) -> Result<Self, CreateError> {
         let fail = |error: Errno| CreateError::source(root.display(), error.into());
         let stat = rustix::fs::stat(root).map_err(fail)?;
@@ -54,7 +54,7 @@ impl Tree {
 }
 
 impl Walk<'_> {
-    /// Adds everything in a directory; directories in it are left `waiting`.
+    /// Adds everything in a directory; subdirectories are put into `waiting`.
     fn directory(
         &mut self,
         path: &Path,

@@ -13,7 +13,7 @@ use flysch_wire::jffs2::ROOT_INO;
 
 use super::{Content, CreateError, Entry, Making, Tree, shown};
 
-/// Which extended attributes are taken over (`--with-xattr`, `--with-selinux`, `--with-posix-acl`).
+/// Which extended attributes are copied (`--with-xattr`, `--with-selinux`, `--with-posix-acl`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct XattrChoice {
     /// All of them.
@@ -25,7 +25,7 @@ pub struct XattrChoice {
 }
 
 impl XattrChoice {
-    /// Whether there is any to take.
+    /// Whether any are copied.
     pub fn any(self) -> bool {
         self.all || self.selinux || self.posix_acl
     }
@@ -37,16 +37,16 @@ impl XattrChoice {
     }
 }
 
-/// What was made.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct Jffs2Written {
     /// The image.
     pub written: Written,
-    /// What of the tree is not in it.
+    /// Parts of the tree that are not in it.
     pub notes: Vec<String>,
 }
 
-/// Bytes go out one after the other.
+/// Writes bytes in sequence.
 type Out<'o> = Box<dyn FnMut(&[u8]) -> io::Result<()> + 'o>;
 
 /// Adds files to an image.
@@ -54,7 +54,7 @@ struct Filler<'t, 'o> {
     tree: &'t Tree,
     builder: Builder<Out<'o>>,
     xattrs: XattrChoice,
-    /// Inode of each file that was added; 0 for the others.
+    /// Inode of each file added; 0 for the others.
     inodes: Vec<u32>,
     notes: Vec<String>,
     making: &'t Making,
@@ -94,7 +94,8 @@ fn explain(path: &str, error: Jffs2Error<io::Error>) -> CreateError {
 }
 
 impl<'t> Filler<'t, '_> {
-    /// All names of a directory, then its directories one after the other, as mkfs.jffs2 goes.
+    /// All names of a directory, then its subdirectories one after the other, in mkfs.jffs2's
+    /// order.
     fn run(&mut self) -> Result<(), CreateError> {
         let tree = self.tree;
         self.inodes[0] = ROOT_INO;

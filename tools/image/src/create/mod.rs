@@ -1,5 +1,5 @@
-//! Images made: a tree of files from a directory, an archive or a device table, into UBIFS or
-//! JFFS2; volumes into UBI.
+//! Creates images: a tree of files from a directory, an archive or a device table, as UBIFS or
+//! JFFS2; volumes as UBI.
 
 mod archive;
 mod device_table;
@@ -28,30 +28,31 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use flysch_api::vfs::{DeviceNumber, FileKind, Timestamp};
 
-/// Symlinks that one path may lead through, as in Linux.
+/// Maximum number of symlinks in one path, as in Linux.
 const LINKS_MAX: usize = 40;
 
-/// Why an image could not be made.
+/// Why an image could not be created.
 #[derive(Debug, thiserror::Error)]
 pub enum CreateError {
     /// A file or directory of the source.
     #[error("{path}: {cause}")]
     Source {
-        /// Which.
+        /// The file.
         path: String,
-        /// What happened.
+        /// The error.
         cause: io::Error,
     },
-    /// A file of the source that the image cannot hold, or a wrong line of a table: where, and why.
+    /// A file of the source that the image cannot hold, or an invalid line of a table: where, and
+    /// why.
     #[error("{0}: {1}")]
     Refused(String, String),
-    /// The options do not fit together.
+    /// The options contradict each other.
     #[error(transparent)]
     Options(Box<dyn Error + Send + Sync>),
-    /// The image would be larger than it may become.
+    /// The image would exceed its maximum size.
     #[error(transparent)]
     Room(Box<dyn Error + Send + Sync>),
-    /// The image.
+    /// Writing the image.
     #[error("the image cannot be written: {0}")]
     Output(io::Error),
 }
@@ -70,19 +71,19 @@ impl CreateError {
     }
 }
 
-/// How a tree is taken from its source.
+/// How a tree is read from its source.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TreeOptions {
-    /// No time is later than this: seconds since 1970 (`SOURCE_DATE_EPOCH`).
+    /// Upper limit of all times: seconds since 1970 (`SOURCE_DATE_EPOCH`).
     pub latest: Option<i64>,
-    /// Times of the last read and change are the source's; without it they are that of the last
-    /// change of content, so that the same tree gives the same image however often it was read.
+    /// Use the source's access and change times; by default they are those of the last change of
+    /// content, so that the same tree gives the same image however often it was read.
     pub all_times: bool,
-    /// Times are cut to whole seconds, as mkfs.ubifs stores them.
+    /// Truncate times to whole seconds, as mkfs.ubifs stores them.
     pub whole_seconds: bool,
     /// Every file belongs to root.
     pub squash_owners: bool,
-    /// Extended attributes are left out.
+    /// Omit extended attributes.
     pub without_xattrs: bool,
 }
 
@@ -102,11 +103,11 @@ impl TreeOptions {
 /// Where the bytes of a regular file are.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// No bytes: not a regular file, or an empty one.
+    /// Nowhere: not a regular file, or an empty one.
     None,
-    /// A file of its own.
+    /// In a separate file.
     Path(PathBuf),
-    /// A stretch of a file that holds more.
+    /// In a stretch of a file that holds more.
     Stretch(Arc<File>, u64),
 }
 
@@ -123,15 +124,15 @@ pub(crate) struct Entry {
     pub(crate) modified: Timestamp,
     pub(crate) changed: Timestamp,
     pub(crate) device: DeviceNumber,
-    /// Of a symbolic link.
+    /// For a symbolic link.
     pub(crate) target: Vec<u8>,
     pub(crate) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     pub(crate) content: Content,
-    /// Flags of `chattr`, as Linux numbers them; regular files' are read with their content.
+    /// `chattr` flags, with Linux's numbers; those of regular files are read with their content.
     pub(crate) flags: u32,
-    /// Names it has; of a directory 2, and one for each directory in it.
+    /// Number of its names; for a directory 2, plus one for each subdirectory.
     pub(crate) links: u32,
-    /// Of a directory: names, and which file of the tree each is, in the order of their bytes.
+    /// For a directory: names, and the index of the file that each refers to, in byte order.
     pub(crate) names: BTreeMap<Vec<u8>, usize>,
 }
 
@@ -166,32 +167,32 @@ impl Entry {
     }
 }
 
-/// A tree of files on its way into an image. Contents stay where they are until they are needed.
+/// A tree of files for an image. Contents stay where they are until they are needed.
 #[derive(Clone, Debug)]
 pub struct Tree {
     /// All files; the first is the root directory.
     entries: Vec<Entry>,
-    /// What could not be taken over, each thing said once.
+    /// What could not be copied, each thing reported once.
     notes: Vec<String>,
 }
 
 impl Tree {
-    /// A root directory with nothing in it, made at `time`.
+    /// An empty root directory, created at `time`.
     pub fn empty(time: Timestamp) -> Self {
         Self { entries: vec![Entry::directory(time)], notes: Vec::new() }
     }
 
-    /// Files of the tree, the root included; one with several names counts once.
+    /// Number of files in the tree, including the root; one with several names counts once.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is nothing but the root.
+    /// Whether there is only the root.
     pub fn is_empty(&self) -> bool {
         self.entries.len() == 1
     }
 
-    /// When the root was last changed: the time of what a table adds.
+    /// When the root was last changed: the time of files added by a table.
     pub fn modified(&self) -> Timestamp {
         self.entries[0].modified
     }
@@ -201,7 +202,7 @@ impl Tree {
         self.entries.iter().map(|entry| entry.size).sum()
     }
 
-    /// What of the source could not be taken over.
+    /// What could not be copied from the source.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -223,14 +224,14 @@ impl Tree {
         at
     }
 
-    /// Gives a file that is no directory another name.
+    /// Gives a file that is not a directory another name.
     fn link(&mut self, directory: usize, name: &[u8], file: usize) {
         self.entries[file].links += 1;
         self.entries[directory].names.insert(name.to_vec(), file);
     }
 
-    /// Directory and last name of a path, which may begin with '/' or "./". Directories that are
-    /// not there are made; symlinks on the way lead on inside the tree.
+    /// Directory and last name of a path, which may start with '/' or "./". Missing directories are
+    /// created; symlinks are followed inside the tree.
     fn place<'p>(&mut self, path: &'p [u8], time: Timestamp) -> Result<(usize, &'p [u8]), String> {
         let mut names = names(path);
         let Some(last) = names.pop() else { return Ok((0, b"")) };
@@ -276,7 +277,7 @@ impl Tree {
         Ok(at[at.len() - 1])
     }
 
-    /// A path that leads to a file, for people.
+    /// A path that refers to a file, for people.
     fn path_of(&self, file: usize) -> String {
         let mut path = Vec::new();
         let mut at = file;
@@ -302,14 +303,14 @@ impl Tree {
     }
 }
 
-/// How far making an image is.
+/// The progress of creating an image.
 #[derive(Debug, Default)]
 pub struct Making {
     bytes: AtomicU64,
 }
 
 impl Making {
-    /// Bytes of the source that are in the image.
+    /// Bytes of the source that are already in the image.
     pub fn bytes(&self) -> u64 {
         self.bytes.load(Ordering::Relaxed)
     }

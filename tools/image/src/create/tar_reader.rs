@@ -1,7 +1,7 @@
-//! Members of a tar archive: ustar, GNU and pax, one after the other, out of a file that can be
-//! sought.
+//! Members of a tar archive: ustar, GNU and pax, one after the other, from a seekable file.
 //!
-//! pax records are cut by their lengths, so that values may hold any byte: extended attributes do.
+//! pax records are split by their lengths, so that values may contain any byte, as extended
+//! attributes do.
 
 use std::fs::File;
 use std::io;
@@ -10,18 +10,18 @@ use std::os::unix::fs::FileExt;
 use flysch_api::vfs::Timestamp;
 
 const BLOCK: u64 = 512;
-/// Longest extended header or long name that is read, bytes.
+/// Longest extended header or long name, bytes.
 const EXTENSION_MAX: u64 = 8 << 20;
-/// Most stretches of a sparse file.
+/// Maximum number of stretches of a sparse file.
 const STRETCHES_MAX: usize = 1 << 20;
 
-/// A member, with what extended headers before it said put in its place.
+/// A member, with the information of preceding extended headers applied.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Member {
     pub(super) path: Vec<u8>,
     pub(super) link: Vec<u8>,
     /// Type flag: `0` a file, `1` a hard link, `2` a symbolic link, `3` and `4` devices, `5` a
-    /// directory, `6` a FIFO; others are nothing that can be in an image.
+    /// directory, `6` a FIFO; others cannot be in an image.
     pub(super) flag: u8,
     pub(super) mode: u32,
     pub(super) owner: u32,
@@ -33,13 +33,13 @@ pub(super) struct Member {
     pub(super) xattrs: Vec<(Vec<u8>, Vec<u8>)>,
     /// Bytes of the file.
     pub(super) size: u64,
-    /// Where its content lies in the archive.
+    /// Offset of its content in the archive.
     pub(super) start: u64,
-    /// A sparse file's stretches: offset in the file, length; in the archive one behind the other.
+    /// A sparse file's stretches: offset in the file, length; in the archive they are adjacent.
     pub(super) stretches: Option<Vec<(u64, u64)>>,
 }
 
-/// Goes through an archive.
+/// Traverses an archive.
 #[derive(Debug)]
 pub(super) struct Members<'f> {
     file: &'f File,
@@ -111,7 +111,7 @@ impl<'f> Members<'f> {
         }
     }
 
-    /// Puts records into their places, finds the content and steps over it.
+    /// Applies records, locates the content and skips it.
     fn finish(
         &mut self,
         mut member: Member,
@@ -243,7 +243,7 @@ impl<'f> Members<'f> {
 struct SparseMap {
     /// Offset and length of each stretch.
     numbers: Vec<u64>,
-    /// The records have the name, too.
+    /// The records contain the name, too.
     is_named: bool,
 }
 
@@ -268,7 +268,7 @@ impl SparseMap {
     }
 }
 
-/// The header's own sum: its bytes with the sum taken as spaces.
+/// The header's own checksum: the sum of its bytes, with the checksum field taken as spaces.
 fn check(header: &[u8; BLOCK as usize]) -> io::Result<()> {
     let sum = |header: &[u8]| header.iter().map(|&byte| u64::from(byte)).sum::<u64>();
     let computed = sum(header) - sum(&header[148..156]) + 8 * u64::from(b' ');
@@ -278,7 +278,7 @@ fn check(header: &[u8; BLOCK as usize]) -> io::Result<()> {
     }
 }
 
-/// What the header itself says.
+/// The information in the header itself.
 fn plain(header: &[u8; BLOCK as usize], size: u64) -> io::Result<Member> {
     let field = |range: std::ops::Range<usize>, what| {
         number(&header[range])
@@ -315,12 +315,12 @@ fn plain(header: &[u8; BLOCK as usize], size: u64) -> io::Result<Member> {
     })
 }
 
-/// What is before the first NUL.
+/// The bytes before the first NUL.
 fn text(field: &[u8]) -> &[u8] {
     field.split(|&byte| byte == 0).next().unwrap_or_default()
 }
 
-/// A number in a header: octal digits, or 256 to the power of the places if the first bit is set.
+/// A number in a header: octal digits, or base 256 if the first bit is set.
 fn number(field: &[u8]) -> Option<u64> {
     signed(field).and_then(|number| u64::try_from(number).ok())
 }
@@ -366,7 +366,7 @@ fn records(mut data: &[u8]) -> io::Result<Vec<(Vec<u8>, Vec<u8>)>> {
     Ok(records)
 }
 
-/// A time as pax writes it: seconds, maybe with a fraction.
+/// A time in pax format: seconds, optionally with a fraction.
 fn time(value: &[u8]) -> Option<Timestamp> {
     let text = std::str::from_utf8(value).ok()?;
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));

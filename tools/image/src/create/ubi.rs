@@ -1,4 +1,4 @@
-//! Volumes into UBI, as ubinize's ini file says.
+//! Volumes as UBI, according to ubinize's ini file.
 
 use std::fmt;
 use std::fs::File;
@@ -11,14 +11,14 @@ use flysch_wire::ubifs::{BranchFormat, Node, SUPERBLOCK_NODE_SIZE};
 
 use super::{CreateError, Making};
 
-/// A volume and where its content comes from.
+/// A volume and the source of its content.
 #[derive(Clone, Debug)]
 struct Section {
     volume: NewVolume,
     image: Option<PathBuf>,
 }
 
-/// An image to be made.
+/// An image to be created.
 #[derive(Clone, Debug)]
 pub struct UbiPlan {
     maker: Maker,
@@ -27,16 +27,16 @@ pub struct UbiPlan {
     notes: Vec<String>,
 }
 
-/// Keys that mean something.
+/// Known keys.
 const KEYS: [&str; 8] =
     ["mode", "image", "vol_id", "vol_size", "vol_type", "vol_name", "vol_flags", "vol_alignment"];
 
-/// What was made.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UbiWritten {
     /// Erase blocks of the image.
     pub blocks: u64,
-    /// Erase blocks its volumes ask for on the chip.
+    /// Erase blocks that its volumes require on the chip.
     pub reserved: u64,
     /// Bytes of a logical erase block.
     pub leb_size: u32,
@@ -47,8 +47,8 @@ pub struct UbiWritten {
 }
 
 impl UbiPlan {
-    /// Reads what the ini file `text` says; relative paths in it are looked for in the working
-    /// directory, as ubinize does. Without `image_sequence` the number is made from the content.
+    /// Reads the ini file `text`; relative paths in it refer to the working directory, as in
+    /// ubinize. Without `image_sequence` the number is derived from the content.
     ///
     /// # Errors
     /// [`CreateError`], with the section's name.
@@ -91,7 +91,7 @@ impl UbiPlan {
         Ok(plan)
     }
 
-    /// Whether the volume is one that Linux mounts, if its image is a UBIFS.
+    /// Whether Linux would mount the volume, if its image is a UBIFS.
     fn check_ubifs(&self, index: usize) -> Result<(), CreateError> {
         let Section { volume, image: Some(path) } = &self.sections[index] else { return Ok(()) };
         let fail = |error| CreateError::source(path.display(), error);
@@ -131,7 +131,7 @@ impl UbiPlan {
         Err(CreateError::options(why))
     }
 
-    /// Whether the volumes fit a chip of `pebs` erase blocks.
+    /// Whether the volumes fit on a chip of `pebs` erase blocks.
     ///
     /// # Errors
     /// [`CreateError::Options`] with the numbers.
@@ -139,7 +139,7 @@ impl UbiPlan {
         self.maker.check_chip(pebs).map_err(CreateError::options)
     }
 
-    /// What of the ini file has no effect.
+    /// Parts of the ini file that have no effect.
     pub fn notes(&self) -> &[String] {
         &self.notes
     }
@@ -185,8 +185,8 @@ impl UbiPlan {
         })
     }
 
-    /// A number that follows from what the image will hold, so that blocks of two images are told
-    /// apart, and that the same input gives the same bytes.
+    /// A number derived from the content of the image, so that blocks of two images can be
+    /// distinguished and the same input gives the same bytes.
     fn content_sequence(&self, text: &str) -> Result<u32, CreateError> {
         let mut hash = crc32fast::Hasher::new();
         hash.update(text.as_bytes());
@@ -211,8 +211,8 @@ impl UbiPlan {
 /// Sections of an ini file, each with its title and its keys and values; keys are lower case.
 type Sections = Vec<(String, Vec<(String, String)>)>;
 
-/// Reads an ini file as ubinize takes it: sections in brackets, `key=value`, comments from `#` or
-/// `;` on, values maybe in quotes.
+/// Reads an ini file as ubinize does: sections in brackets, `key=value`, comments from `#` or `;`
+/// on, values optionally in quotes.
 ///
 /// # Errors
 /// A sentence with the number of the line.
@@ -248,7 +248,7 @@ pub fn parse_ini(text: &str) -> Result<Sections, String> {
     Ok(sections)
 }
 
-/// What is inside the quotes, or what is before a comment.
+/// The text inside the quotes, or before a comment.
 fn unquote(value: &str) -> &str {
     for quote in ['"', '\''] {
         if let Some((inside, _)) = value.strip_prefix(quote).and_then(|it| it.split_once(quote)) {
@@ -258,7 +258,7 @@ fn unquote(value: &str) -> &str {
     value.split(['#', ';']).next().unwrap_or_default().trim_end()
 }
 
-/// A number of bytes as ubinize takes it: decimal or `0x`, maybe with KiB, MiB or GiB.
+/// A number of bytes in ubinize's notation: decimal or `0x`, optionally with KiB, MiB or GiB.
 fn bytes(text: &str) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_hexdigit() && c != 'x').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);
@@ -279,7 +279,7 @@ fn integer(text: &str) -> Option<u64> {
     }
 }
 
-/// What a section says; `None` if it is not about UBI.
+/// The contents of a section; `None` if it is not about UBI.
 fn section(place: &str, keys: &[(String, String)]) -> Result<Option<Section>, CreateError> {
     let refuse = |why: String| CreateError::refused(place, why);
     let value = |key: &str| keys.iter().find(|(it, _)| it == key).map(|(_, value)| &value[..]);

@@ -1,4 +1,4 @@
-//! A tree into UBIFS.
+//! A tree as UBIFS.
 
 use std::fmt;
 use std::fs::File;
@@ -17,25 +17,25 @@ use flysch_wire::ubifs::InodeFlags;
 use super::ubifs_pipeline::{self, Batch, Outcome, Step};
 use super::{CreateError, Entry, Making, Tree, shown};
 
-/// LEBs a file system may grow by, besides as much as it holds, when nobody says how many it may
-/// have.
+/// LEBs by which a file system may grow, in addition to its own size, if no maximum is given.
 const LEBS_TO_GROW: u64 = 64;
 
-/// How a UBIFS is made.
+/// How a UBIFS is created.
 #[derive(Clone)]
 pub struct UbifsOptions {
-    /// Of the file system itself. A maximum of 0 LEBs is worked out: room for twice what it holds.
-    /// With `authentication` it is signed by `signer`, or else the key in `keys`.
+    /// Options of the file system itself. A maximum of 0 LEBs is computed: room for twice its
+    /// contents. With `authentication` it is signed by `signer`, or otherwise with the key in
+    /// `keys`.
     pub format: CreateOptions,
     /// How content is compressed.
     pub packing: Packing,
-    /// Threads that compress; 0 for one each processor.
+    /// Threads for compression; 0 means one per processor.
     pub threads: usize,
-    /// What it is signed and encrypted with.
+    /// The keys for signing and encryption.
     pub keys: Option<Arc<Keys>>,
-    /// Who signs the superblock.
+    /// The signer of the superblock.
     pub signer: Option<Arc<dyn Signer>>,
-    /// How all of it is encrypted, by one of these keys.
+    /// How everything is encrypted, with one of these keys.
     pub policy: Option<Policy>,
 }
 
@@ -48,14 +48,14 @@ impl fmt::Debug for UbifsOptions {
     }
 }
 
-/// What was made.
+/// The result.
 #[derive(Clone, Debug)]
 pub struct UbifsWritten {
     /// The file system.
     pub created: Created,
-    /// Its options, the maximum of LEBs worked out.
+    /// Its options, with the computed maximum of LEBs.
     pub format: CreateOptions,
-    /// What of the tree is not in it.
+    /// Parts of the tree that are not in it.
     pub notes: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ fn explain(error: UbifsError<io::Error>) -> CreateError {
     }
 }
 
-/// A maximum of LEBs: what the tree takes uncompressed, as much again, and a little.
+/// A maximum of LEBs: the uncompressed size of the tree, as much again, and a little more.
 fn lebs_to_offer(tree: &Tree, format: &CreateOptions, encrypted: bool) -> Result<u32, CreateError> {
     let mut needs = Needs::default();
     // What is encrypted is longer, by this at most: names are padded, content to 16 bytes, and each
@@ -141,11 +141,11 @@ fn lebs_to_offer(tree: &Tree, format: &CreateOptions, encrypted: bool) -> Result
     Ok((needs.main_lebs(format) * 2 + LEBS_TO_GROW + lebs) as u32)
 }
 
-/// LEBs in a file, one behind the other.
+/// LEBs in a file, in sequence.
 struct FileSink<'f> {
     out: &'f File,
     leb_size: u32,
-    /// Which LEBs came.
+    /// Which LEBs were written.
     written: Vec<bool>,
 }
 
@@ -177,7 +177,7 @@ impl FileSink<'_> {
         Ok(())
     }
 
-    /// Fills the LEBs that did not come.
+    /// Fills the LEBs that were not written.
     fn finish(mut self, lebs: u32) -> io::Result<()> {
         self.written.resize(lebs as usize, false);
         let empty = (0..).zip(&self.written).filter(|(_, written)| !**written);
@@ -188,16 +188,16 @@ impl FileSink<'_> {
     }
 }
 
-/// What was given to a file when its writing began.
+/// The state of a file from the start of its writing.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     number: u32,
     creation: u64,
-    /// Flags of `chattr`.
+    /// `chattr` flags.
     flags: u32,
 }
 
-/// Carries out what the pipeline prepared.
+/// Executes the steps prepared by the pipeline.
 struct Writer<'t> {
     tree: &'t Tree,
     builder: Builder<FileSink<'t>>,

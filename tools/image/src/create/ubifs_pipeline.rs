@@ -1,8 +1,8 @@
-//! The way of content into UBIFS: read, compressed by several threads, written in one order.
+//! The path of content into UBIFS: read, compressed by several threads, written in a fixed order.
 //!
-//! One thread goes through the tree and cuts what is to be done into batches, each with the content
-//! it needs; others compress the blocks of a batch; the caller's thread gets the batches in order.
-//! So the image does not hang on how many threads there were.
+//! One thread traverses the tree and divides the work into batches, each with the content it needs;
+//! others compress the blocks of a batch; the caller's thread receives the batches in order. The
+//! image therefore does not depend on the number of threads.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,45 +23,46 @@ const BATCH: usize = 1 << 18;
 const STEPS_MAX: usize = 1024;
 const BLOCK: usize = BLOCK_SIZE as usize;
 
-/// Something to be done, in this order. Files are numbered as in the tree.
+/// A step, in this order. Files are numbered as in the tree.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Step<'t> {
-    /// A file's writing begins.
+    /// The writing of a file starts.
     Begin(usize),
-    /// A block of its content, at a place in the batch.
+    /// A block of its content, at an offset in the batch.
     Block { file: usize, block: u32, at: usize, length: usize },
-    /// Flags it turned out to have.
+    /// Flags found while reading it.
     Flags(usize, u32),
-    /// Its inode can be written; of a directory, when everything in it was.
+    /// Its inode can be written; for a directory, after everything in it.
     End(usize),
-    /// A name of a file whose inode was written.
+    /// A name of a file whose inode has been written.
     Name { directory: usize, name: &'t [u8], file: usize },
 }
 
-/// What became of a block.
+/// The result for a block.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome<'b> {
-    /// Nothing but zeros.
+    /// Only zeros.
     Hole,
-    /// To be stored so.
+    /// To be stored in this form.
     Stored(Compression, &'b [u8]),
 }
 
-/// A piece of work.
+/// A batch of work.
 #[derive(Debug, Default)]
 pub(super) struct Batch<'t> {
     number: u64,
     pub(super) steps: Vec<Step<'t>>,
     plain: Vec<u8>,
     filled: usize,
-    /// For each block its compression and the bytes of `packed`; none of either: stored as it is.
+    /// For each block its compression and the bytes of `packed`; without either it is stored
+    /// unchanged.
     packs: Vec<Option<(Compression, usize)>>,
     holes: Vec<bool>,
     packed: Vec<u8>,
 }
 
 impl<'t> Batch<'t> {
-    /// What became of each block, in order, with its length.
+    /// The result for each block, in order, with its length.
     pub(super) fn outcomes(&self) -> impl Iterator<Item = (u32, Outcome<'_>)> {
         let blocks = self.steps.iter().filter_map(|step| match *step {
             Step::Block { at, length, .. } => Some(&self.plain[at..at + length]),
@@ -123,7 +124,7 @@ fn is_zero(block: &[u8]) -> bool {
 /// Takes finished batches, in order.
 type Sink<'s> = dyn FnMut(&Batch<'_>) -> Result<(), CreateError> + 's;
 
-/// Goes through `tree` and hands everything to `sink`.
+/// Traverses `tree` and passes everything to `sink`.
 pub(super) fn run(
     tree: &Tree,
     (packing, threads): (Packing, usize),
@@ -184,7 +185,7 @@ fn compress_all<'t>(
     }
 }
 
-/// Brings batches back into their order.
+/// Puts batches back into order.
 fn in_order<'t>(
     done: Receiver<Batch<'t>>,
     mut take: impl FnMut(Batch<'t>) -> Result<(), CreateError>,
@@ -201,21 +202,21 @@ fn in_order<'t>(
     Ok(())
 }
 
-/// Goes through a tree and fills batches.
+/// Traverses a tree and fills batches.
 struct Reader<'t, F> {
     tree: &'t Tree,
     seen: Vec<bool>,
     batch: Batch<'t>,
-    /// Takes a full batch and gives an empty one; `None` to stop.
+    /// Takes a full batch and returns an empty one; `None` to stop.
     hand_over: F,
     stopped: bool,
 }
 
-/// A directory that is being gone through.
+/// A directory being traversed.
 struct Level<'t> {
     directory: usize,
     names: std::collections::btree_map::Iter<'t, Vec<u8>, usize>,
-    /// Its own name, to be written when it is done.
+    /// Its own name, to be written when it is complete.
     name: &'t [u8],
 }
 
@@ -225,7 +226,7 @@ impl<'t, F: FnMut(Batch<'t>) -> Result<Option<Batch<'t>>, CreateError>> Reader<'
         Self { tree, seen, batch: Batch::default(), hand_over, stopped: false }
     }
 
-    /// Files before their names, what is in a directory before the directory.
+    /// Files before their names, the contents of a directory before the directory.
     fn run(&mut self) -> Result<(), CreateError> {
         let tree = self.tree;
         let enter = |directory: usize, name: &'t [u8]| {

@@ -24,7 +24,7 @@ pub use put::{Put, PutOptions, tree_bytes};
 /// Why an edit was not made.
 #[derive(Debug, thiserror::Error)]
 pub enum EditError {
-    /// Something in the image is in the way, or not there.
+    /// Something in the image is in the way, or missing.
     #[error(transparent)]
     Path(#[from] PathError),
     /// A file outside the image.
@@ -32,36 +32,36 @@ pub enum EditError {
     Source {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         error: io::Error,
     },
-    /// What stands in the image's path can not be what is asked for.
+    /// The file in the image does not allow the operation.
     #[error("/{path}: {problem}")]
     Refused {
         /// The path in the image.
         path: String,
-        /// What is wrong.
+        /// The error.
         problem: &'static str,
     },
-    /// A name that the image has no number for.
+    /// A name for which the image has no number.
     #[error("`{who}` is not in the image's {list}: give the number")]
     Unknown {
         /// The user or group.
         who: String,
-        /// Where it should be.
+        /// The list that should contain it.
         list: String,
     },
-    /// The image could not be brought to rest.
+    /// The image could not be left in a clean state.
     #[error("{0}")]
     Sync(Error),
 }
 
-/// Says where something went wrong.
+/// Adds the path to an error.
 fn at(path: &[u8]) -> impl Fn(Error) -> EditError + '_ {
     move |error| PathError::At { path: shown(path), error }.into()
 }
 
-/// A path as messages show it.
+/// A path in the form used in messages.
 fn shown(path: &[u8]) -> String {
     path.escape_ascii().to_string().trim_start_matches('/').to_owned()
 }
@@ -70,19 +70,19 @@ fn refused(path: &[u8], problem: &'static str) -> EditError {
     EditError::Refused { path: shown(path), problem }
 }
 
-/// How far a change of attributes goes.
+/// The extent of a change of attributes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reach {
     /// To everything below a directory.
     pub recursive: bool,
-    /// To a symlink itself, not to where it leads.
+    /// To a symlink itself, not to its target.
     pub link_itself: bool,
 }
 
-/// Makes edits, one after the other, all at one time.
+/// Makes edits, one after the other, all with the same time.
 pub struct Editor<'f> {
     fs: &'f mut dyn FileSystemMut,
-    /// What new files and changes are dated.
+    /// The time of new files and changes.
     now: Timestamp,
 }
 
@@ -93,7 +93,7 @@ impl std::fmt::Debug for Editor<'_> {
 }
 
 impl<'f> Editor<'f> {
-    /// Edits `fs`; changes are dated `now`.
+    /// Edits `fs`; changes get the time `now`.
     pub fn new(fs: &'f mut dyn FileSystemMut, now: Timestamp) -> Self {
         Self { fs, now }
     }
@@ -101,19 +101,19 @@ impl<'f> Editor<'f> {
     /// Puts everything on the medium.
     ///
     /// # Errors
-    /// When it could not be written.
+    /// If it could not be written.
     pub fn finish(self) -> Result<(), EditError> {
         self.fs.sync(None).map_err(EditError::Sync)
     }
 
-    /// What a path names; its last name is not followed.
+    /// The file that a path names; a final symlink is not followed.
     fn resolve(&self, path: &[u8]) -> Result<Inode, EditError> {
         // Upcast: a path is looked up in anything that can be read.
         let fs: &dyn FileSystem = &*self.fs;
         Ok(resolve(fs, path)?)
     }
 
-    /// What a path leads to.
+    /// The file that a path leads to.
     fn follow(&self, path: &[u8]) -> Result<Inode, EditError> {
         let fs: &dyn FileSystem = &*self.fs;
         Ok(follow(fs, path)?)
@@ -134,10 +134,10 @@ impl<'f> Editor<'f> {
         Ok((self.follow(above)?, name))
     }
 
-    /// Removes a file; a directory and everything in it only if `recursive`.
+    /// Removes a file; a directory with everything in it only if `recursive`.
     ///
     /// # Errors
-    /// When it is not there, or is a directory that is not empty.
+    /// It does not exist, or is a directory that is not empty.
     pub fn remove(&mut self, path: &[u8], recursive: bool) -> Result<(), EditError> {
         let (directory, name) = self.place(path)?;
         self.remove_in(directory, name, path, if recursive { DEPTH_MAX } else { 0 })
@@ -165,10 +165,10 @@ impl<'f> Editor<'f> {
         self.fs.forget(inode).map_err(at(path))
     }
 
-    /// Makes a directory, and those above it if `parents`; then one that is there is no error.
+    /// Creates a directory, and its parents if `parents`; then an existing one is no error.
     ///
     /// # Errors
-    /// When it exists, or what lies above does not.
+    /// It exists, or its parent does not.
     pub fn make_directory(
         &mut self,
         path: &[u8],
@@ -199,11 +199,11 @@ impl<'f> Editor<'f> {
         Ok(())
     }
 
-    /// Makes an empty file, directory, device node, FIFO or socket, owned by 0:0, or the group of a
-    /// set-group-id directory.
+    /// Creates an empty file, directory, device node, FIFO or socket, owned by 0:0, or the group of
+    /// a set-group-id directory.
     ///
     /// # Errors
-    /// When the name is taken, or there is no place for it.
+    /// The name exists, or cannot be created.
     pub fn make(
         &mut self,
         path: &[u8],
@@ -216,10 +216,10 @@ impl<'f> Editor<'f> {
         self.create_in(directory, name, &file, path).map(drop)
     }
 
-    /// Makes a symlink to `target`, owned as by [`make`](Self::make).
+    /// Creates a symlink to `target`, owned as by [`make`](Self::make).
     ///
     /// # Errors
-    /// As [`make`](Self::make).
+    /// As for [`make`](Self::make).
     pub fn symlink(&mut self, target: &[u8], path: &[u8]) -> Result<(), EditError> {
         let file = NewFile {
             kind: FileKind::Symlink,
@@ -233,10 +233,10 @@ impl<'f> Editor<'f> {
         self.create_in(directory, name, &file, path).map(drop)
     }
 
-    /// Gives the file at `existing` one more name.
+    /// Gives the file at `existing` another name.
     ///
     /// # Errors
-    /// As [`make`](Self::make); for a directory.
+    /// As for [`make`](Self::make); also for a directory.
     pub fn link(&mut self, existing: &[u8], path: &[u8]) -> Result<(), EditError> {
         let inode = self.resolve(existing)?;
         let (directory, name) = self.place(path)?;
@@ -245,11 +245,11 @@ impl<'f> Editor<'f> {
         self.fs.link(inode, directory, name, self.now).map_err(at(path))
     }
 
-    /// Moves a file: into `to` if that is a directory (as it must be if `into`), else to that name,
-    /// whose file is replaced.
+    /// Moves a file: into `to` if that is a directory (which it must be if `into`), otherwise to
+    /// that name, whose file is replaced.
     ///
     /// # Errors
-    /// When it is not there, or can not go there.
+    /// It does not exist, or cannot be moved there.
     pub fn rename(&mut self, from: &[u8], to: &[u8], into: bool) -> Result<(), EditError> {
         let (old_directory, old) = self.place(from)?;
         let moved = self.fs.lookup(old_directory, old).map_err(at(from))?;
@@ -272,8 +272,8 @@ impl<'f> Editor<'f> {
         replaced.map_or(Ok(()), |inode| self.fs.forget(inode).map_err(at(to)))
     }
 
-    /// What a file called `name` becomes that goes to `path`: a name in it, if that is a directory
-    /// (or leads to one and `through_links`).
+    /// The destination of a file called `name` that is moved to `path`: a name in it, if that is a
+    /// directory (or leads to one and `through_links`).
     pub fn destination(&self, path: &[u8], name: &[u8], through_links: bool) -> Vec<u8> {
         let found = if through_links { self.follow(path) } else { self.resolve(path) };
         let kind = found.ok().and_then(|inode| self.fs.attributes(inode).ok()).map(|it| it.kind);
@@ -284,7 +284,7 @@ impl<'f> Editor<'f> {
         }
     }
 
-    /// Whether something has that name.
+    /// Whether that name exists.
     pub fn is_there(&self, path: &[u8]) -> bool {
         self.resolve(path).is_ok()
     }
@@ -296,10 +296,10 @@ impl<'f> Editor<'f> {
         (kind == FileKind::Directory).then_some(inode)
     }
 
-    /// Changes attributes of a file, to what `change` makes of those it has.
+    /// Changes attributes of a file; `change` computes them from the present ones.
     ///
     /// # Errors
-    /// When it is not there, or can not have them.
+    /// It does not exist, or cannot have them.
     pub fn change(
         &mut self,
         path: &[u8],
@@ -334,11 +334,11 @@ impl<'f> Editor<'f> {
         Ok(())
     }
 
-    /// Sets when a file was last read and changed; `None` is now. What is not there becomes an
-    /// empty file, or is left alone if not `create`.
+    /// Sets access and change times; `None` is now. A nonexistent file is created empty, or ignored
+    /// if not `create`.
     ///
     /// # Errors
-    /// When there is no place for it.
+    /// It cannot be created.
     pub fn touch(
         &mut self,
         path: &[u8],
@@ -360,7 +360,7 @@ impl<'f> Editor<'f> {
     /// Sets or removes an extended attribute.
     ///
     /// # Errors
-    /// When the file is not there, or can not have it.
+    /// The file does not exist, or cannot have it.
     pub fn set_xattr(
         &mut self,
         path: &[u8],

@@ -1,20 +1,20 @@
-//! Permissions as chmod takes them.
+//! Permissions in chmod's notation.
 
 use std::str::FromStr;
 
-/// What chmod makes of permissions.
+/// A change of permissions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ModeChange {
     /// These, whatever they were: 0 to 0o7777.
     To(u16),
-    /// Changes one after the other.
+    /// Several changes in sequence.
     By(Vec<Clause>),
 }
 
 /// One change: `g-w`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clause {
-    /// Bits it is about: those of user, group and others, set-id and sticky with them.
+    /// The bits concerned: those of user, group and others, with their set-id and sticky bits.
     who: u16,
     /// `+`, `-` or `=`.
     operation: u8,
@@ -23,16 +23,16 @@ pub struct Clause {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum What {
-    /// Bits; those of `X` only for directories and what somebody may execute.
+    /// Bits; those of `X` only for directories and files that somebody may execute.
     Bits { bits: u16, execute: bool },
-    /// What user (6), group (3) or others (0) have: places to shift by.
+    /// The permissions of user (6), group (3) or others (0): the shift.
     Of(u32),
 }
 
 const USER: u16 = 0o4700;
 const GROUP: u16 = 0o2070;
 const OTHERS: u16 = 0o1007;
-/// Without `ugoa`, as with the usual umask of 022.
+/// Without `ugoa`, subject to the usual umask of 022.
 const USUAL: u16 = 0o7755;
 
 impl FromStr for ModeChange {
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    /// Against chmod itself.
+    /// Compared with chmod itself.
     #[test]
     fn it_does_what_chmod_does() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Owners as chown takes them, names as the image itself has them.
+//! Owners in chown's notation, with the names defined by the image itself.
 
 use std::str::FromStr;
 
@@ -7,15 +7,15 @@ use flysch_api::vfs::{Error, FileSystem};
 use super::{EditError, Editor};
 use crate::path::follow;
 
-/// Most bytes of a list of users.
+/// Maximum bytes of a list of users.
 const LIST_MAX: u64 = 16 << 20;
 
-/// Who is to own a file: `OWNER`, `OWNER:GROUP`, `:GROUP`, `OWNER:` (with the owner's group).
+/// The owner of a file: `OWNER`, `OWNER:GROUP`, `:GROUP`, `OWNER:` (with the owner's group).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OwnerChange {
     user: Option<Who>,
     group: Option<Who>,
-    /// The group is that of the user.
+    /// The group is the user's.
     login_group: bool,
 }
 
@@ -46,11 +46,11 @@ impl FromStr for OwnerChange {
 }
 
 impl Editor<'_> {
-    /// The numbers of an owner and a group; names as the image's own /etc/passwd and /etc/group
-    /// have them. `None`: it stays.
+    /// The numbers of an owner and a group, with names from the image's own /etc/passwd and
+    /// /etc/group. `None`: unchanged.
     ///
     /// # Errors
-    /// [`EditError::Unknown`] for a name that is not there.
+    /// [`EditError::Unknown`] for an unknown name.
     pub fn owners(&self, change: &OwnerChange) -> Result<(Option<u32>, Option<u32>), EditError> {
         let (owner, login) = match &change.user {
             None => (None, None),
@@ -68,7 +68,7 @@ impl Editor<'_> {
         Ok((owner, group))
     }
 
-    /// The third and the fourth field of the line of `who` in a list of the image.
+    /// The third and the fourth field of the line for `who` in a list of the image.
     fn find(&self, list: &'static [u8], who: &Who) -> Result<(u32, Option<u32>), EditError> {
         let text = self.read_list(list)?;
         let lines = text.split(|&byte| byte == b'\n');

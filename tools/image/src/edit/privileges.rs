@@ -1,5 +1,5 @@
-//! What Linux does besides, when root changes a file: what flags forbid, which privileges go, what
-//! a set-group-id directory hands down.
+//! Side effects in Linux when root changes a file: what flags forbid, which privileges are removed,
+//! and what a set-group-id directory passes on.
 
 use flysch_api::vfs::{
     Attributes, Changes, Error, FileFlags, FileKind, Inode, NewFile, XattrChange,
@@ -12,17 +12,17 @@ use crate::tree::{DEPTH_MAX, children};
 const SET_USER_ID: u16 = 0o4000;
 const SET_GROUP_ID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o010;
-/// Where Linux keeps what a program may do beyond its user.
+/// Where Linux stores a program's privileges beyond those of its user.
 const CAPABILITY: &[u8] = b"security.capability";
 
-/// A change of flags, as chattr takes it.
+/// A change of flags in chattr's notation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlagChange {
-    /// These too.
+    /// Add these.
     Add(FileFlags),
-    /// Without these.
+    /// Remove these.
     Remove(FileFlags),
-    /// These and no others.
+    /// Exactly these.
     Set(FileFlags),
 }
 
@@ -58,8 +58,8 @@ impl std::str::FromStr for FlagChange {
     }
 }
 
-/// What the owner's or the content's change leaves of permissions. Set-group-id without execute for
-/// the group is a mark for locks, not a privilege.
+/// The permissions that remain after a change of owner or content. Set-group-id without execute
+/// permission for the group is a mark for locks, not a privilege.
 fn without_set_ids(permissions: u16) -> u16 {
     match permissions & GROUP_EXECUTE {
         0 => permissions & !SET_USER_ID,
@@ -72,7 +72,7 @@ impl Editor<'_> {
         self.fs.attributes(inode).map_err(at(path))
     }
 
-    /// Makes a file as Linux does for root: in a set-group-id directory for its group, and
+    /// Creates a file as Linux does for root: in a set-group-id directory for its group, and
     /// directories with that bit.
     pub(super) fn create_in(
         &mut self,
@@ -93,8 +93,8 @@ impl Editor<'_> {
         self.fs.create(directory, name, &file, self.now).map_err(at(path))
     }
 
-    /// Changes attributes; a new owner and a new length take privileges away. `is_now` says that
-    /// times become the current time.
+    /// Changes attributes; a new owner and a new length remove privileges. `is_now` says that times
+    /// become the current time.
     pub(super) fn set(
         &mut self,
         inode: Inode,
@@ -119,7 +119,7 @@ impl Editor<'_> {
         self.fs.set_attributes(inode, &changes, self.now).map_err(at(path))
     }
 
-    /// Takes a program's capabilities away: it is not what it was when it got them.
+    /// Removes a program's capabilities: it is no longer the one that got them.
     pub(super) fn drop_capabilities(&mut self, inode: Inode, path: &[u8]) -> Result<(), EditError> {
         let mut has_some = false;
         let listed = self.fs.list_xattrs(inode, &mut |name| has_some |= name == CAPABILITY);
@@ -134,7 +134,7 @@ impl Editor<'_> {
     /// Changes flags of a file or directory, as chattr does.
     ///
     /// # Errors
-    /// When it is not there, is of another kind, or the format has no such flags.
+    /// It does not exist, is of another type, or the format has no such flags.
     pub fn change_flags(
         &mut self,
         path: &[u8],

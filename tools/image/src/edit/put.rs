@@ -1,4 +1,4 @@
-//! Files from outside, put into an image.
+//! Puts files from outside into an image.
 
 use std::collections::HashMap;
 use std::fs::{File, Metadata};
@@ -15,36 +15,36 @@ use rustix::io::Errno;
 
 use super::{EditError, Editor, at, refused};
 
-/// Bytes moved at once.
+/// Bytes copied at once.
 const PIECE: usize = 1 << 20;
-/// Longest value of an extended attribute that Linux has, bytes.
+/// Longest value of an extended attribute in Linux, bytes.
 const VALUE_MAX: usize = 64 << 10;
-/// Deepest tree that is put.
+/// Deepest tree that is accepted.
 const DEPTH_MAX: usize = 512;
 
-/// What files get that are put.
+/// Attributes of the files put into the image.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PutOptions {
-    /// Owner, else that of the file outside.
+    /// Owner; default: that of the file outside.
     pub owner: Option<u32>,
-    /// Group, else that of the file outside.
+    /// Group; default: that of the file outside.
     pub group: Option<u32>,
-    /// Permissions of files that are not directories, else those outside.
+    /// Permissions of files that are not directories; default: those outside.
     pub permissions: Option<u16>,
 }
 
-/// How much was put.
+/// The amount put.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Put {
-    /// Files, directories and all else.
+    /// Number of files, directories and others.
     pub files: u64,
-    /// Bytes of content, holes not counted.
+    /// Bytes of content, not counting holes.
     pub bytes: u64,
-    /// Extended attributes that the format can not hold.
+    /// Extended attributes that the format cannot hold.
     pub without_xattr: u64,
 }
 
-/// Where a file goes in the image.
+/// The destination of a file in the image.
 struct Place<'p> {
     directory: Inode,
     name: &'p [u8],
@@ -56,19 +56,19 @@ struct Place<'p> {
 struct Run<'e, 'f> {
     editor: &'e mut Editor<'f>,
     options: PutOptions,
-    /// Files with several names that were met, by device and inode.
+    /// Files with several names found so far, by device and inode.
     links: HashMap<(u64, u64), Inode>,
     put: Put,
 }
 
 impl Editor<'_> {
     /// Puts the file or tree at `source` into the image, with owners, permissions, times, links,
-    /// devices, extended attributes and holes: into `path` if that is a directory, else as `path`.
-    /// A file that is there gets new content; directories are merged, and `source` with a `/.` at
-    /// its end is merged with `path` itself.
+    /// devices, extended attributes and holes: into `path` if that is a directory, otherwise as
+    /// `path`. An existing file gets new content; directories are merged, and `source` with a final
+    /// `/.` is merged with `path` itself.
     ///
     /// # Errors
-    /// At the first file that can not be read or has no place; what was put before stays.
+    /// At the first file that cannot be read or stored; files put before remain.
     pub fn put(
         &mut self,
         source: &Path,
@@ -95,10 +95,10 @@ impl Editor<'_> {
         Ok(run.put)
     }
 
-    /// Puts what `reader` gives as the content of the file at `path`.
+    /// Puts the contents of `reader` into the file at `path`.
     ///
     /// # Errors
-    /// As [`put`](Self::put).
+    /// As for [`put`](Self::put).
     pub fn put_content(
         &mut self,
         reader: &mut dyn Read,
@@ -143,10 +143,10 @@ impl Editor<'_> {
     }
 }
 
-/// Bytes that [`Editor::put`] would put of a file or tree, about; what can not be read counts
-/// nothing.
+/// The approximate number of bytes that [`Editor::put`] would put for a file or tree; unreadable
+/// files are not counted.
 pub fn tree_bytes(source: &Path) -> u64 {
-    /// What a file without content takes.
+    /// The space taken by a file without content.
     const FILE: u64 = 1024;
     let Ok(metadata) = source.symlink_metadata() else { return 0 };
     if !metadata.is_dir() {
@@ -178,7 +178,7 @@ fn time(seconds: i64, nanoseconds: i64) -> Timestamp {
 }
 
 impl Run<'_, '_> {
-    /// Puts what is in a directory into another, which gets its attributes.
+    /// Puts the contents of a directory into another, which gets its attributes.
     fn merge(&mut self, source: &Path, path: &[u8]) -> Result<(), EditError> {
         let metadata = source.symlink_metadata().map_err(outside(source))?;
         let Some(inode) = self.editor.directory(path) else {
@@ -252,7 +252,7 @@ impl Run<'_, '_> {
         self.times(&metadata, inode, path)
     }
 
-    /// Makes a file. One that is there is taken over if it is of the same kind.
+    /// Creates a file. An existing one is used if it is of the same type.
     fn create(&mut self, place: &Place<'_>, file: &NewFile<'_>) -> Result<Inode, EditError> {
         let Place { directory, name, path } = *place;
         let now = self.editor.now;
@@ -285,8 +285,8 @@ impl Run<'_, '_> {
         }
     }
 
-    /// Makes a file with just the owner, group and permissions that are named: what a directory
-    /// hands down, `cp -a` puts right again.
+    /// Creates a file with exactly the given owner, group and permissions: inheritance from the
+    /// directory is corrected, as by `cp -a`.
     fn new_file(&mut self, place: &Place<'_>, file: &NewFile<'_>) -> Result<Inode, EditError> {
         let Place { directory, name, path } = *place;
         let above = self.editor.attributes(directory, path)?;

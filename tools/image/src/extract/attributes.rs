@@ -1,5 +1,5 @@
-//! Owners, permissions, extended attributes, times - in this order: a new owner takes the
-//! set-user-id bit and capabilities away, and everything before changes the times.
+//! Owners, permissions, extended attributes, times - in this order: a new owner clears the
+//! set-user-id bit and capabilities, and everything else changes the times.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::{Cause, Run};
 
-/// Longest value of an extended attribute that Linux takes, bytes.
+/// Longest value of an extended attribute in Linux, bytes.
 const VALUE_MAX: usize = 64 << 10;
 
 fn mode(attributes: &Attributes) -> Mode {
@@ -32,7 +32,7 @@ fn ids(attributes: &Attributes) -> (Option<Uid>, Option<Gid>) {
 }
 
 impl Run<'_> {
-    /// Whether an owner that could not be set is only a lack of rights.
+    /// Whether an owner could not be set merely for lack of rights.
     fn owner_set(&self, result: Result<(), Errno>) -> Result<(), Errno> {
         match result {
             Err(Errno::PERM | Errno::INVAL) => {
@@ -43,7 +43,7 @@ impl Run<'_> {
         }
     }
 
-    /// Restores a file that is open for writing; `is_owned`: owner and mode are right already.
+    /// Restores a file that is open for writing; `is_owned`: owner and mode are already right.
     pub(super) fn restore_file(
         &self,
         file: &OwnedFd,
@@ -111,7 +111,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads every extended attribute and hands it to `set`.
+    /// Reads every extended attribute and passes it to `set`.
     fn each_xattr(
         &self,
         attributes: &Attributes,

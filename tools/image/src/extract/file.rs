@@ -1,4 +1,4 @@
-//! Files of all kinds but directories.
+//! Files of all types except directories.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::tree::Child;
 
 /// Bytes read and written at once.
 const CHUNK: usize = 1 << 20;
-/// Bytes behind what is wanted that are offered too: some decompressors are faster for it.
+/// Extra bytes offered behind the requested ones: some decompressors are faster with them.
 const SLACK: usize = 512;
 /// Runs of zeros of this length, aligned to it, are not written: they become holes.
 const HOLE: usize = 4096;
@@ -76,7 +76,7 @@ impl Run<'_> {
         self.restore_named(handle, name, attributes, || directory.path_of(name))
     }
 
-    /// Makes a device, FIFO or socket; says whether we had the right to.
+    /// Creates a device, FIFO or socket; returns whether we had the right to.
     fn make_node(
         &self,
         handle: &OwnedFd,
@@ -136,7 +136,8 @@ impl Run<'_> {
         written
     }
 
-    /// Writes all content; damaged parts are left out, and the first of them is the error.
+    /// Writes all content; damaged parts are left out, and the first of them is returned as the
+    /// error.
     fn write_content(
         &self,
         file: &OwnedFd,
@@ -196,8 +197,8 @@ impl Run<'_> {
     }
 }
 
-/// Writes `bytes` at `offset`, runs of zeros left out. Returns where what was written ends in the
-/// file; 0 if nothing was.
+/// Writes `bytes` at `offset`, without runs of zeros. Returns the end of the written data in the
+/// file; 0 if nothing was written.
 fn write_sparse(file: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<u64, Errno> {
     const ZEROS: [u8; HOLE] = [0; HOLE];
     let mut start = 0;

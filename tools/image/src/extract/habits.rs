@@ -1,4 +1,4 @@
-//! What the system does of its own accord with a file that we make.
+//! What the system does by itself to a new file.
 
 use std::os::fd::OwnedFd;
 
@@ -6,21 +6,21 @@ use flysch_api::vfs::Attributes;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 
-/// Set-user-id, set-group-id and sticky bit: never given at making, an owner's change clears them.
+/// Set-user-id, set-group-id and sticky bit: never set at creation, cleared by a change of owner.
 const SPECIAL: u16 = 0o7000;
 
-/// Owner and mode of a new file. Nothing is assumed of directories that hand down rights:
-/// everything is set then.
+/// Owner and mode of a new file. Nothing is assumed for directories that pass on rights: everything
+/// is set then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Habits {
-    /// Owner and group of what we make; `None` if that cannot be told.
+    /// Owner and group of new files; `None` if they cannot be determined.
     owner: Option<(u32, u32)>,
-    /// Permissions that are taken from what we make; `None` if that cannot be told.
+    /// Permissions removed from new files; `None` if they cannot be determined.
     umask: Option<u16>,
 }
 
 impl Habits {
-    /// For files below `root`, which we made or found empty.
+    /// For files below `root`, which we created or found empty.
     pub(super) fn of(root: &OwnedFd) -> Self {
         let nothing = Self { owner: None, umask: None };
         let (Ok(stat), Some(owner)) = (rustix::fs::fstat(root), owner()) else { return nothing };
@@ -34,7 +34,7 @@ impl Habits {
         Self { owner: Some(owner), umask: umask() }
     }
 
-    /// The mode to make a file with, and whether it then has owner and mode as they should be.
+    /// The mode for creating a file, and whether owner and mode are then correct.
     pub(super) fn mode(&self, attributes: &Attributes) -> (Mode, bool) {
         let wanted = attributes.permissions;
         let is_ours = self.owner == Some((attributes.owner, attributes.group));
@@ -47,7 +47,7 @@ impl Habits {
     }
 }
 
-/// The ids that the kernel gives to new files, from the fourth number of `Uid:` and `Gid:`.
+/// The IDs that the kernel gives to new files: the fourth number of `Uid:` and `Gid:`.
 fn owner() -> Option<(u32, u32)> {
     let id = |key| status(key)?.split_whitespace().nth(3)?.parse().ok();
     Some((id("Uid:")?, id("Gid:")?))
@@ -57,7 +57,7 @@ fn umask() -> Option<u16> {
     u16::from_str_radix(&status("Umask:")?, 8).ok()
 }
 
-/// A line of what the kernel tells of this process.
+/// A line of the kernel's information about this process.
 fn status(key: &str) -> Option<String> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix(key))?;

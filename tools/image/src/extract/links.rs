@@ -1,4 +1,4 @@
-//! Hard links: the first name of an inode makes the file, every other links to it.
+//! Hard links: the first name of an inode creates the file, every other one links to it.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 #[derive(Clone, Debug)]
 enum State {
-    /// Somebody is making the first one.
+    /// Some thread is creating the first one.
     Making,
     /// It has this path.
     Made(Vec<u8>),
@@ -18,13 +18,13 @@ enum State {
 
 /// What to do with a name of an inode that has several.
 pub(super) enum Turn {
-    /// Make the file, then say how it went.
+    /// Create the file, then report the result.
     Make,
     /// Link to the file at this path.
     Link(Vec<u8>),
 }
 
-/// Inodes with several names that were met so far.
+/// Inodes with several names found so far.
 #[derive(Debug, Default)]
 pub(super) struct Links {
     inodes: Mutex<HashMap<Inode, State>>,
@@ -32,7 +32,7 @@ pub(super) struct Links {
 }
 
 impl Links {
-    /// Decides who makes the file; waits while somebody else does.
+    /// Decides who creates the file; waits while another thread does.
     pub(super) fn turn(&self, inode: Inode) -> Turn {
         let mut inodes = self.inodes.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -49,7 +49,7 @@ impl Links {
         }
     }
 
-    /// The file was made at `path`; or it was not, and the next name tries again.
+    /// The file was created at `path`; or it was not, and the next name tries again.
     pub(super) fn made(&self, inode: Inode, path: Option<Vec<u8>>) {
         let mut inodes = self.inodes.lock().unwrap_or_else(PoisonError::into_inner);
         match path {
@@ -60,7 +60,7 @@ impl Links {
     }
 }
 
-/// Gives the file at `path` below `root` another name. No link on the way is followed.
+/// Gives the file at `path` below `root` another name. No symlink is followed.
 pub(super) fn link(
     root: &OwnedFd,
     path: &[u8],

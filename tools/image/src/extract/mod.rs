@@ -1,15 +1,15 @@
 //! Extraction: a file system's tree as a tree of real files.
 //!
-//! Theory. Nothing in an image is trusted. Every file is made by a call that takes one name,
-//! relative to an open directory that we made ourselves, fails if the name exists, and follows no
-//! link; so there is no way to a place outside the directory, whatever names and links the image
-//! has. Directories are made with mode 0700 and get their own attributes when everything in them is
-//! done. Several threads work; each does what it found last first, so that few directories are open
-//! at a time.
+//! Theory. Nothing in an image is trusted. Every file is created by a call with a single name,
+//! relative to an open directory that we created ourselves; it fails if the name exists, and
+//! follows no link. So no place outside the directory can be reached, whatever names and links the
+//! image contains. Directories are created with mode 0700 and get their own attributes when
+//! everything in them is done. Several threads work; each handles what it found last first, so that
+//! few directories are open at a time.
 //!
-//! Most of the time of a tree of small files is the kernel's, so files are made by as few calls as
-//! will do: with their mode from the start and without naming an owner where that comes out the
-//! same ([`Habits`]).
+//! Most of the time for a tree of small files is spent in the kernel, so files are created with as
+//! few calls as possible: with their mode from the start, and without setting an owner if the
+//! result is the same ([`Habits`]).
 
 mod attributes;
 mod file;
@@ -38,13 +38,13 @@ use queue::Queue;
 /// How to extract.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Threads; 0 takes as many as there are processors.
+    /// Threads; 0 means one per processor.
     pub threads: usize,
-    /// Keep what could be read of damaged files, zeros in place of the rest.
+    /// Keep the readable parts of damaged files, with zeros in place of the rest.
     pub keep_damaged: bool,
 }
 
-/// How far an extraction is. Shared with whoever draws it.
+/// The progress of an extraction. Shared with whoever displays it.
 #[derive(Debug, Default)]
 pub struct Progress {
     files: AtomicU64,
@@ -52,7 +52,7 @@ pub struct Progress {
 }
 
 impl Progress {
-    /// Files, directories and all else made so far.
+    /// Files, directories and others created so far.
     pub fn files(&self) -> u64 {
         self.files.load(Ordering::Relaxed)
     }
@@ -68,14 +68,14 @@ impl Progress {
 pub struct Failure {
     /// Its path in the file system, without a leading '/'.
     pub path: Vec<u8>,
-    /// Why.
+    /// The cause.
     pub cause: String,
 }
 
-/// What an extraction did.
+/// The result of an extraction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Extraction {
-    /// Files, directories and all else that were made.
+    /// Files, directories and others that were created.
     pub files: u64,
     /// Bytes written.
     pub bytes: u64,
@@ -85,15 +85,15 @@ pub struct Extraction {
     pub without_owner: u64,
     /// Device nodes that could not be made, for lack of rights.
     pub without_device: u64,
-    /// Extended attributes that could not be set, for lack of rights or because the directory's
-    /// file system has none.
+    /// Extended attributes that could not be set, for lack of rights or because the file system of
+    /// the directory has none.
     pub without_xattr: u64,
 }
 
-/// Extracts the tree of `fs` into `directory`, which is made or must be empty.
+/// Extracts the tree of `fs` into `directory`, which is created or must be empty.
 ///
 /// # Errors
-/// When the directory cannot be made or is not empty. What goes wrong inside is told in the answer.
+/// The directory cannot be created or is not empty. Errors inside it are in the result.
 pub fn extract(
     fs: &(dyn FileSystem + Sync),
     directory: &Path,
@@ -142,11 +142,12 @@ pub fn extract(
     Ok(extraction)
 }
 
-/// Writes the content of a volume without file system to the new file `path`. What cannot be read
-/// is told in the answer, without a path; then there is no file, unless damage is to be kept.
+/// Writes the content of a volume without a file system to the new file `path`. Unreadable parts
+/// are listed in the result, without a path; then there is no file, unless damaged files are to be
+/// kept.
 ///
 /// # Errors
-/// When the file cannot be made or written.
+/// The file cannot be created or written.
 pub fn extract_raw(
     flash: &SharedFlash,
     path: &Path,
@@ -169,7 +170,7 @@ pub fn extract_raw(
     })
 }
 
-/// Copies all that can be read of `flash`; answers with what could not.
+/// Copies everything readable of `flash`; returns what was unreadable.
 fn copy_raw(
     flash: &SharedFlash,
     file: &mut impl io::Write,
@@ -197,7 +198,7 @@ fn copy_raw(
     Ok(damage)
 }
 
-/// Makes the directory, or takes it if it is empty.
+/// Creates the directory, or uses it if it is empty.
 fn make_root(directory: &Path) -> io::Result<OwnedFd> {
     match std::fs::create_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -219,7 +220,7 @@ fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// A directory that was made and is being filled.
+/// A directory that has been created and is being filled.
 #[derive(Debug)]
 struct Directory {
     inode: Inode,
@@ -227,7 +228,7 @@ struct Directory {
     name: Vec<u8>,
     parent: Option<Arc<Directory>>,
     level: usize,
-    /// Work in it that is not done; whoever does the last of it finishes the directory.
+    /// Unfinished work in it; the thread that does the last of it finishes the directory.
     pending: AtomicU64,
 }
 
@@ -252,27 +253,27 @@ impl Directory {
     }
 }
 
-/// A piece of work.
+/// A unit of work.
 enum Job {
-    /// List a directory and make work of its entries.
+    /// List a directory and create work for its entries.
     Enter(Arc<Directory>),
-    /// Make some of the entries of a directory.
+    /// Create some of the entries of a directory.
     Make(Arc<Directory>, Vec<Child>),
 }
 
-/// What one thread has for itself.
+/// The private state of one thread.
 struct Worker {
     number: usize,
-    /// Content on its way.
+    /// Content being copied.
     buffer: Vec<u8>,
 }
 
-/// Most entries that make one piece of work.
+/// Maximum number of entries in one unit of work.
 const ENTRIES_AT_ONCE: usize = 16;
-/// Pieces for each thread, at least, of a directory's work: its files may be large.
+/// Minimum number of units per thread for a directory's work: its files may be large.
 const SHARES: usize = 4;
 
-/// One extraction under way.
+/// One extraction in progress.
 struct Run<'r> {
     fs: &'r (dyn FileSystem + Sync),
     options: Options,
@@ -282,7 +283,7 @@ struct Run<'r> {
     habits: Habits,
     root: OwnedFd,
     links: Links,
-    /// Directories that were entered: one that is met again is a loop, or has two names.
+    /// Directories that were entered: one that is found again is a loop, or has two names.
     entered: Mutex<HashSet<Inode>>,
     report: Mutex<Extraction>,
 }
@@ -331,7 +332,8 @@ impl Run<'_> {
         self.done(directory);
     }
 
-    /// A piece of work in `directory` is done: finishes it with the last one, and so on upwards.
+    /// A unit of work in `directory` is done: finishes the directory after the last one, and so on
+    /// upwards.
     fn done(&self, directory: &Arc<Directory>) {
         let mut directory = directory.clone();
         while directory.pending.fetch_sub(1, Ordering::AcqRel) == 1 {

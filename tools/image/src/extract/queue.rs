@@ -1,15 +1,15 @@
-//! Work for several threads, each with a stack of its own.
+//! Work for several threads, each with its own stack.
 //!
-//! A thread goes on with what it put in last, and so stays in one directory: two threads that make
-//! files in the same one wait for each other in the kernel. Who has nothing left takes the oldest
-//! work of another.
+//! A thread continues with the work that it added last, and so stays in one directory: two threads
+//! that create files in the same one wait for each other in the kernel. A thread with nothing left
+//! takes the oldest work of another.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 struct State<T> {
     stacks: Vec<VecDeque<T>>,
-    /// Jobs taken and not yet done; each may still put in more.
+    /// Jobs taken and not yet done; each may still add more.
     running: usize,
 }
 
@@ -40,13 +40,13 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts work on a worker's stack; what comes last is done first.
+    /// Puts work on a worker's stack; the last one is done first.
     pub(super) fn push(&self, worker: usize, jobs: impl IntoIterator<Item = T>) {
         self.state().stacks[worker].extend(jobs);
         self.changed.notify_all();
     }
 
-    /// The next job; waits while others may still put in some. `None` when all work is done.
+    /// The next job; waits while others may still add some. `None` when all work is done.
     pub(super) fn take(&self, worker: usize) -> Option<T> {
         let mut state = self.state();
         loop {

@@ -1,4 +1,4 @@
-//! Blocks of an image as they were before a repair.
+//! Blocks of an image from before a repair.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -12,11 +12,11 @@ use crate::storage::GROWTH_MAX;
 
 /// A backup starts with this.
 const MAGIC: &[u8; 8] = b"FLYREPR1";
-/// Most bytes of a block.
+/// Maximum bytes of a block.
 const BLOCK_MAX: u32 = 64 << 20;
 
-/// Writes a backup: the blocks of `old` in which `new` differs, in `block` bytes each; tells how
-/// many.
+/// Writes a backup: the blocks of `old` that differ in `new`, of `block` bytes each; returns their
+/// number.
 ///
 /// Little endian: magic, block size (u32), size of the old image (u64); then for each block its
 /// offset (u64), its length (u32), CRC-32 of the bytes (u32), the bytes.
@@ -53,15 +53,15 @@ pub fn write_backup(old: &Path, new: &Path, block: u32, out: &mut dyn Write) -> 
 
 /// One block of a backup.
 struct Saved {
-    /// Where it was in the image.
+    /// Its offset in the image.
     at: u64,
     bytes: Vec<u8>,
 }
 
-/// A backup as it is read.
+/// A backup being read.
 struct Backup<'r> {
     input: &'r mut dyn Read,
-    /// Bytes of the image that it was made of.
+    /// Bytes of the original image.
     size: u64,
 }
 
@@ -107,8 +107,9 @@ fn number(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
-/// Whether the file at `backup` is a backup of the image at `path` as it is now, so that a newer
-/// one of the same image says all that it does: left by a repair that was killed behind it.
+/// Whether the file at `backup` is a backup of the image at `path` in its present state, so that a
+/// new backup of the same image contains everything in it: it was left by a repair that was killed
+/// after writing it.
 ///
 /// # Errors
 /// Of reading the image.
@@ -136,11 +137,11 @@ pub fn is_backup_of(backup: &Path, path: &Path) -> io::Result<bool> {
     }
 }
 
-/// Puts a backup's blocks back into the image at `path`; tells how many.
+/// Puts a backup's blocks back into the image at `path`; returns their number.
 ///
 /// # Errors
-/// Of reading and writing, and [`io::ErrorKind::InvalidData`] if it is no backup or damaged; the
-/// image may then be half restored.
+/// Of reading and writing, and [`io::ErrorKind::InvalidData`] if it is not a backup or is damaged;
+/// the image may then be half restored.
 pub fn restore_backup(backup: &mut dyn Read, path: &Path) -> io::Result<u64> {
     let mut backup = Backup::open(backup)?;
     let mut storage = FileStorage::open_writable(path)?;

@@ -1,4 +1,4 @@
-//! Repairing a file system in an image and the UBI below it.
+//! Repairs a file system in an image and the UBI below it.
 
 mod backup;
 mod ubi;
@@ -20,21 +20,21 @@ use crate::open::{Contents, Image, Part, SharedVolume, Volume};
 use crate::storage::{GROWTH_MAX, Window};
 use crate::writable::{AnyFlash, AnyUbiDevice, OwnVolume, Room, UBI_SPARE, geometry};
 
-/// Why there is no repair.
+/// Why a repair is impossible.
 #[derive(Debug, thiserror::Error)]
 pub enum RepairFailure {
-    /// The file system says no.
+    /// An error of the file system's repair.
     #[error("{0}")]
     Repair(#[from] RepairError),
-    /// The image can not be written.
+    /// The image cannot be written.
     #[error("{0}")]
     Image(String),
-    /// What it holds needs no repair of this kind, or can have none; a sentence.
+    /// The contents need no repair of this kind, or cannot be repaired; a sentence.
     #[error("{0}")]
     Unfit(String),
 }
 
-/// Blocks that UBI itself must have: its volume table twice, an atomic change, a move.
+/// Blocks that UBI itself needs: its volume table twice, an atomic change, a move.
 const UBI_OWN: u64 = 4;
 
 fn failed(error: impl std::fmt::Display) -> RepairFailure {
@@ -42,7 +42,7 @@ fn failed(error: impl std::fmt::Display) -> RepairFailure {
 }
 
 impl RepairFailure {
-    /// Whether there were not the empty blocks for a new index.
+    /// Whether the empty blocks for a new index were missing.
     pub fn lacks_room(&self) -> bool {
         let no_space = MountError::Failed(Error::NoSpace);
         matches!(self, Self::Repair(RepairError::Write(error)) if *error == no_space)
@@ -50,8 +50,8 @@ impl RepairFailure {
 }
 
 impl Image {
-    /// What repairing the UBI device that `volume` lies on would change; empty if nothing is wrong
-    /// with it, or there is none.
+    /// What a repair of the UBI device that contains `volume` would change; empty if nothing is
+    /// wrong with it, or there is none.
     ///
     /// # Errors
     /// [`RepairFailure::Unfit`].
@@ -67,7 +67,7 @@ impl Image {
         self.parts.iter().find(holds).ok_or_else(|| unfit("no such volume"))
     }
 
-    /// What repairing one of the image's volumes would change; nothing is written.
+    /// What a repair of one of the image's volumes would change; nothing is written.
     ///
     /// # Errors
     /// [`RepairFailure::Repair`], [`RepairFailure::Unfit`].
@@ -88,8 +88,8 @@ impl Image {
         }
     }
 
-    /// Repairs one of the image's volumes, and UBI below it, where it is: the caller has a copy.
-    /// `now` is the time in seconds since 1970; `more` LEBs are added to a volume that may grow.
+    /// Repairs one of the image's volumes, and UBI below it, in place: the caller has a copy. `now`
+    /// is the time in seconds since 1970; `more` LEBs are added to a volume that may grow.
     ///
     /// # Errors
     /// [`RepairFailure`]; the image may then be half repaired.

@@ -1,8 +1,8 @@
-//! What is wrong with UBI itself, and how it is mended.
+//! Damage of UBI itself, and its repair.
 //!
-//! Attaching for writing mends most: the copies of the volume table, headers in ruins, LEBs in
-//! blocks that lost their erase counter. What it would refuse, or would trip over later, is erased
-//! before.
+//! Attaching for writing repairs most of it: the copies of the volume table, damaged headers, LEBs
+//! in blocks that lost their erase counter. Whatever it would refuse, or would fail on later, is
+//! erased first.
 
 use flysch_api::finding::{Finding, Severity};
 use flysch_api::flash::{self, Flash as _, FlashMut};
@@ -15,19 +15,19 @@ use flysch_wire::ubi::{
 use super::{RepairFailure, unfit};
 use crate::open::Device;
 
-/// What attaching says of two blocks that claim one LEB.
+/// The finding of attaching for two blocks that claim one LEB.
 const TWINS: &str = "have the same sequence number";
 
-/// What is to be done.
+/// The repairs to be made.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// What is wrong and what is done about it.
+    /// The damage and its repair.
     pub(super) changes: Vec<Change>,
-    /// Blocks to be erased first, the level it takes, and the header they get then.
+    /// Blocks to be erased first, the required level, and the header that they get then.
     erase: Vec<(u32, Level, Option<EcHeader>)>,
 }
 
-/// Looks at what attaching for reading found.
+/// Examines the findings of attaching for reading.
 ///
 /// # Errors
 /// [`RepairFailure::Unfit`] if the volume table is lost.
@@ -96,7 +96,7 @@ impl Plan {
         self.erase.push((before.saturating_add(peb), level, header));
     }
 
-    /// Of the blocks that claim the LEB of `peb` with its sequence number, those that lost.
+    /// Among the blocks that claim the LEB of `peb` with its sequence number, those that lost.
     fn erase_twins(&mut self, device: &Device, peb: u32) {
         let Some(known) = vid_header(device, peb) else { return };
         for (other, block) in (0..).zip(device.blocks()) {
@@ -109,7 +109,7 @@ impl Plan {
         }
     }
 
-    /// Erases what must be before UBI is attached for writing.
+    /// Erases what must be erased before UBI is attached for writing.
     pub(super) fn prepare(
         &self,
         flash: &mut dyn FlashMut,
@@ -137,7 +137,7 @@ fn vid_header(device: &Device, peb: u32) -> Option<VidHeader> {
     read.ok().and_then(|_| VidHeader::parse(&bytes).ok())
 }
 
-/// Does what attaching left to be done: erases and moves.
+/// Completes what attaching left to be done: erases and moves.
 pub(super) fn settle<F: FlashMut>(device: &mut UbiDevice<F>) -> Result<(), Error> {
     // Twice for each block is more than there can be.
     let limit = device.account().blocks.saturating_mul(2);

@@ -1,5 +1,5 @@
-//! DER, as far as certificates, keys and signatures of superblocks need it: values one behind the
-//! other, each with a tag of one byte and a definite length (ITU-T X.690).
+//! DER, as far as certificates, keys and signatures of superblocks need it: a sequence of values,
+//! each with a tag of one byte and a definite length (ITU-T X.690).
 
 /// Tags.
 pub(super) const INTEGER: u8 = 0x02;
@@ -9,15 +9,15 @@ pub(super) const NULL: u8 = 0x05;
 pub(super) const OBJECT: u8 = 0x06;
 pub(super) const SEQUENCE: u8 = 0x30;
 pub(super) const SET: u8 = 0x31;
-/// A value that stands for the first, second, ... choice of its context, with values in it.
+/// A context-specific constructed value, for the first, second, ... choice.
 pub(super) const CONTEXT: u8 = 0xa0;
 
-/// What is still to be read.
+/// The unread input.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Der<'a>(pub(super) &'a [u8]);
 
 impl<'a> Der<'a> {
-    /// The next value: its tag, what is in it, and all of it.
+    /// The next value: its tag, its contents, and all of its bytes.
     fn next(&mut self) -> Option<(u8, &'a [u8], &'a [u8])> {
         let (&tag, rest) = self.0.split_first()?;
         let (&first, mut content) = rest.split_first()?;
@@ -37,29 +37,29 @@ impl<'a> Der<'a> {
         Some((tag, content, whole))
     }
 
-    /// What is in the next value, which has this tag.
+    /// The contents of the next value, which must have this tag.
     pub(super) fn take(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.next().filter(|it| it.0 == tag).map(|it| it.1)
     }
 
-    /// The same, to be read.
+    /// The same, as a reader.
     pub(super) fn enter(&mut self, tag: u8) -> Option<Self> {
         self.take(tag).map(Der)
     }
 
-    /// All of the next value, which has this tag.
+    /// All bytes of the next value, which must have this tag.
     pub(super) fn whole(&mut self, tag: u8) -> Option<&'a [u8]> {
         self.next().filter(|it| it.0 == tag).map(|it| it.2)
     }
 
-    /// Leaves the next value out, if it has this tag.
+    /// Skips the next value, if it has this tag.
     pub(super) fn skip(&mut self, tag: u8) {
         if self.0.first() == Some(&tag) {
             let _ = self.next();
         }
     }
 
-    /// An integer that is not negative: its bytes, the highest one first, without zeros before it.
+    /// A non-negative integer: its bytes, most significant first, without leading zeros.
     pub(super) fn unsigned(&mut self) -> Option<&'a [u8]> {
         let bytes = self.take(INTEGER)?;
         let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
@@ -80,7 +80,7 @@ impl<'a> Der<'a> {
     }
 }
 
-/// A value: its tag, and the bytes in it, in pieces.
+/// A value: its tag, and its contents in pieces.
 pub(super) fn value(tag: u8, pieces: &[&[u8]]) -> Vec<u8> {
     let content = pieces.concat();
     let length = (content.len() as u64).to_be_bytes();

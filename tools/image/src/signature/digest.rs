@@ -1,10 +1,10 @@
-//! The hashes that are signed.
+//! The hashes used in signatures.
 
 use sha2::{Digest as _, Sha224, Sha256, Sha384, Sha512};
 
 use flysch_ubifs::HashAlgorithm;
 
-/// A hash function, as superblocks name it.
+/// A hash function, as named in superblocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Digest(pub(super) HashAlgorithm);
 
@@ -24,7 +24,7 @@ impl Digest {
         }
     }
 
-    /// The hash of all of it.
+    /// The hash of the whole input.
     pub(super) fn of(self, content: &[u8]) -> Vec<u8> {
         match self.0 {
             HashAlgorithm::Sha224 => Sha224::digest(content).to_vec(),

@@ -1,9 +1,9 @@
 //! Signatures of UBIFS superblocks by a certificate, as `mkfs.ubifs --auth-cert` makes them and
-//! Linux verifies them: PKCS#7 (RFC 5652) with the content left out, no certificates, no attributes
-//! and one signer, who is named by the issuer and the serial number of the certificate.
+//! Linux verifies them: PKCS#7 (RFC 5652) with detached content, no certificates, no attributes and
+//! one signer, identified by the issuer and the serial number of the certificate.
 //!
-//! As in Linux, a certificate is believed because it was named: neither is who issued it looked
-//! into, nor when it ends.
+//! As in Linux, a certificate is trusted because it was named: neither its issuer nor its expiry
+//! date is checked.
 
 mod der;
 mod digest;
@@ -26,7 +26,7 @@ use rsa::{PrivateKey, PublicKey};
 const SIGNED_DATA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x07, 0x02];
 /// 1.2.840.113549.1.7.1.
 const DATA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x07, 0x01];
-/// 1.2.840.113549.1.1.1, and behind it in the same family the ones with a hash.
+/// 1.2.840.113549.1.1.1; its siblings with a hash follow it in the same family.
 const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 const RSA_WITH: [(&[u8], HashAlgorithm); 4] = [
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0b], HashAlgorithm::Sha256),
@@ -36,18 +36,18 @@ const RSA_WITH: [(&[u8], HashAlgorithm); 4] = [
 ];
 const NO_RSA: &str = "only RSA is known here, and its key is of another kind";
 
-/// Why a certificate or a private key is of no use.
+/// Why a certificate or a private key cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// The file.
     #[error(transparent)]
     File(#[from] KeyFileError),
-    /// What is in it.
+    /// Its contents.
     #[error("{}: {why}", .path.display())]
     Content {
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The error.
         why: &'static str,
     },
 }
@@ -55,7 +55,7 @@ pub enum CertificateError {
 /// A certificate, as far as signatures need it.
 #[derive(Clone, Debug)]
 struct Certificate {
-    /// Issuer and serial number, in the form that names a signer.
+    /// Issuer and serial number, in the form that identifies a signer.
     name: Vec<u8>,
     key: PublicKey,
 }
@@ -74,7 +74,7 @@ impl Certificate {
         Ok(Self { name, key })
     }
 
-    /// What names it, and its public key.
+    /// What identifies it, and its public key.
     fn fields(der: &[u8]) -> Option<(Vec<u8>, Der<'_>)> {
         let mut fields = Der(der).enter(der::SEQUENCE)?.enter(der::SEQUENCE)?;
         fields.skip(der::CONTEXT);
@@ -87,7 +87,7 @@ impl Certificate {
         Some((der::value(der::SEQUENCE, &[issuer, serial]), key))
     }
 
-    /// All in a file, PEM or DER; at least one.
+    /// All certificates in a file, PEM or DER; at least one.
     fn read(path: &Path) -> Result<Vec<Self>, CertificateError> {
         let content = |why| CertificateError::Content { path: path.into(), why };
         let bytes = read(path)?;
@@ -106,8 +106,8 @@ impl Certificate {
 /// Certificates whose signatures are believed.
 struct Certificates(Vec<Certificate>);
 
-/// Reads the certificates that signatures of superblocks are verified with: PEM, any number in a
-/// file, or DER. `None` without files.
+/// Reads the certificates for verifying signatures of superblocks: PEM, any number per file, or
+/// DER. `None` without files.
 ///
 /// # Errors
 /// [`CertificateError`].
@@ -119,7 +119,7 @@ pub fn read_certificates(paths: &[PathBuf]) -> Result<Option<Arc<dyn Trust>>, Ce
     Ok((!all.is_empty()).then(|| Arc::new(Certificates(all)) as Arc<dyn Trust>))
 }
 
-/// The one signer of a message.
+/// The only signer of a message.
 struct Signature<'a> {
     name: &'a [u8],
     digest: Digest,
@@ -138,7 +138,7 @@ impl<'a> Signature<'a> {
         Self::signer(signer)
     }
 
-    /// What is behind the content, which is left out, and certificates, which do not matter.
+    /// The part after the content, which is detached, and certificates, which are ignored.
     fn content(message: &'a [u8]) -> Option<Der<'a>> {
         let mut message = Der(message).enter(der::SEQUENCE)?;
         (message.take(der::OBJECT)? == SIGNED_DATA).then_some(())?;
@@ -191,7 +191,7 @@ impl Trust for Certificates {
     }
 }
 
-/// Who signs with a private key, under the name in a certificate.
+/// A signer with a private key, under the name in a certificate.
 struct CertifiedKey {
     certificate: Certificate,
     key: PrivateKey,
@@ -204,7 +204,7 @@ impl fmt::Debug for CertifiedKey {
     }
 }
 
-/// Reads a private key and its certificate, PEM or DER, to sign superblocks with.
+/// Reads a private key and its certificate, PEM or DER, for signing superblocks.
 ///
 /// # Errors
 /// [`CertificateError`], also if they do not belong together.
@@ -240,7 +240,8 @@ fn private_key(bytes: &[u8]) -> Result<PrivateKey, &'static str> {
     }
 }
 
-/// The key in a `PrivateKeyInfo` (RFC 5208); whether it is one at all, of another kind.
+/// The key in a `PrivateKeyInfo` (RFC 5208); returns whether it is one at all, even of another
+/// kind.
 fn pkcs8(der: &[u8]) -> Result<&[u8], bool> {
     let mut info = Der(der).enter(der::SEQUENCE).ok_or(false)?;
     info.unsigned().ok_or(false)?;

@@ -1,9 +1,9 @@
-//! PEM: DER in base64 between lines that say what it is (RFC 7468).
+//! PEM: DER in base64 between lines that name its kind (RFC 7468).
 
 use zeroize::Zeroizing;
 
-/// The blocks of a text, with their labels; DER itself is one without a label. `None` where a
-/// block is not whole.
+/// The blocks of a text, with their labels; DER itself is one block without a label. `None` if a
+/// block is incomplete.
 pub(super) fn blocks(bytes: &[u8]) -> Option<Vec<(String, Zeroizing<Vec<u8>>)>> {
     let Ok(text) = std::str::from_utf8(bytes) else { return Some(vec![plain(bytes)]) };
     let mut found = Vec::new();

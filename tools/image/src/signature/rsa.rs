@@ -1,7 +1,7 @@
 //! RSA signatures by the rules of PKCS#1 version 1.5 (RFC 8017, 8.2).
 //!
-//! Numbers are those of `crypto-bigint`, whose powers take the same time for all exponents of one
-//! length. (The crate `rsa` has no release without an open advisory.)
+//! Numbers are those of `crypto-bigint`, whose exponentiations take the same time for all exponents
+//! of one length. (The crate `rsa` has no release without an open advisory.)
 
 use std::fmt;
 
@@ -12,10 +12,10 @@ use zeroize::Zeroizing;
 use super::der::{self, Der};
 use super::digest::Digest;
 
-/// Bits of a modulus: fewer were broken, and more nobody has.
+/// Bits of a modulus: shorter ones have been broken, and nobody uses longer ones.
 const BITS: std::ops::RangeInclusive<usize> = 1024..=8192;
 
-/// Whose signatures are verified.
+/// A key that verifies signatures.
 #[derive(Clone, Debug)]
 pub(super) struct PublicKey {
     modulus: Vec<u8>,
@@ -39,7 +39,7 @@ impl PublicKey {
         usable.then(|| Self { modulus: modulus.into(), exponent: exponent.into() })
     }
 
-    /// Whether `signature` is one of what has this hash.
+    /// Whether `signature` is a signature for this hash.
     pub(super) fn verify(&self, (digest, hash): (Digest, &[u8]), signature: &[u8]) -> bool {
         if signature.len() != self.modulus.len() || *signature >= *self.modulus {
             return false;
@@ -50,7 +50,7 @@ impl PublicKey {
     }
 }
 
-/// Who signs.
+/// A key that signs.
 pub(super) struct PrivateKey {
     public: PublicKey,
     exponent: Zeroizing<Vec<u8>>,
@@ -80,7 +80,7 @@ impl PrivateKey {
         self.public.modulus == public.modulus && self.public.exponent == public.exponent
     }
 
-    /// A signature of what has this hash. `None` if the key is none: its parts do not go together.
+    /// A signature for this hash. `None` if the key is invalid: its parts do not match.
     pub(super) fn sign(&self, (digest, hash): (Digest, &[u8])) -> Option<Vec<u8>> {
         let message = encode((digest, hash), self.public.modulus.len())?;
         let signature = power(&message, &self.exponent, &self.public.modulus)?;
@@ -89,7 +89,7 @@ impl PrivateKey {
     }
 }
 
-/// A hash as it is signed: filled up to so many bytes (EMSA-PKCS1-v1_5).
+/// A hash in the form that is signed: padded to this many bytes (EMSA-PKCS1-v1_5).
 fn encode((digest, hash): (Digest, &[u8]), length: usize) -> Option<Vec<u8>> {
     let algorithm = der::value(
         der::SEQUENCE,
@@ -100,7 +100,7 @@ fn encode((digest, hash): (Digest, &[u8]), length: usize) -> Option<Vec<u8>> {
     Some([&[0, 1][..], &vec![0xff; fill], &[0], &info].concat())
 }
 
-/// `base` to the `exponent`, modulo `modulus`: as many bytes as that has.
+/// `base` to the power of `exponent`, modulo `modulus`, with as many bytes as the modulus.
 fn power(base: &[u8], exponent: &[u8], modulus: &[u8]) -> Option<Vec<u8>> {
     let bits = u32::try_from(modulus.len() * 8).ok()?;
     let modulus = BoxedUint::from_be_slice(modulus, bits).ok()?;

@@ -1,7 +1,7 @@
-//! A bare `.ubifs` file whose LEBs change atomically.
+//! A bare `.ubifs` file with atomic LEB changes.
 //!
-//! The file has no second block for a LEB's new content, so that is written to a file beside it
-//! first. Whoever opens the image for changing finishes what a sudden end left there.
+//! The file has no second block for a LEB's new content, so that is first written to a file beside
+//! it. The next process that opens the image for writing completes what an abrupt end left there.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,13 +13,13 @@ use flysch_ubifs::FlatImage;
 
 use super::WritableError;
 
-/// What the name of the image gets for the file beside it.
+/// The suffix of the file beside the image.
 const SUFFIX: &str = ".flysch-leb";
 const MAGIC: &[u8; 8] = b"FlyschLb";
 /// Magic, LEB number, CRC-32 of number and content.
 const HEADER_SIZE: usize = 16;
 
-/// A bare image, and where the next content of a LEB is kept.
+/// A bare image, and the file for the next content of a LEB.
 #[derive(Debug)]
 pub(super) struct BareVolume<F> {
     image: FlatImage<F>,
@@ -33,7 +33,7 @@ fn checksum(lnum: [u8; 4], content: &[u8]) -> [u8; 4] {
     crc.finalize().to_le_bytes()
 }
 
-/// The LEB and the content in a file that was written to its end.
+/// The LEB and the content in a completely written file.
 fn parse(bytes: &[u8]) -> Option<(u32, &[u8])> {
     let (header, content) = bytes.split_first_chunk::<HEADER_SIZE>()?;
     let lnum = [header[8], header[9], header[10], header[11]];

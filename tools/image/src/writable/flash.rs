@@ -1,4 +1,4 @@
-//! The flash below a file system that is to be changed.
+//! The flash below a file system that is to be modified.
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -14,7 +14,8 @@ use crate::storage::{GROWTH_MAX, Window};
 pub(crate) type AnyFlash<'a> = Box<dyn FlashMut + Send + Sync + 'a>;
 
 impl Image {
-    /// What to cut off in the end of what `open_flash` adds; nothing if the user named a size.
+    /// What to cut off at the end from the blocks that `open_flash` adds; nothing if the user gave
+    /// a size.
     pub(crate) fn trim(&self, part: &Part, room: &Room) -> Option<Trim> {
         let is_plain = self.device.is_none() && self.page_format.is_none();
         (is_plain && room.flash_size.is_none()).then(|| Trim {
@@ -25,7 +26,7 @@ impl Image {
         })
     }
 
-    /// The flash of one part, for changing; `more` erased blocks are added to a file.
+    /// The flash of one part, for modification; `more` erased blocks are added to a file.
     pub(crate) fn open_flash(
         &self,
         part: &Part,
@@ -75,7 +76,7 @@ impl Image {
 /// Erased blocks to be cut off the end of a file.
 pub(crate) struct Trim {
     path: PathBuf,
-    /// Where the blocks begin.
+    /// Offset of the first block.
     start: u64,
     /// Nothing before this is cut off.
     end: u64,
@@ -84,8 +85,8 @@ pub(crate) struct Trim {
 }
 
 impl Trim {
-    /// Bytes at the start of a block that say no more than that it is erased: UBI's EC header,
-    /// JFFS2's clean marker.
+    /// Bytes at the start of a block that only say that it is erased: UBI's EC header, JFFS2's
+    /// clean marker.
     const MARK: usize = 64;
 
     pub(crate) fn run(self) -> Result<(), WritableError> {

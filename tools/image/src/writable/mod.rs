@@ -1,8 +1,8 @@
-//! Opening a file system in an image so that it can be changed.
+//! Opens a file system in an image for modification.
 //!
-//! What an image needs for that is room: erase blocks that are free. A dump of a whole flash has
-//! them; an image made to be flashed ends behind its content. Such a file gets more erased blocks
-//! at its end, as many as the flash has or as the changes will need.
+//! This requires space in the image: free erase blocks. A dump of a whole flash has them; an image
+//! made for flashing ends behind its content. Such a file gets more erased blocks at its end, as
+//! many as the flash has or as the changes will need.
 
 mod bare;
 mod flash;
@@ -24,14 +24,14 @@ pub(crate) use self::flash::{AnyFlash, Trim};
 use crate::lock::{Exclusive, Lock};
 use crate::open::{Contents, Image, Part, SharedFlash, SharedVolume, Volume};
 
-/// A UBI device that changes.
+/// A UBI device open for modification.
 pub(crate) type AnyUbiDevice<'a> = UbiDevice<AnyFlash<'a>>;
 type UbiVolumeMut = DeviceVolume<AnyUbiDevice<'static>, AnyFlash<'static>>;
 
-/// What a file system has for itself, and leaves as an unmount would: of one type whatever it is,
-/// so that each file system is compiled once.
+/// The volume or flash that a file system owns, and leaves as an unmount would: of one type
+/// whatever it is, so that each file system is compiled once.
 pub(crate) trait Rest {
-    /// Nothing comes after this.
+    /// Nothing has to be done afterwards.
     fn rest(self: Box<Self>) -> Result<(), WritableError> {
         Ok(())
     }
@@ -62,26 +62,26 @@ impl Rest for Gluebi<UbiVolumeMut> {
 impl Rest for AnyFlash<'_> {}
 impl Rest for FlatImage<AnyFlash<'_>> {}
 impl Rest for BareVolume<AnyFlash<'_>> {}
-/// A file system that one at a time changes.
+/// A file system modified by one user at a time.
 pub type SharedMut = Arc<RwLock<dyn FileSystemMut + Send + Sync>>;
-/// Blocks that UBI needs beside its volumes' to work with.
+/// Blocks that UBI needs for its work in addition to its volumes.
 pub(crate) const UBI_SPARE: u64 = 8;
 /// Blocks that JFFS2 needs to collect garbage and to write at all, on a small flash.
 const JFFS2_SPARE: u64 = 10;
 /// Linux's default (`CONFIG_MTD_UBI_BEB_LIMIT`).
 const BAD_PER_1024: u32 = 20;
 
-/// How much room changes will need.
+/// The space that changes will need.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Room {
-    /// Bytes of the flash that the image is for, if it is larger than the image.
+    /// Size of the flash that the image is for, if it is larger than the image.
     pub flash_size: Option<u64>,
-    /// Bytes that will be put into it, about: a file without `flash_size` grows as they need, and
-    /// not at all without them.
+    /// The approximate number of bytes to be added: a file without `flash_size` grows as they
+    /// require, and not at all without them.
     pub bytes: Option<u64>,
 }
 
-/// Why a file system could not be opened for changing.
+/// Why a file system could not be opened for modification.
 #[derive(Debug, thiserror::Error)]
 pub enum WritableError {
     /// The image file.
@@ -99,7 +99,7 @@ pub enum WritableError {
     /// UBI lacks free blocks.
     #[error("{0}: it was made for a larger flash, whose size is needed (--flash-size)")]
     NoRoom(String),
-    /// What it holds is no file system.
+    /// Its contents are not a file system.
     #[error("there is no file system in it")]
     NoFileSystem,
 }
@@ -108,11 +108,11 @@ pub(crate) fn format(error: impl std::fmt::Display) -> WritableError {
     WritableError::Format(error.to_string())
 }
 
-/// A file system opened for changing.
+/// A file system opened for modification.
 pub struct Writable {
     fs: SharedMut,
     close: Box<dyn FnOnce() -> Result<(), WritableError>>,
-    /// Nobody else has the file meanwhile.
+    /// Excludes others from the file.
     lock: Option<Exclusive>,
 }
 
@@ -123,7 +123,7 @@ impl std::fmt::Debug for Writable {
 }
 
 impl Writable {
-    /// A UBIFS on `volume`, opened with these keys; `trim` comes after its end.
+    /// A UBIFS on `volume`, opened with these keys; `trim` is applied after its end.
     pub(crate) fn ubifs(
         volume: OwnVolume,
         keys: Option<Arc<Keys>>,
@@ -137,7 +137,7 @@ impl Writable {
         }))
     }
 
-    /// A JFFS2 on `flash`, in that byte order if it is empty; `trim` comes after its end.
+    /// A JFFS2 on `flash`, in that byte order if it is empty; `trim` is applied after its end.
     pub(crate) fn jffs2(
         flash: OwnFlash,
         order: Option<ByteOrder>,
@@ -152,7 +152,7 @@ impl Writable {
         }))
     }
 
-    /// A file system, and how it comes to rest.
+    /// A file system, and how it is closed.
     fn new<T: FileSystemMut + Send + Sync + 'static>(
         fs: T,
         close: impl FnOnce(T) -> Result<(), WritableError> + 'static,
@@ -173,11 +173,11 @@ impl Writable {
         self.fs.clone()
     }
 
-    /// Writes everything and leaves the file system as an unmount would. Whoever else still has it
-    /// keeps it; then it is left as after a power cut.
+    /// Writes everything and leaves the file system as an unmount would. If anybody else still
+    /// holds it, it stays open and is left as after a power cut.
     ///
     /// # Errors
-    /// When not everything could be written.
+    /// Not everything could be written.
     pub fn close(self) -> Result<(), WritableError> {
         let Self { fs, close, lock } = self;
         drop(fs);
@@ -188,10 +188,10 @@ impl Writable {
 }
 
 impl Image {
-    /// Opens one of the image's volumes for changing; `self` told where it is.
+    /// Opens one of the image's volumes for modification; `self` says where it is.
     ///
     /// # Errors
-    /// When the image can not be written, or the file system says why it must not be.
+    /// The image cannot be written, or the file system gives a reason why it must not be.
     pub fn open_writable(&self, volume: &Volume, room: &Room) -> Result<Writable, WritableError> {
         let holds = |part: &&Part| part.volumes.iter().any(|other| std::ptr::eq(other, volume));
         let part = self.parts.iter().find(holds).ok_or(WritableError::NoFileSystem)?;
@@ -205,7 +205,7 @@ impl Image {
         Ok(Writable { lock, ..writable })
     }
 
-    /// Keeps everybody else out of the file.
+    /// Excludes everybody else from the file.
     pub(crate) fn lock_for_writing(&self) -> Result<Option<Exclusive>, WritableError> {
         if self.has_oob_apart {
             let why = "its out-of-band bytes are apart: put them behind their pages, in one file";
@@ -313,9 +313,9 @@ impl Image {
     }
 }
 
-/// LEBs that a file system lacks for what will be put into it.
+/// LEBs that a file system lacks for the data to be added.
 fn missing_lebs(fs: &dyn FileSystem, room: &Room, leb_size: u32) -> u32 {
-    /// What UBIFS keeps for itself of a small volume: index, garbage collection, journal heads.
+    /// What UBIFS reserves in a small volume: index, garbage collection, journal heads.
     const RESERVE: u64 = 8;
     let Some(bytes) = room.bytes else { return 0 };
     let statistics = fs.statistics();
@@ -329,8 +329,8 @@ fn missing_lebs(fs: &dyn FileSystem, room: &Room, leb_size: u32) -> u32 {
     u32::try_from(lebs).unwrap_or(u32::MAX)
 }
 
-/// Bytes that UBI writes together in this part, by where its headers and its data lie: they are
-/// multiples of that, and on NAND the data begin with a page.
+/// Bytes that UBI writes at once in this part, judged by the positions of its headers and its data:
+/// these are multiples of that, and on NAND the data start at a page.
 fn unit_of(part: &Part, offsets: Offsets) -> u32 {
     let found = part.region.geometry.write_size;
     if found > 1 {
@@ -340,9 +340,10 @@ fn unit_of(part: &Part, offsets: Offsets) -> u32 {
     if offsets.data <= 128 { 1 } else { 1 << offsets.data.trailing_zeros().min(31) }
 }
 
-/// The flash as the file system on it must have seen it: the file itself does not tell its pages.
+/// The flash as the file system on it must have seen it: the file itself does not show its page
+/// size.
 pub(crate) fn geometry(part: &Part, unit: u32, offsets: Offsets) -> Geometry {
-    /// UBIFS takes flash that is written by single bytes for this.
+    /// UBIFS assumes this for flash that is written in single bytes.
     const UNIT_MIN: u32 = 8;
     let found = part.region.geometry;
     if unit <= UNIT_MIN {

@@ -18,8 +18,8 @@ const ABAR: usize = 5;
 /// Its bytes: registers of the HBA and of as many ports as there can be.
 const WINDOW: u32 = port_base(PORTS_MAX as u8).next_power_of_two();
 
-/// Drivers find an AHCI controller by its class. The ids are nobody's: for those of real ones Linux
-/// knows what they do wrong.
+/// Drivers recognise an AHCI controller by its class. The IDs belong to nobody: for those of real
+/// controllers Linux has quirks.
 const IDENTITY: Identity = Identity {
     vendor: 0x1B36,
     device: 0x0F2A,

@@ -17,8 +17,8 @@ use crate::image::Image;
 use crate::target::EmmcTarget;
 use crate::{emmc, incidents};
 
-/// Intel's Elkhart Lake controller, which has a queueing engine: Linux's sdhci-pci takes that from
-/// the id alone, and uses the engine without looking whether it is there.
+/// Intel's Elkhart Lake controller, which has a queueing engine: Linux's sdhci-pci infers that from
+/// the ID alone, and uses the engine without checking that it exists.
 const QUEUEING: u16 = 0x4B47;
 /// Intel's Apollo Lake controller, which has none, and no enhanced strobe.
 const PLAIN: u16 = 0x5ACC;
@@ -32,7 +32,8 @@ pub(super) struct EmmcFunction {
     faults: &'static [Kind],
 }
 
-/// What Linux is to take the controller for. A controller of SD cards is one it does not know.
+/// The controller that Linux should recognise. A controller for SD cards is one that it does not
+/// know.
 fn identity(target: &EmmcTarget) -> machine::Identity {
     let intel = |device| machine::Identity { vendor: 0x8086, device };
     match (target.profile.dialect, target.queue) {
@@ -42,7 +43,7 @@ fn identity(target: &EmmcTarget) -> machine::Identity {
     }
 }
 
-/// An SD card that knows no faster access mode.
+/// An SD card without faster access modes.
 fn limited_modes(modes: u8, timing: Timing) -> u8 {
     let fast = match timing {
         Timing::Legacy => 0,
@@ -54,7 +55,7 @@ fn limited_modes(modes: u8, timing: Timing) -> u8 {
     modes & (fast | 1)
 }
 
-/// A device that knows no faster timing.
+/// A device without faster timings.
 fn limited(profile: Profile, timing: Timing) -> Profile {
     if let Dialect::Sd { modes } = profile.dialect {
         let dialect = Dialect::Sd { modes: limited_modes(modes, timing) };
@@ -72,7 +73,7 @@ fn limited(profile: Profile, timing: Timing) -> Profile {
 }
 
 /// The eMMC model of `target`; with `queue=off` its controller has no queueing engine, with
-/// `timing=` the device no faster timing.
+/// `timing=` the device has no faster timing.
 pub(super) fn open(target: &EmmcTarget) -> Result<EmmcFunction, Error> {
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
@@ -179,8 +180,8 @@ impl Served for EmmcFunction {
 mod tests {
     use super::*;
 
-    /// Linux begins to queue behind Elkhart Lake's id whatever registers say, and each
-    /// request ends in a time-out where there is none.
+    /// Linux starts to queue on Elkhart Lake's ID whatever the registers say, and each request
+    /// times out if there is no engine.
     #[test]
     fn a_controller_without_an_engine_is_another_one() {
         for (queue, device) in [(true, 0x4B47), (false, 0x5ACC)] {

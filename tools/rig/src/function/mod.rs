@@ -16,33 +16,33 @@ mod emmc;
 mod nvme;
 mod ufs;
 
-/// A modelled device that is served, and what can be done to it meanwhile.
+/// A served modelled device, and the actions on it.
 pub trait Served: Function + Send {
-    /// The faults it knows.
+    /// The fault kinds of the device.
     fn fault_kinds(&self) -> &'static [Kind];
-    /// From now on this goes wrong.
+    /// Injects these faults from now on.
     fn arm(&mut self, plan: Plan);
-    /// The device loses its power.
+    /// Cuts the device's power.
     ///
     /// # Errors
-    /// A backing file could not be put into the state that leaves.
+    /// A backing file could not be brought into the resulting state.
     fn cut_power(&mut self) -> Result<Loss, StoreError>;
-    /// Power is back.
+    /// Restores power.
     fn restore_power(&mut self);
-    /// Pulls the device's own reset line. `false` if it has none.
+    /// Asserts the device's own reset line. `false` if it has none.
     fn reset_device(&mut self) -> bool;
-    /// Faults that happened, and what losses of power did to writes.
+    /// Faults that happened, and the effects of losses of power on writes.
     fn incidents(&self) -> Vec<Incident>;
-    /// Why this machine could not keep or give the device's data.
+    /// Why this machine could not store or return the device's data.
     fn failure(&self) -> Option<String>;
 }
 
-/// Makes the device that `target` describes. Its time is real time; its faults count from power
-/// on; its cache is volatile, so that power can be cut at any time. `None` for a target that is no
+/// Creates the device described by `target`. Its time is real time; fault counts start at power-on;
+/// its cache is volatile, so that power can be cut at any time. `None` if the target is not a
 /// modelled device.
 ///
 /// # Errors
-/// The image or the model cannot be as asked for.
+/// The requested image or model is impossible.
 pub fn serve(target: &Target) -> Result<Option<Box<dyn Served>>, Error> {
     Ok(Some(match target {
         Target::Ufs(target) => Box::new(PciFunction { model: ufs::open(target)? }),

@@ -15,18 +15,18 @@ use crate::image::Image;
 use crate::target::NvmeTarget;
 use crate::{incidents, nvme};
 
-/// Bytes of BAR 0: registers, and from 0x1000 on the doorbells of all pairs there can be, at the
+/// Bytes of BAR 0: registers, and from 0x1000 on the doorbells of all possible queue pairs, at the
 /// widest stride.
 const WINDOW: u32 =
     (DOORBELLS + 2 * (QUEUES_MAX as u32 + 1) * (4 << STRIDE_MAX)).next_power_of_two();
-/// CAP.DSTRD at most.
+/// Maximum of CAP.DSTRD.
 const STRIDE_MAX: u32 = 3;
 
 /// The BAR of the vectors.
 const VECTOR_BAR: u8 = 4;
 
-/// Drivers find an NVMe controller by its class. The device id is nobody's: by QEMU's (0010)
-/// Linux knows a device whose names are not to be believed.
+/// Drivers recognise an NVMe controller by its class. The device ID belongs to nobody: for QEMU's
+/// (0010) Linux has a quirk that distrusts its identifiers.
 const IDENTITY: Identity = Identity {
     vendor: VENDOR,
     device: 0x0F1E,

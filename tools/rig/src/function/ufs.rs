@@ -14,8 +14,9 @@ use crate::{incidents, ufs};
 /// Bytes of BAR 0: registers, queue configuration at 0x400, run-time registers from 0x1000 on.
 const WINDOW: u32 = 16 << 10;
 
-/// QEMU's own UFS controller. Linux's ufshcd-pci knows it by these since 6.11 and takes the places
-/// of the run-time registers from the registers that tell them, as the model does.
+/// QEMU's own UFS controller. Linux's ufshcd-pci has known these IDs since 6.11 and takes the
+/// locations of the run-time registers from the registers that contain them, which the model has
+/// too.
 const IDENTITY: Identity = Identity {
     vendor: 0x1B36,
     device: 0x0013,
@@ -25,7 +26,7 @@ const IDENTITY: Identity = Identity {
     revision: 0,
 };
 
-/// The UFS model of `target`. Without `mcq=` its controller has the single doorbell alone.
+/// The UFS model of `target`. Without `mcq=` its controller has only the single doorbell.
 pub(super) fn open(target: &UfsTarget) -> Result<Ufs, Error> {
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;

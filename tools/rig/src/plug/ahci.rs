@@ -11,12 +11,12 @@ use crate::ahci::{Ahci, AhciMachine, disk_shape};
 use crate::error::Error;
 use crate::lane::scanned;
 
-/// How long a port may take to find out whether there is a device, nanoseconds: as long as CAM
-/// gives a reset and an IDENTIFY together.
+/// How long a port may take to determine whether there is a device, nanoseconds: as long as CAM
+/// allows for a reset and an IDENTIFY together.
 const SCAN_NANOS: u64 = 45_000_000_000;
 
 impl Ahci<AhciMachine> {
-    /// Has a port look for a device: COMRESET, and what is asked after it. All ports are driven,
+    /// Has a port look for a device: COMRESET, and the following queries. All ports are driven,
     /// because the first one does the work of the HBA.
     fn reset_port(&mut self, at: usize) -> Result<(), AhciError> {
         let machine = self.machine.clone();

@@ -1,4 +1,4 @@
-//! eMMC and SD: the card is all there is at its controller.
+//! eMMC and SD: the card is the only device of its controller.
 
 use flysch_cam::Attention;
 use flysch_emmc::{Host, Operation};

@@ -48,8 +48,8 @@ impl Plug for Nvme<NvmeMachine> {
         scanned(&mut self.lanes[disk * each..(disk + 1) * each], found)
     }
 
-    /// An event of the controller has its driver look at the namespaces again: one may be missing
-    /// then, or be another.
+    /// An event of the controller makes its driver look at the namespaces again: one may be missing
+    /// then, or differ.
     fn told(&mut self, disk: usize) -> Attention {
         let now = disk_shape(self.host().device(), self.namespaces[disk]).ok();
         let each = self.lanes.len() / self.namespaces.len();

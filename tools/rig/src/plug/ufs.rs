@@ -1,4 +1,4 @@
-//! UFS: its logical units are parts of one device, which loses its power with all of them.
+//! UFS: the logical units are parts of one device and lose power together.
 
 use flysch_cam::Attention;
 use flysch_ufs::Host;

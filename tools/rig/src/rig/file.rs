@@ -9,9 +9,9 @@ use toml::de::DeTable;
 use super::reader::{FileError, Keys, Text};
 use crate::target::{ClockKind, Target, did_you_mean};
 
-/// Longest file, bytes: far beyond any that somebody wrote.
+/// Longest file, bytes: far beyond any real one.
 const LENGTH_MAX: u64 = 1 << 20;
-/// Most disks of a rig, each of its paths counted.
+/// Maximum number of disks in a rig, counting each path.
 const DISKS_MAX: usize = 256;
 
 /// A controller.
@@ -19,9 +19,9 @@ const DISKS_MAX: usize = 256;
 pub struct Controller {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// The target.
     pub target: Target,
-    /// Its disks by their places in [`RigFile::disks`], in the order of its ports, units or
+    /// Its disks by their indices in [`RigFile::disks`], in the order of its ports, units or
     /// namespaces.
     pub disks: Vec<usize>,
 }
@@ -33,42 +33,42 @@ pub struct Disk {
     pub name: String,
     /// Bytes.
     pub size: Option<u64>,
-    /// Where its data is.
+    /// Where its data is stored.
     pub image: Option<PathBuf>,
-    /// What it is, if it is a target of its own.
+    /// The target, if it has its own.
     pub target: Option<Target>,
     /// Bytes of a sector of an image without a controller.
     pub sector: u32,
     /// Its serial number.
     pub serial: String,
-    /// How many controllers have it.
+    /// The number of controllers that name it.
     pub paths: usize,
 }
 
-/// What stands on the disks, and how it is made where it is not there.
+/// A provider on the disks, and how to create it if it is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Geom {
     /// The provider.
     pub name: String,
-    /// Verbs of `flysch geom` that make it, and the lines they are on.
+    /// Verbs of `flysch geom` that create it, and their line numbers.
     pub create: Vec<(usize, String)>,
 }
 
-/// What happens while the rig is used.
+/// An event while the rig is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// When: nanoseconds of the rig's time after the first request.
     pub at: u64,
-    /// Verbs of `flysch geom` that are done then, and the lines they are on.
+    /// Verbs of `flysch geom` to be executed then, and their line numbers.
     pub run: Vec<(usize, String)>,
 }
 
-/// A rig as its file says it.
+/// A rig as described by its file.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RigFile {
     /// The file.
     pub path: PathBuf,
-    /// Whose time counts.
+    /// The clock.
     pub clock: ClockKind,
     /// The classes that taste; `None` is all.
     pub taste: Option<Vec<String>>,
@@ -78,7 +78,7 @@ pub struct RigFile {
     pub disks: Vec<Disk>,
     /// What stands on them.
     pub geoms: Vec<Geom>,
-    /// What happens, the first first.
+    /// The events, earliest first.
     pub events: Vec<Event>,
 }
 
@@ -89,12 +89,12 @@ const GEOM_KEYS: &[&str] = &["name", "create"];
 const EVENT_KEYS: &[&str] = &["at", "run"];
 
 impl RigFile {
-    /// Whether somebody who wrote this meant a rig.
+    /// Whether the text was meant to name a rig.
     pub fn is_meant(path: &Path) -> bool {
         path.extension().is_some_and(|extension| extension == "toml")
     }
 
-    /// `RIG:PROVIDER`, if this is one: the file and the provider. A provider may be left out.
+    /// `RIG:PROVIDER`, if this is one: the file and the provider. The provider may be omitted.
     pub fn split(text: &str) -> Option<(&str, &str)> {
         const END: &str = ".toml";
         if text.ends_with(END) {
@@ -104,10 +104,10 @@ impl RigFile {
         Some((&text[..at], &text[at + 1..]))
     }
 
-    /// Reads a file. `classes` are the names that `taste` may say.
+    /// Reads a file. `classes` are the names that `taste` may contain.
     ///
     /// # Errors
-    /// What is wrong with it, in one line that names the file and where there is one the line.
+    /// The error, in one line that names the file and, if there is one, the line.
     pub fn read(path: &Path, classes: &[&str]) -> Result<Self, String> {
         let failed = |error: std::io::Error| format!("{}: {error}", path.display());
         let length = std::fs::metadata(path).map_err(failed)?.len();
@@ -122,7 +122,7 @@ impl RigFile {
     /// Reads the text of the file `path`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The error in it.
     pub fn parse(path: &Path, text: &str, classes: &[&str]) -> Result<Self, FileError> {
         let place = Text { path, text };
         let root = DeTable::parse(text).map_err(|error| {
@@ -175,7 +175,7 @@ impl RigFile {
         Ok(rig)
     }
 
-    /// Has another time count.
+    /// Uses another clock.
     pub fn set_clock(&mut self, clock: ClockKind) {
         self.clock = clock;
         let controllers = self.controllers.iter_mut().map(|it| &mut it.target);
@@ -257,7 +257,7 @@ impl RigFile {
     }
 }
 
-/// What can only be said when all controllers are known.
+/// Checks that require all controllers.
 fn check(keys: &Keys<'_, '_>, disk: &Disk) -> Result<(), FileError> {
     let wrong = |key: &str, cause: &str| Err(keys.wrong(key, cause));
     match disk.paths {
@@ -333,7 +333,7 @@ fn set_clock(target: &mut Target, clock: ClockKind) {
     }
 }
 
-/// A target that keeps the rig's time.
+/// A target with the rig's clock.
 fn target(keys: &Keys<'_, '_>, text: &str, clock: ClockKind) -> Result<Target, FileError> {
     let mut target: Target = text.parse().map_err(|error| keys.wrong("target", error))?;
     set_clock(&mut target, clock);
@@ -355,7 +355,7 @@ fn target(keys: &Keys<'_, '_>, text: &str, clock: ClockKind) -> Result<Target, F
     Ok(target)
 }
 
-/// How many disks a modelled controller takes.
+/// The maximum number of disks of a modelled controller.
 fn most_disks(target: &Target) -> Option<usize> {
     match target {
         Target::Ufs(_) => Some(31),

@@ -1,4 +1,5 @@
-//! A lane of a disk, as a way through a graph takes it; and the same disk for who changes metadata.
+//! A lane of a disk, in the form used by a way through a graph; and the same disk for changing
+//! metadata.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -9,10 +10,10 @@ use flysch_api::machine::{Clock, DmaRegion, Instant, Wake};
 use crate::blocks::{Blocks, BlocksError, OnDevice};
 use crate::stack::{Stack, UseLane};
 
-/// Bytes of memory behind the requests' that metadata is read and written through.
+/// Bytes of memory, behind the requests' part, for reading and writing metadata.
 pub const CONTROL: usize = crate::blocks::MEMORY;
 
-/// A lane of a disk. Its stack belongs to several such lanes, one at a time.
+/// A lane of a disk. Several such lanes share its stack, one at a time.
 #[derive(Clone, Debug)]
 pub struct DiskLane {
     stack: Rc<RefCell<Stack>>,
@@ -64,7 +65,7 @@ impl UseLane for PollAt {
     }
 }
 
-/// Shape and memory.
+/// Properties and memory.
 struct Shape;
 
 impl UseLane for Shape {
@@ -76,8 +77,8 @@ impl UseLane for Shape {
 }
 
 impl DiskLane {
-    /// Lane `number` of a stack that was opened with [`CONTROL`] bytes more than requests need:
-    /// they are not this lane's.
+    /// Lane `number` of a stack that was opened with [`CONTROL`] bytes more than requests need,
+    /// which this lane does not use.
     pub(super) fn new(stack: &Rc<RefCell<Stack>>, number: usize) -> Self {
         let (geometry, memory) = stack.borrow_mut().on_lane(number, Shape);
         let requests = memory.len().saturating_sub(CONTROL);
@@ -89,12 +90,12 @@ impl DiskLane {
         self.stack.borrow_mut().on_lane(self.number, what)
     }
 
-    /// Bytes of the disk of a lane.
+    /// Bytes of a lane's disk.
     pub(super) fn bytes_of(stack: &mut Stack, number: usize) -> u64 {
         stack.on_lane(number, Shape).0.bytes()
     }
 
-    /// The disk for who changes metadata while no requests are under way.
+    /// The disk for changing metadata while no requests are in flight.
     #[must_use]
     pub fn control(&self) -> Control {
         let (_, memory) = self.on(Shape);
@@ -102,13 +103,13 @@ impl DiskLane {
         Control { lane: Self { memory, ..self.clone() } }
     }
 
-    /// Whether it can be used in the time of models.
+    /// Whether it can be used under the models' clock.
     #[must_use]
     pub fn is_timeless(&self) -> bool {
         self.stack.borrow().is_timeless()
     }
 
-    /// What it turned out to be, for people.
+    /// Its description for people.
     #[must_use]
     pub fn description(&self) -> String {
         self.stack.borrow().description().to_string()
@@ -144,13 +145,13 @@ impl Device for DiskLane {
     }
 }
 
-/// A disk as bytes, through memory that is not the requests'.
+/// A disk as bytes, through memory not used for requests.
 #[derive(Clone, Debug)]
 pub struct Control {
     lane: DiskLane,
 }
 
-/// The time of a stack that is used by others between the calls.
+/// The clock of a stack that is used by others between the calls.
 #[derive(Clone, Debug)]
 pub struct StackClock(pub(super) Rc<RefCell<Stack>>);
 

@@ -1,4 +1,4 @@
-//! The disks of a rig, open.
+//! The open disks of a rig.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -35,14 +35,14 @@ pub struct RigError {
     pub path: PathBuf,
     /// The controller or disk.
     pub name: String,
-    /// Why not.
+    /// The cause.
     pub cause: Box<Error>,
 }
 
-/// A disk of a rig; one that is seen over several paths is there once for each.
+/// A disk of a rig; a disk with several paths appears once for each.
 #[derive(Debug)]
 pub struct OpenDisk {
-    /// Its name; with that of the controller in front if there are several paths.
+    /// Its name; preceded by that of the controller if there are several paths.
     pub name: String,
     /// Its serial number.
     pub serial: String,
@@ -55,11 +55,11 @@ pub struct OpenDisk {
 pub enum Source {
     /// To lanes.
     Lanes(Vec<DiskLane>),
-    /// To a file, of which nobody wants lanes: its path, bytes of a sector.
+    /// To a file without lanes: its path, bytes per sector.
     Image(PathBuf, u32),
 }
 
-/// The time of a rig.
+/// The clock of a rig.
 #[derive(Clone, Debug)]
 pub enum RigClock {
     /// That of its models.
@@ -92,23 +92,23 @@ impl Clock for RigClock {
 /// The disks of a rig. Dropping it shuts everything down.
 #[derive(Debug)]
 pub struct OpenRig {
-    /// Disks, each path of its own, in the order of the file.
+    /// Disks, each path separately, in the order of the file.
     pub disks: Vec<OpenDisk>,
     clock: Option<RigClock>,
     kind: ClockKind,
     stacks: Vec<Rc<RefCell<Stack>>>,
-    /// Modelled controllers, and the table of what is on them.
+    /// Modelled controllers, and the table of their devices.
     pub(super) buses: Vec<Bus>,
     pub(super) table: Table,
-    /// Images that were made.
+    /// Images that were created.
     made: Vec<Made>,
-    /// Where disks that are seen over several paths keep their data.
+    /// Where disks with several paths store their data.
     _kept: Vec<NamedTempFile>,
 }
 
 impl OpenRig {
-    /// Opens all disks of `rig`. With `lanes` even those that are files have them; without they are
-    /// told as files.
+    /// Opens all disks of `rig`. With `lanes`, disks that are files have lanes too; without, they
+    /// are returned as files.
     ///
     /// # Errors
     /// Which one cannot be opened, and why.
@@ -123,7 +123,7 @@ impl OpenRig {
         opening.run(lanes)
     }
 
-    /// Its time; `None` if it was opened without lanes and has no models.
+    /// Its clock; `None` if it was opened without lanes and has no models.
     #[must_use]
     pub fn clock(&self) -> Option<&RigClock> {
         self.clock.as_ref()
@@ -138,7 +138,7 @@ impl OpenRig {
         }
     }
 
-    /// Everything that went wrong so far.
+    /// Everything that has gone wrong so far.
     #[must_use]
     pub fn incidents(&self) -> Vec<Incident> {
         let mut all: Vec<Incident> = Vec::new();
@@ -155,13 +155,13 @@ impl OpenRig {
         all
     }
 
-    /// Why a machine beneath could not do its work, if one could not.
+    /// Why a machine below could not do its work, if one could not.
     #[must_use]
     pub fn failure(&self) -> Option<String> {
         self.stacks.iter().find_map(|stack| stack.borrow().failure())
     }
 
-    /// Keeps files that were made for it.
+    /// Keeps files that were created for it.
     pub fn keep(&mut self) {
         self.stacks.iter().for_each(|stack| stack.borrow_mut().keep());
         self.made.drain(..).for_each(Made::keep);
@@ -177,7 +177,7 @@ fn with_control(needs: &Needs) -> Needs {
 struct Opening<'a> {
     rig: &'a RigFile,
     needs: Needs,
-    /// The files of disks that are seen over several paths.
+    /// The files of disks with several paths.
     stores: BTreeMap<usize, (u64, FileStore)>,
     made: Vec<Made>,
     kept: Vec<NamedTempFile>,
@@ -266,7 +266,7 @@ impl Opening<'_> {
         })
     }
 
-    /// A controller with its disks, each of which has so many lanes.
+    /// A controller with its disks, each with this many lanes.
     fn bus(
         &self,
         controller: &Controller,
@@ -285,7 +285,7 @@ impl Opening<'_> {
         Bus::new(controller.name.clone(), stack, (disks.collect(), each), table)
     }
 
-    /// Disks that are files and are told as such.
+    /// Disks that are files and are returned as such.
     fn images(&mut self) -> Result<Vec<(usize, OpenDisk)>, RigError> {
         let mut found = Vec::new();
         let all = self.rig.disks.iter();
@@ -307,7 +307,7 @@ impl Opening<'_> {
         OpenDisk { name: disk.name.clone(), serial: disk.serial.clone(), source }
     }
 
-    /// The disks of a controller, and the files that hold them.
+    /// The disks of a controller, and the files that store them.
     fn units(&mut self, controller: &Controller) -> Result<Vec<Unit>, RigError> {
         let default = size_of(&controller.target).unwrap_or(MODEL_SIZE);
         let mut units = Vec::new();
@@ -366,7 +366,7 @@ impl Opening<'_> {
     }
 }
 
-/// Disks without a controller that are opened as targets: with `lanes` images, too.
+/// Disks without a controller that are opened as targets: with `lanes` also images.
 fn alone(rig: &RigFile, lanes: bool) -> Vec<(&Disk, Target)> {
     let target = |disk: &Disk| match (&disk.target, &disk.image) {
         (Some(target), _) => Some(target.clone()),

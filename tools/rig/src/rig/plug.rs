@@ -1,9 +1,9 @@
-//! Disks and controllers of a rig that go and come back while it is in use, and the table of
-//! devices that says so.
+//! Disks and controllers of a rig that come and go while it is in use, and the table of devices
+//! that records it.
 //!
 //! Each modelled controller is a bus of CAM's table ([`Table`]), each of its disks a unit on it.
-//! What a scan finds is compared with what was known, and told as [`News`]: who has a graph on the
-//! disks orphans those that were lost and inserts those that were found.
+//! The results of a scan are compared with the known devices, and reported as [`News`]: the owner
+//! of a graph on the disks orphans those that were lost and inserts those that were found.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -24,14 +24,14 @@ use crate::target::did_you_mean;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlugError {
-    /// Nothing of this name is on a modelled controller.
+    /// No modelled controller, or disk of one, has this name.
     #[error("{name}: is no modelled controller and no disk on one{hint}; there are {all}")]
     Unknown {
-        /// What was named.
+        /// The given name.
         name: String,
-        /// What was meant perhaps.
+        /// The name that was probably meant.
         hint: String,
-        /// What there is.
+        /// The existing names.
         all: String,
     },
     /// It comes and goes with its controller.
@@ -42,13 +42,13 @@ pub enum PlugError {
         /// Its controller.
         controller: String,
     },
-    /// It is gone already.
+    /// It is already gone.
     #[error("{0}: is detached already; `disk attach {0}` puts it back")]
     Detached(String),
-    /// It is there.
+    /// It is already there.
     #[error("{0}: is attached; `disk detach {0}` takes it away")]
     Attached(String),
-    /// There is nothing it could be put into.
+    /// There is no controller to put it into.
     #[error("{name}: its controller {controller} is detached; attach that one first")]
     NoController {
         /// The disk.
@@ -61,20 +61,20 @@ pub enum PlugError {
     Failed {
         /// What was put back.
         name: String,
-        /// Why not.
+        /// The cause.
         cause: Error,
     },
 }
 
-/// What a scan found out.
+/// The result of a scan.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum News {
-    /// The disk of this name is there no more.
+    /// The disk with this name is no longer there.
     Lost(String),
-    /// A disk is there that was not.
+    /// A new disk.
     Found(OpenDisk),
-    /// Something happened to the disk, which stays: a reset, another size, perhaps another medium.
+    /// An event of a disk that stays: a reset, another size, possibly another medium.
     Changed(OpenDisk, Change),
 }
 
@@ -89,7 +89,7 @@ pub(super) struct Bus {
     /// Its number in the table while it is there.
     number: Option<u32>,
     is_pulled: bool,
-    /// When it comes back by itself.
+    /// When it comes back automatically.
     back_at: Instant,
 }
 
@@ -99,9 +99,9 @@ pub(super) struct OnBus {
     pub(super) name: String,
     pub(super) serial: String,
     is_pulled: bool,
-    /// When it comes back by itself.
+    /// When it comes back automatically.
     back_at: Instant,
-    /// What it told by itself, and nobody saw to yet.
+    /// Events that it reported and that have not been handled yet.
     told: Attention,
 }
 
@@ -113,7 +113,7 @@ impl OnBus {
 }
 
 impl Bus {
-    /// One whose disks are all there.
+    /// A controller whose disks are all there.
     pub(super) fn new(
         name: String,
         stack: &Rc<RefCell<Stack>>,
@@ -136,7 +136,7 @@ impl Bus {
         }
     }
 
-    /// What the table is told of those disks that are there.
+    /// The entries in the table for the disks that are there.
     fn descriptions(&self, is_there: impl Fn(usize) -> bool) -> Vec<Description> {
         let mut stack = self.stack.borrow_mut();
         let text = stack.description().to_string();
@@ -159,7 +159,7 @@ impl Bus {
         (0..self.disks.len()).filter(|disk| is_there(*disk)).map(describe).collect()
     }
 
-    /// Looks which disks are there; the others are not asked if only one is wanted.
+    /// Scans for disks; if only one is wanted, the others are not queried.
     fn scan(&mut self, only: Option<usize>, table: &mut Table) -> Vec<News> {
         let mut there = vec![false; self.disks.len()];
         if let Some(plug) = self.stack.borrow_mut().plug() {
@@ -203,8 +203,8 @@ impl Bus {
         self.number.is_some_and(|number| table.unit(self.path(number, disk)).is_some())
     }
 
-    /// Whether there is something that [`look`](Self::look) would see to. Disks whose time has come
-    /// are back in their places with this: drivers find that out.
+    /// Whether there is anything for [`look`](Self::look) to handle. Disks whose time has come are
+    /// put back by this, which drivers notice.
     fn has_news(&mut self, now: Instant, table: &Table) -> bool {
         if self.is_pulled {
             return now >= self.back_at;
@@ -231,7 +231,7 @@ impl Bus {
         any
     }
 
-    /// Sees to what disks told by themselves, and scans what is due by that.
+    /// Handles events reported by disks, and scans what is due because of them.
     fn look(&mut self, table: &mut Table) -> Vec<News> {
         let mut news = Vec::new();
         for disk in 0..self.disks.len() {
@@ -288,17 +288,17 @@ impl OpenRig {
         Err(PlugError::Unknown { name: name.into(), hint, all })
     }
 
-    /// Whether a disk or controller of this name can be pulled out and put back.
+    /// Whether a disk or controller with this name can be pulled out and put back.
     #[must_use]
     pub fn has(&self, name: &str) -> bool {
         self.find(name).is_ok()
     }
 
-    /// Pulls a disk off its controller, or a controller out, whatever is under way: requests to it
-    /// end as the driver finds it out. [`rescan`](Self::rescan) tells what was lost.
+    /// Pulls a disk off its controller, or pulls out a controller, whatever is in flight: requests
+    /// to it end as the driver notices. [`rescan`](Self::rescan) reports the losses.
     ///
     /// # Errors
-    /// That there is no such thing, that it is gone already, or cannot be pulled.
+    /// There is no such thing, it is already gone, or it cannot be pulled.
     pub fn detach(&mut self, name: &str) -> Result<(), PlugError> {
         let (at, part) = self.find(name)?;
         let bus = &mut self.buses[at];
@@ -324,11 +324,11 @@ impl OpenRig {
         Ok(())
     }
 
-    /// [`detach`](Self::detach)es it for so many nanoseconds of the rig's time: then it is back in
-    /// its place, as if by itself, and [`look`](Self::look) finds it.
+    /// [`detach`](Self::detach)es it for this many nanoseconds of the rig's time: then it is put
+    /// back automatically, and [`look`](Self::look) finds it.
     ///
     /// # Errors
-    /// As `detach`.
+    /// As for `detach`.
     pub fn detach_for(&mut self, name: &str, nanos: u64) -> Result<(), PlugError> {
         self.detach(name)?;
         let (at, part) = self.find(name)?;
@@ -341,8 +341,8 @@ impl OpenRig {
         Ok(())
     }
 
-    /// Whether disks or controllers told something by themselves: then [`look`](Self::look) is due.
-    /// Asks no device anything; requests may be under way.
+    /// Whether disks or controllers have reported anything: then [`look`](Self::look) is due. This
+    /// accesses no device; requests may be in flight.
     pub fn has_news(&mut self) -> bool {
         let mut any = false;
         for bus in &mut self.buses {
@@ -352,8 +352,8 @@ impl OpenRig {
         any
     }
 
-    /// Sees to what disks and controllers told by themselves: those that told of a change are
-    /// scanned, those that seem to be back are looked for. Nothing may be under way.
+    /// Handles events reported by disks and controllers: those that reported a change are scanned,
+    /// and those that seem to be back are looked for. Nothing may be in flight.
     ///
     /// # Errors
     /// Why a controller that is back does not come up.
@@ -379,11 +379,10 @@ impl OpenRig {
         Ok(news)
     }
 
-    /// Puts it back, and looks what is there. Nothing may be under way on any disk of the
-    /// controller.
+    /// Puts it back, and scans. Nothing may be in flight on any disk of the controller.
     ///
     /// # Errors
-    /// That there is no such thing, that it is there, or why it does not come up.
+    /// There is no such thing, it is already there, or the reason why it does not come up.
     pub fn attach(&mut self, name: &str) -> Result<Vec<News>, PlugError> {
         let (at, part) = self.find(name)?;
         let (bus, table) = (&mut self.buses[at], &mut self.table);
@@ -428,11 +427,11 @@ impl OpenRig {
         })
     }
 
-    /// Looks which disks are there: of the controller or the disk of this name, or everywhere.
-    /// Nothing may be under way there.
+    /// Scans for disks: of the controller or the disk with this name, or everywhere. Nothing may be
+    /// in flight there.
     ///
     /// # Errors
-    /// That there is no such thing.
+    /// There is no such thing.
     pub fn rescan(&mut self, name: Option<&str>) -> Result<Vec<News>, PlugError> {
         let wanted = match name {
             None => (0..self.buses.len()).map(|at| (at, None)).collect(),

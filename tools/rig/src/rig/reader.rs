@@ -1,4 +1,4 @@
-//! TOML tables read key by key, with errors that name the place.
+//! TOML tables read key by key, with errors that name the location.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,12 +10,12 @@ use toml::de::{DeTable, DeValue};
 use crate::size;
 use crate::target::did_you_mean;
 
-/// What is wrong with a rig's file, and where.
+/// An error in a rig's file, and its location.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileError {
     path: PathBuf,
     line: usize,
-    /// The key, where it is about one.
+    /// The key, if the error concerns one.
     key: Option<String>,
     cause: String,
 }
@@ -44,7 +44,7 @@ impl Text<'_> {
         1 + self.text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
     }
 
-    /// What is wrong at `span`.
+    /// The error at `span`.
     pub(super) fn wrong(
         &self,
         span: &Range<usize>,
@@ -60,7 +60,7 @@ impl Text<'_> {
     }
 }
 
-/// A value and where it stands.
+/// A value and its location.
 pub(super) type Value<'t> = Spanned<DeValue<'t>>;
 
 /// A table whose keys are known.
@@ -72,7 +72,7 @@ pub(super) struct Keys<'a, 't> {
 }
 
 impl<'a, 't> Keys<'a, 't> {
-    /// Checks that all keys are among `known`, of a table that people call `what`.
+    /// Checks that all keys are among `known`, for a table described as `what`.
     pub(super) fn new(
         text: Text<'a>,
         (table, span): (&'a DeTable<'t>, Range<usize>),
@@ -93,7 +93,7 @@ impl<'a, 't> Keys<'a, 't> {
         self.table.iter().find(|(name, _)| name.get_ref() == key).map(|(_, value)| value)
     }
 
-    /// What is wrong with the value of a key.
+    /// The error in the value of a key.
     pub(super) fn wrong(&self, key: &str, cause: impl fmt::Display) -> FileError {
         let span = self.get(key).map_or(self.span.clone(), Spanned::span);
         self.text.wrong(&span, Some(key), cause)
@@ -127,12 +127,12 @@ impl<'a, 't> Keys<'a, 't> {
         }
     }
 
-    /// What must be there.
+    /// A required value.
     pub(super) fn need<T>(&self, key: &str, value: Option<T>) -> Result<T, FileError> {
         value.ok_or_else(|| self.text.wrong(&self.span, Some(key), "is missing; it must be said"))
     }
 
-    /// A size as people write it, or a number of bytes.
+    /// A size in the usual notation, or a number of bytes.
     pub(super) fn size(&self, key: &str) -> Result<Option<u64>, FileError> {
         let Some(value) = self.get(key) else { return Ok(None) };
         let bytes = match value.get_ref() {

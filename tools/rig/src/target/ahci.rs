@@ -8,8 +8,7 @@ use flysch_target::{Key, Kind, key};
 use super::pairs::{Pairs, keys, not_real, on_off};
 use super::{ClockKind, FaultsFrom, ParseError};
 
-pub(super) const KIND: Key =
-    key("kind", "disk|cd", "a disk, or an optical drive, which is read (disk)");
+pub(super) const KIND: Key = key("kind", "disk|cd", "a disk, or a read-only optical drive (disk)");
 pub(super) const LINK_POWER: Key = key(
     "link-power",
     "active|partial|slumber|devsleep",
@@ -23,14 +22,14 @@ pub(super) const MODEL: Kind = Kind {
     keys: &[
         KIND,
         key("profile", "sata-ssd|sata2-ssd", "the disk's timing and link (sata-ssd)"),
-        key("size", "BYTES", "size of the disk (4G, or the image's own)"),
+        key("size", "BYTES", "size of the disk (4G, or that of the image)"),
         key("block", "512|4096", "bytes per logical sector (512)"),
         keys::IMAGE,
-        key("port", "0..31", "the port the disk is at (0)"),
-        key("pmp", "1..15", "a port multiplier at the port, and so many disks behind it (none)"),
-        key("device", "0..14", "the disk behind the multiplier that is the disk (0)"),
-        key("fbs", "on|off", "commands of all disks behind the multiplier go at once (on)"),
-        key("ncq", "on|off", "commands are queued in the disk (on)"),
+        key("port", "0..31", "the disk's port (0)"),
+        key("pmp", "1..15", "a port multiplier at the port, with this many disks (none)"),
+        key("device", "0..14", "which disk behind the multiplier is the disk (0)"),
+        key("fbs", "on|off", "FIS-based switching: all disks have commands in flight at once (on)"),
+        key("ncq", "on|off", "native command queueing (on)"),
         key("speed", "1..3", "fastest link: 1.5, 3 or 6 Gb/s (3)"),
         LINK_POWER,
         keys::CLOCK,
@@ -46,15 +45,15 @@ pub(super) const QEMU: Kind = Kind {
     help: "a disk at QEMU's AHCI device, in a QEMU started for it",
     keys: &[
         KIND,
-        key("size", "BYTES", "size of the disk (1G, or the image's own)"),
+        key("size", "BYTES", "size of the disk (1G, or that of the image)"),
         keys::RAW_IMAGE,
-        key("port", "0..5", "the port the disk is at (0)"),
-        key("ncq", "on|off", "commands are queued in the disk (on)"),
+        key("port", "0..5", "the disk's port (0)"),
+        key("ncq", "on|off", "native command queueing (on)"),
         keys::PROGRAM,
     ],
 };
 
-/// What is at the port.
+/// The kind of device at the port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Drive {
     /// A disk.
@@ -77,16 +76,16 @@ pub(super) fn drive(name: &str) -> Option<Drive> {
 pub struct MultiplierTarget {
     /// Disks behind it, 1 to 15.
     pub disks: u8,
-    /// The one that is the disk.
+    /// The index of the disk.
     pub device: u8,
-    /// Whether the HBA keeps them apart by their FISes, so that all have commands at once.
+    /// Whether the HBA supports FIS-based switching, so that all can have commands at once.
     pub fis_switching: bool,
 }
 
 /// Settings of the AHCI model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AhciTarget {
-    /// What is at the port.
+    /// The kind of device at the port.
     pub drive: Drive,
     /// The disk's timing and link.
     pub profile: Profile,
@@ -96,38 +95,38 @@ pub struct AhciTarget {
     pub block_size: u32,
     /// File that holds the disk's data.
     pub image: Option<PathBuf>,
-    /// The port the disk is at.
+    /// The port of the disk.
     pub port: u8,
     /// The multiplier there, if the disk is behind one.
     pub multiplier: Option<MultiplierTarget>,
-    /// Whether commands are queued in the disk.
+    /// Native command queueing.
     pub queued: bool,
-    /// Fastest link, 1 to 3; 0 is what both sides can.
+    /// Fastest link, 1 to 3; 0 is the fastest that both sides support.
     pub speed: u8,
-    /// How deep the link sleeps by itself.
+    /// The deepest power state that the link enters by itself.
     pub link_power: LinkPower,
-    /// Whose time counts: virtual or hybrid.
+    /// The clock: virtual or hybrid.
     pub clock: ClockKind,
-    /// What goes wrong.
+    /// The fault plan.
     pub faults: Plan,
-    /// Since when.
+    /// When its counts start.
     pub faults_from: FaultsFrom,
     /// Seed of everything random.
     pub seed: u64,
 }
 
-/// Settings of a disk at QEMU's AHCI device.
+/// Settings of a disk on QEMU's AHCI device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AhciQemuTarget {
-    /// What is at the port.
+    /// The kind of device at the port.
     pub drive: Drive,
     /// Bytes of the disk.
     pub size: Option<u64>,
     /// File that holds its data.
     pub image: Option<PathBuf>,
-    /// The port the disk is at.
+    /// The port of the disk.
     pub port: u8,
-    /// Whether commands are queued in the disk.
+    /// Native command queueing.
     pub queued: bool,
     /// The QEMU to start.
     pub qemu: Option<PathBuf>,

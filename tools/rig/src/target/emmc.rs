@@ -20,15 +20,15 @@ pub(super) const MODEL: Kind = Kind {
             "emmc-hs400-cmdq|emmc-hs400|ok3576",
             "the device's timing and features (emmc-hs400-cmdq)",
         ),
-        key("size", "BYTES", "size of the user area (4G, or the image's own)"),
-        key("block", "512", "bytes per sector: an eMMC is addressed by 512 (512)"),
-        key("image", "FILE", "keep the user area in this file (memory); made if size is given"),
+        key("size", "BYTES", "size of the user area (4G, or that of the image)"),
+        key("block", "512", "bytes per sector: an eMMC has sectors of 512 (512)"),
+        key("image", "FILE", "keep the user area in this file (memory); created if size is given"),
         key("partition", PARTITIONS, "the partition that is the disk (user)"),
         key("gp", "BYTES", "size of a first general purpose partition, a multiple of 8M (none)"),
-        key("timing", TIMINGS, "the fastest timing of the bus that is tried (hs400es)"),
-        key("queue", "on|off", "command queueing, where the device has it (on)"),
-        key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
-        key("lanes", "1..8", "lanes that share the tasks, this many at most (1)"),
+        key("timing", TIMINGS, "the fastest bus timing to try (hs400es)"),
+        key("queue", "on|off", "command queueing, if the device supports it (on)"),
+        key("dma", "on|off", "data by ADMA2; off: through the buffer port (on)"),
+        key("lanes", "1..8", "maximum number of lanes that share the tasks (1)"),
         keys::CLOCK,
         keys::FAULTS,
         keys::FAULTS_FROM,
@@ -41,7 +41,7 @@ pub(super) const QEMU: Kind = Kind {
     name: "emmc@qemu",
     help: "QEMU's eMMC device (QEMU 11), in a QEMU started for it",
     keys: &[
-        key("size", "BYTES", "size of the user area, a power of two (1G, or the image's own)"),
+        key("size", "BYTES", "size of the user area, a power of two (1G, or that of the image)"),
         key(
             "image",
             "FILE",
@@ -50,7 +50,7 @@ pub(super) const QEMU: Kind = Kind {
         key("boot", "BYTES", "size of each boot partition, a multiple of 128K (1M)"),
         key("rpmb", "BYTES", "size of the replay protected memory, likewise (128K)"),
         key("partition", "user|boot0|boot1", "the partition that is the disk (user)"),
-        key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
+        key("dma", "on|off", "data by ADMA2; off: through the buffer port (on)"),
         keys::PROGRAM,
     ],
 };
@@ -60,9 +60,9 @@ pub(super) const SD: Kind = Kind {
     name: "sd@qemu",
     help: "QEMU's SD card, in a QEMU started for it",
     keys: &[
-        key("size", "BYTES", "size of the card, a power of two (1G, or the image's own)"),
+        key("size", "BYTES", "size of the card, a power of two (1G, or that of the image)"),
         key("image", "FILE", "keep its data in this raw file (a temporary one)"),
-        key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
+        key("dma", "on|off", "data by ADMA2; off: through the buffer port (on)"),
         keys::PROGRAM,
     ],
 };
@@ -73,11 +73,15 @@ pub(super) const SD_MODEL: Kind = Kind {
     help: "an SD card and its SD host controller, modelled in this process",
     keys: &[
         key("profile", "sd-uhs", "the card's timing and features (sd-uhs)"),
-        key("size", "BYTES", "size of the card (4G, or the image's own); up to 2G it has no UHS-I"),
-        key("block", "512", "bytes per sector: a card is addressed by 512 (512)"),
+        key(
+            "size",
+            "BYTES",
+            "size of the card (4G, or that of the image); up to 2G it has no UHS-I",
+        ),
+        key("block", "512", "bytes per sector: a card has sectors of 512 (512)"),
         keys::IMAGE,
-        key("timing", SD_TIMINGS, "the fastest timing of the bus that is tried (sdr104)"),
-        key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
+        key("timing", SD_TIMINGS, "the fastest bus timing to try (sdr104)"),
+        key("dma", "on|off", "data by ADMA2; off: through the buffer port (on)"),
         keys::CLOCK,
         keys::FAULTS,
         keys::FAULTS_FROM,
@@ -103,19 +107,19 @@ pub struct EmmcTarget {
     pub partition: u8,
     /// Bytes of a general purpose partition.
     pub general: Option<u64>,
-    /// The fastest timing that is tried.
+    /// The fastest timing to try.
     pub timing: Timing,
     /// Command queueing.
     pub queue: bool,
     /// Data by DMA.
     pub dma: bool,
-    /// Lanes at most.
+    /// Maximum number of lanes.
     pub lanes: u8,
-    /// Whose time counts: virtual or hybrid.
+    /// The clock: virtual or hybrid.
     pub clock: ClockKind,
-    /// What goes wrong.
+    /// The fault plan.
     pub faults: Plan,
-    /// Since when.
+    /// When its counts start.
     pub faults_from: FaultsFrom,
     /// Seed of everything random.
     pub seed: u64,
@@ -124,7 +128,7 @@ pub struct EmmcTarget {
 /// Settings of QEMU's cards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardQemuTarget {
-    /// What kind of card.
+    /// The kind of card.
     pub kind: CardKind,
     /// Bytes of the user area.
     pub size: Option<u64>,

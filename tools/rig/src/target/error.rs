@@ -10,25 +10,25 @@ use super::KINDS;
 /// Why a text is not a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParseError {
-    /// No such kind.
+    /// Unknown kind.
     Kind {
-        /// What was written.
+        /// The text.
         given: String,
     },
     /// A key or its value.
     Pair(PairError),
     /// The fault plan cannot be read.
     Faults {
-        /// What was written.
+        /// The text.
         given: String,
-        /// What is wrong with it.
+        /// The error in it.
         cause: PlanError,
     },
     /// The address of a PCI function cannot be read.
     Address {
-        /// What was written.
+        /// The text.
         given: String,
-        /// What is wrong with it.
+        /// The error in it.
         cause: AddressError,
     },
 }
@@ -67,7 +67,7 @@ impl From<PairError> for ParseError {
 }
 
 impl ParseError {
-    /// That `key` cannot have this value, and what it may be.
+    /// An error for a value that `key` cannot have, with the possible ones.
     pub(super) fn value(key: &'static str, given: impl ToString, expected: impl ToString) -> Self {
         let (given, expected) = (given.to_string(), expected.to_string());
         Self::Pair(PairError::Value { key, given, expected })

@@ -14,40 +14,40 @@ pub(super) const LINUX: Kind = Kind {
     name: "linux:PATH",
     help: "a block device or a file of this machine, through Linux's own block layer",
     keys: &[
-        key("engine", "io_uring|aio|psync", "the way into the kernel (io_uring)"),
-        key("direct", "on|off", "past the page cache, O_DIRECT (on)"),
+        key("engine", "io_uring|aio|psync", "the kernel's I/O interface (io_uring)"),
+        key("direct", "on|off", "bypass the page cache, O_DIRECT (on)"),
         key("write", "on|off", "open for writing (on for files, off for block devices)"),
-        key("polled", "on|off", "poll for completions; the device must have queues for it (off)"),
-        key("sqpoll", "on|off", "io_uring: a thread of the kernel looks for requests (off)"),
+        key("polled", "on|off", "poll for completions; the device must have polling queues (off)"),
+        key("sqpoll", "on|off", "io_uring: a kernel thread polls for requests (off)"),
         key("fixed", "on|off", "io_uring: memory and file are registered once (on)"),
-        key("lanes", "1..31", "rings or contexts, over which jobs are dealt out (1)"),
-        key("block", "512|4096", "bytes per logical block (the object's; 4096 for files)"),
-        key("size", "BYTES", "make the file with this size if it does not exist"),
+        key("lanes", "1..31", "rings or contexts, over which jobs are distributed (1)"),
+        key("block", "512|4096", "bytes per logical block (the device's; 4096 for files)"),
+        key("size", "BYTES", "create the file with this size if it does not exist"),
     ],
 };
 
 /// Settings of a block device or file of this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LinuxTarget {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// The way into the kernel.
+    /// The I/O interface of the kernel.
     pub engine: Engine,
-    /// Past the page cache.
+    /// Bypass the page cache.
     pub direct: bool,
-    /// Whether it is opened for writing, if that was said.
+    /// Whether it is opened for writing, if given.
     pub write: Option<bool>,
-    /// Completions are polled for.
+    /// Whether completions are polled.
     pub polled: bool,
-    /// A thread of the kernel looks for requests.
+    /// Whether a kernel thread polls for requests.
     pub sqpoll: bool,
-    /// Memory and file are registered.
+    /// Whether memory and file are registered.
     pub fixed: bool,
     /// Rings or contexts.
     pub lanes: u8,
-    /// Bytes per logical block, if that was said.
+    /// Bytes per logical block, if given.
     pub block: Option<u32>,
-    /// Size to make a file with.
+    /// Size for creating a file.
     pub size: Option<u64>,
 }
 

@@ -20,28 +20,28 @@ pub(super) const MODEL: Kind = Kind {
             "pm991a|m8pe|m8pe-x1|980pro|980|ok3576",
             "the drive's timing and link (pm991a)",
         ),
-        key("size", "BYTES", "size of each namespace (4G, or the image's own)"),
+        key("size", "BYTES", "size of each namespace (4G, or that of the image)"),
         key("namespaces", "1..32", "number of namespaces (1)"),
         key("ns", "1..32", "the namespace that is the disk (1)"),
         key("block", "512|4096", "bytes per logical block (4096)"),
         keys::IMAGE,
-        key("queues", "1..31", "I/O queue pairs, this many (1)"),
-        key("vectors", "on|off", "a vector for each queue, else one line (on)"),
+        key("queues", "1..31", "number of I/O queue pairs (1)"),
+        key("vectors", "on|off", "a vector for each queue; off: one line (on)"),
         key(
             "hmb",
             "BYTES|off",
             "host memory lent to a drive that asks for some, at most this (128M)",
         ),
-        key("sgl", "on|off", "commands take scatter gather lists (on)"),
+        key("sgl", "on|off", "commands use scatter gather lists (on)"),
         key("dbbuf", "on|off", "doorbells are kept in memory (on)"),
         key("cmb", "BYTES|off", "controller memory for the submission queues, up to 16M (off)"),
-        key("apst", "on|off", "the drive goes to its deep power states by itself (off)"),
-        key("zones", "BYTES|off", "namespaces are zoned, each zone so long (off)"),
+        key("apst", "on|off", "the drive enters its deep power states by itself (off)"),
+        key("zones", "BYTES|off", "namespaces are zoned, with zones of this size (off)"),
         keys::CLOCK,
         key(
             "software",
             "none|linux-j721e|linux-am64x",
-            "a published host whose software's time is spent as well (none)",
+            "adds the software time of a published host (none)",
         ),
         keys::FAULTS,
         keys::FAULTS_FROM,
@@ -54,17 +54,17 @@ pub(super) const QEMU: Kind = Kind {
     name: "nvme@qemu",
     help: "QEMU's NVMe device, in a QEMU started for it",
     keys: &[
-        key("size", "BYTES", "size of each namespace (1G, or the image's own)"),
+        key("size", "BYTES", "size of each namespace (1G, or that of the image)"),
         keys::RAW_IMAGE,
         key("namespaces", "1..32", "number of namespaces (1)"),
         key("ns", "1..32", "the namespace that is the disk (1)"),
-        key("queues", "1..31", "I/O queue pairs, this many (1)"),
+        key("queues", "1..31", "number of I/O queue pairs (1)"),
         key("block", "512|4096", "bytes per logical block (4096)"),
-        key("sgl", "on|off", "commands take scatter gather lists (on)"),
+        key("sgl", "on|off", "commands use scatter gather lists (on)"),
         key("dbbuf", "on|off", "doorbells are kept in memory (on)"),
         key("cmb", "0..64", "MiB of controller memory for the submission queues, 2^n (0)"),
-        key("zones", "BYTES|off", "namespaces are zoned, each zone so long (off)"),
-        key("controllers", "1..2", "controllers of the subsystem; the first is driven (1)"),
+        key("zones", "BYTES|off", "namespaces are zoned, with zones of this size (off)"),
+        key("controllers", "1..2", "controllers of the subsystem; the driver uses the first (1)"),
         keys::PROGRAM,
     ],
 };
@@ -86,27 +86,27 @@ pub struct NvmeTarget {
     pub image: Option<PathBuf>,
     /// I/O queue pairs.
     pub queues: u8,
-    /// Whether queues have vectors of their own.
+    /// Whether each queue has its own vector.
     pub vectors: bool,
-    /// Most host memory that is lent to the drive, bytes.
+    /// Maximum host memory lent to the drive, bytes.
     pub host_memory: u32,
-    /// Whether commands take scatter gather lists.
+    /// Whether commands use scatter gather lists.
     pub sgls: bool,
     /// Whether doorbells are kept in memory.
     pub shadow_doorbells: bool,
     /// Bytes of controller memory.
     pub controller_memory: u32,
-    /// Whether the drive goes to its deep power states by itself.
+    /// Whether the drive enters its deep power states by itself.
     pub power_saving: bool,
-    /// Bytes of a zone; 0 for namespaces without.
+    /// Bytes of a zone; 0 for namespaces without zones.
     pub zone_bytes: u64,
-    /// Whose time counts: virtual or hybrid.
+    /// The clock: virtual or hybrid.
     pub clock: ClockKind,
-    /// The published host whose software's time is spent as well.
+    /// The published host whose software time is added.
     pub software: Option<Software>,
-    /// What goes wrong.
+    /// The fault plan.
     pub faults: Plan,
-    /// Since when.
+    /// When its counts start.
     pub faults_from: FaultsFrom,
     /// Seed of everything random.
     pub seed: u64,
@@ -127,13 +127,13 @@ pub struct NvmeQemuTarget {
     pub queues: u8,
     /// Bytes per logical block.
     pub block_size: u32,
-    /// Whether commands take scatter gather lists.
+    /// Whether commands use scatter gather lists.
     pub sgls: bool,
     /// Whether doorbells are kept in memory.
     pub shadow_doorbells: bool,
     /// MiB of controller memory.
     pub memory_mib: u8,
-    /// Bytes of a zone; 0 for namespaces without.
+    /// Bytes of a zone; 0 for namespaces without zones.
     pub zone_bytes: u64,
     /// Controllers of the subsystem.
     pub controllers: u8,
@@ -227,7 +227,7 @@ impl NvmeQemuTarget {
     }
 }
 
-/// The disk is one of the namespaces there are.
+/// Checks that the disk is one of the existing namespaces.
 fn check_namespace(wanted: u8, there: u8) -> Result<(), ParseError> {
     if wanted <= there {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Keys that several kinds have, and how their values are read.
+//! Keys that several kinds share, and how their values are parsed.
 
 use std::path::PathBuf;
 
@@ -10,14 +10,17 @@ use super::ParseError;
 use crate::size;
 use crate::ticks::ticks;
 
-/// Keys that several kinds have.
+/// Keys that several kinds share.
 pub(super) mod keys {
     use flysch_target::{Key, key};
 
-    pub(crate) const IMAGE: Key =
-        key("image", "FILE", "keep the disk's data in this file (memory); made if size is given");
+    pub(crate) const IMAGE: Key = key(
+        "image",
+        "FILE",
+        "keep the disk's data in this file (memory); created if size is given",
+    );
     pub(crate) const CLOCK: Key =
-        key("clock", "virtual|hybrid", "whose time: see docs/command.md (hybrid)");
+        key("clock", "virtual|hybrid", "the clock: see docs/command.md (hybrid)");
     pub(crate) const FAULTS: Key =
         key("faults", "KIND:WHEN[+KIND:WHEN...]", "faults to inject (none)");
     pub(crate) const FAULTS_FROM: Key = key(
@@ -30,10 +33,10 @@ pub(super) mod keys {
     pub(crate) const RAW_IMAGE: Key =
         key("image", "FILE", "keep the disk's data in this raw file (a temporary one)");
     pub(crate) const PROGRAM: Key =
-        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, else from the search path)");
+        key("qemu", "PROGRAM", "the QEMU to start (FLYSCH_QEMU, otherwise from PATH)");
 }
 
-/// The `key=value` pairs of a target, and what those of a model have in common.
+/// The `key=value` pairs of a target, with those common to all models.
 pub(super) struct Pairs<'a>(flysch_target::Pairs<'a>);
 
 impl<'a> Pairs<'a> {
@@ -49,8 +52,7 @@ impl<'a> Pairs<'a> {
         Ok(self.0.get(name, read)?)
     }
 
-    /// Refuses the first of these keys that is given: what it stands for is not there without
-    /// another.
+    /// Refuses the first of these keys that is given, because it has no effect without another one.
     pub(super) fn refuse(&self, names: &[&str], expected: &str) -> Result<(), ParseError> {
         match names.iter().find_map(|name| self.0.given(name)) {
             None => Ok(()),
@@ -85,7 +87,8 @@ impl<'a> Pairs<'a> {
         Ok(self.get("block", read)?.map_or(default, |bytes| bytes as u32))
     }
 
-    /// A device whose blocks have one size: `block=` may say so, and why it cannot be another.
+    /// For a device with a single block size: `block=` may give it; the reason why no other is
+    /// possible.
     pub(super) fn only_block_size(&self, only: u32, why: &str) -> Result<(), ParseError> {
         match self.block_size(only)? {
             bytes if bytes == only => Ok(()),
@@ -102,18 +105,18 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Since when a plan of faults counts its opportunities.
+/// When a fault plan starts counting its opportunities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FaultsFrom {
-    /// The stack is open: all of it hits the workload.
+    /// When the stack is open: all faults strike the workload.
     #[default]
     Open,
-    /// Power is on: bring-up and scan are hit, too.
+    /// At power-on: bring-up and scan are affected, too.
     Power,
 }
 
 impl FaultsFrom {
-    /// What of a plan a model has when it gets power; the rest is armed when the disk is open.
+    /// The plan of a model at power-on; the rest is armed when the disk is open.
     pub(crate) fn at_power_on(self, plan: &Plan) -> Plan {
         match self {
             Self::Power => plan.clone(),
@@ -130,7 +133,7 @@ impl FaultsFrom {
     }
 }
 
-/// Whose time counts.
+/// The clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClockKind {
     /// Discrete events; software costs nothing.
@@ -138,7 +141,7 @@ pub enum ClockKind {
     /// Software time is measured, device time comes from the model.
     #[default]
     Hybrid,
-    /// The machine's clock; the model runs in a thread of its own.
+    /// The machine's clock; the model runs in its own thread.
     Real,
 }
 
@@ -151,7 +154,7 @@ impl ClockKind {
         }
     }
 
-    /// As it is written.
+    /// Its name in a target.
     pub fn name(self) -> &'static str {
         match self {
             Self::Virtual => "virtual",

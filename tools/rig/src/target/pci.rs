@@ -29,7 +29,7 @@ pub(super) const UFS: Kind = Kind {
     help: "a UFS host controller of this machine, by its PCI address; see `flysch pci`",
     keys: &[
         key("lu", "0..31", "the logical unit that is the disk (0)"),
-        key("mcq", "1..31", "multi-circular queues, this many (single doorbell)"),
+        key("mcq", "1..31", "number of multi-circular queues (single doorbell)"),
         key("gear", "1..5", "highest high-speed gear of the link (the device's)"),
         WAIT,
         ACCESS,
@@ -42,7 +42,7 @@ pub(super) const NVME: Kind = Kind {
     help: "an NVMe controller of this machine, by its PCI address; see `flysch pci`",
     keys: &[
         key("ns", "NUMBER", "the namespace that is the disk (1)"),
-        key("queues", "1..31", "I/O queue pairs, this many (1)"),
+        key("queues", "1..31", "number of I/O queue pairs (1)"),
         WAIT,
         ACCESS,
     ],
@@ -54,8 +54,8 @@ pub(super) const AHCI: Kind = Kind {
     help: "a disk at a SATA host bus adapter of this machine, by its PCI address; see `flysch pci`",
     keys: &[
         KIND,
-        key("port", "0..31", "the port the disk is at (0)"),
-        key("ncq", "on|off", "commands are queued in the disk (on)"),
+        key("port", "0..31", "the disk's port (0)"),
+        key("ncq", "on|off", "native command queueing (on)"),
         key("speed", "1..3", "fastest link: 1.5, 3 or 6 Gb/s (3)"),
         LINK_POWER,
         WAIT,
@@ -69,9 +69,9 @@ pub(super) const EMMC: Kind = Kind {
     help: "an eMMC device at an SD host controller of this machine, by its PCI address",
     keys: &[
         key("partition", PARTITIONS, "the partition that is the disk (user)"),
-        key("timing", TIMINGS, "the fastest timing of the bus that is tried (hs400es)"),
-        key("queue", "on|off", "command queueing, where device and controller have it (on)"),
-        key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
+        key("timing", TIMINGS, "the fastest bus timing to try (hs400es)"),
+        key("queue", "on|off", "command queueing, if device and controller support it (on)"),
+        key("dma", "on|off", "data by ADMA2; off: through the buffer port (on)"),
         WAIT,
         ACCESS,
     ],
@@ -82,8 +82,8 @@ pub(super) const SD: Kind = Kind {
     name: "sd@pci:ADDRESS",
     help: "an SD card at an SD host controller of this machine, by its PCI address",
     keys: &[
-        key("timing", SD_TIMINGS, "the fastest timing of the bus that is tried (sdr104)"),
-        key("dma", "on|off", "data by ADMA2, else through the buffer port (on)"),
+        key("timing", SD_TIMINGS, "the fastest bus timing to try (sdr104)"),
+        key("dma", "on|off", "data by ADMA2; off: through the buffer port (on)"),
         WAIT,
         ACCESS,
     ],
@@ -91,33 +91,33 @@ pub(super) const SD: Kind = Kind {
 
 const PARTITIONS: &str = "user|boot0|boot1|gp1|gp2|gp3|gp4";
 
-/// How the end of a command is noticed.
+/// How completions are noticed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PciWait {
     /// The device interrupts, and the thread sleeps until then.
     #[default]
     Interrupt,
-    /// The thread looks all the time.
+    /// The thread polls all the time.
     Poll,
-    /// The thread looks for a while, if the device answers so soon, and sleeps then.
+    /// The thread polls for a while, if the device completes that soon, and then sleeps.
     Adaptive,
 }
 
-/// Where a controller is, and how it is used.
+/// The address of a controller, and how it is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PciPlace {
     /// Its address.
     pub address: Address,
-    /// How the end of a command is noticed.
+    /// How completions are noticed.
     pub wait: PciWait,
-    /// The way it is opened.
+    /// How it is opened.
     pub access: Access,
 }
 
 /// Settings of a UFS host controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UfsPciTarget {
-    /// Where it is.
+    /// The controller.
     pub place: PciPlace,
     /// The logical unit that is the disk.
     pub lu: u8,
@@ -130,7 +130,7 @@ pub struct UfsPciTarget {
 /// Settings of an NVMe controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NvmePciTarget {
-    /// Where it is.
+    /// The controller.
     pub place: PciPlace,
     /// The namespace that is the disk.
     pub namespace: u32,
@@ -138,33 +138,33 @@ pub struct NvmePciTarget {
     pub queues: u8,
 }
 
-/// Settings of a disk at a SATA host bus adapter.
+/// Settings of a disk on a SATA host bus adapter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AhciPciTarget {
-    /// Where the adapter is.
+    /// The adapter.
     pub place: PciPlace,
-    /// What is at the port.
+    /// The kind of device at the port.
     pub drive: Drive,
     /// The port.
     pub port: u8,
-    /// Whether commands are queued in the disk.
+    /// Native command queueing.
     pub queued: bool,
-    /// Fastest link, 1 to 3; 0 is what both sides can.
+    /// Fastest link, 1 to 3; 0 is the fastest that both sides support.
     pub speed: u8,
-    /// How deep the link sleeps by itself.
+    /// The deepest power state that the link enters by itself.
     pub link_power: LinkPower,
 }
 
-/// Settings of a card at an SD host controller.
+/// Settings of a card on an SD host controller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CardPciTarget {
-    /// Where the controller is.
+    /// The controller.
     pub place: PciPlace,
-    /// What the card must be.
+    /// The required kind of card.
     pub kind: CardKind,
     /// PARTITION_ACCESS of the disk.
     pub partition: u8,
-    /// The fastest timing that is tried.
+    /// The fastest timing to try.
     pub timing: Timing,
     /// Command queueing.
     pub queue: bool,
@@ -237,7 +237,7 @@ impl CardPciTarget {
     }
 }
 
-/// The place, and all pairs behind the address.
+/// The address, and all pairs after it.
 fn split<'a>(kind: &'static Kind, rest: &'a str) -> Result<(PciPlace, Pairs<'a>), ParseError> {
     let (address, pairs) = rest.split_at(rest.find(',').unwrap_or(rest.len()));
     let address = address.strip_prefix(':').unwrap_or_default();

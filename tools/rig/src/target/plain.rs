@@ -11,12 +11,12 @@ pub(super) const FILE: Kind = Kind {
     name: "file:PATH",
     help: "a file as a disk, read and written as it is",
     keys: &[
-        key("size", "BYTES", "make the file with this size if it does not exist"),
+        key("size", "BYTES", "create the file with this size if it does not exist"),
         key("block", "512|4096", "bytes per logical block (4096)"),
     ],
 };
 
-/// Nothing at all.
+/// The null device.
 pub(super) const NULL: Kind = Kind {
     name: "null",
     help: "a disk that completes everything at once and moves no data",
@@ -28,7 +28,7 @@ pub(super) const NULL: Kind = Kind {
 pub struct FileTarget {
     /// Its path.
     pub path: PathBuf,
-    /// Size to make it with.
+    /// Size for creating it.
     pub size: Option<u64>,
     /// Bytes per logical block.
     pub block_size: u32,
@@ -60,8 +60,8 @@ impl NullTarget {
     }
 }
 
-/// Where the path of a `file:` or `linux:` target ends: at a comma that begins a known key, so that
-/// paths may hold commas.
+/// Where the path of a `file:` or `linux:` target ends: at a comma in front of a known key, so that
+/// paths may contain commas.
 pub(super) fn end_of_path(text: &str) -> usize {
     let begins_key = |at: &usize| {
         let after = &text[at + 1..];

@@ -21,12 +21,12 @@ pub(super) const MODEL: Kind = Kind {
     help: "a UFS device and its host controller, modelled in this process",
     keys: &[
         key("profile", "galaxy-book-s|ok3576|generic|ufs40", "the device's timing (galaxy-book-s)"),
-        key("size", "BYTES", "size of each logical unit (4G, or the image's own)"),
-        key("block", "4096", "bytes per logical block: 4096 is the least UFS has (4096)"),
+        key("size", "BYTES", "size of each logical unit (4G, or that of the image)"),
+        key("block", "4096", "bytes per logical block: UFS has no smaller one than 4096 (4096)"),
         key("lus", "1..32", "number of logical units (1)"),
         key("lu", "0..31", "the logical unit that is the disk (0)"),
         keys::IMAGE,
-        key("mcq", "1..31", "multi-circular queues, this many (single doorbell)"),
+        key("mcq", "1..31", "number of multi-circular queues (single doorbell)"),
         key("esi", "on|off", "a vector for each queue, if there are queues (on)"),
         key(
             "aggregate",
@@ -40,19 +40,19 @@ pub(super) const MODEL: Kind = Kind {
             "MICROSECONDS",
             "after so long without a command the link hibernates by itself (never)",
         ),
-        key("scaling", "MICROSECONDS", "without I/O for so long the link is slow (never)"),
+        key("scaling", "MICROSECONDS", "idle time after which the link slows down (never)"),
         key(
             "suspend",
             "MICROSECONDS",
-            "without I/O for so long link and device are suspended (never)",
+            "idle time after which link and device are suspended (never)",
         ),
         key(
             "suspend-level",
             "hibernate|sleep",
-            "the link alone, or the device as well (hibernate)",
+            "suspend only the link, or also the device (hibernate)",
         ),
-        key("rpmb", "normal|advanced", "how the RPMB unit is spoken to (normal)"),
-        key("rpmb-key", "FILE", "key that RPMB region 0 has been given, 32 bytes (none)"),
+        key("rpmb", "normal|advanced", "the protocol of the RPMB unit (normal)"),
+        key("rpmb-key", "FILE", "the key programmed into RPMB region 0, 32 bytes (none)"),
         key(
             "crypto",
             "aes-256-xts|aes-128-xts|off",
@@ -65,12 +65,8 @@ pub(super) const MODEL: Kind = Kind {
             "bytes encrypted under one number (4096)",
         ),
         key("boot", "on|off", "units 1 and 2 are the boot units A and B (off)"),
-        key("clock", "virtual|hybrid|real", "whose time: see docs/command.md (hybrid)"),
-        key(
-            "software",
-            "none|freebsd|linux",
-            "a published host whose software's time is spent as well (none)",
-        ),
+        key("clock", "virtual|hybrid|real", "the clock: see docs/command.md (hybrid)"),
+        key("software", "none|freebsd|linux", "adds the software time of a published host (none)"),
         keys::FAULTS,
         keys::FAULTS_FROM,
         keys::SEED,
@@ -82,14 +78,14 @@ pub(super) const QEMU: Kind = Kind {
     name: "ufs@qemu",
     help: "QEMU's UFS device, in a QEMU started for it",
     keys: &[
-        key("size", "BYTES", "size of the logical unit (1G, or the image's own)"),
+        key("size", "BYTES", "size of the logical unit (1G, or that of the image)"),
         keys::RAW_IMAGE,
-        key("mcq", "1..31", "multi-circular queues, this many (single doorbell)"),
+        key("mcq", "1..31", "number of multi-circular queues (single doorbell)"),
         keys::PROGRAM,
     ],
 };
 
-/// Settings of the UFS model; `None` leaves a choice to the profile.
+/// Settings of the UFS model; `None` means the profile's value.
 #[derive(Clone, Debug, PartialEq)]
 pub struct UfsTarget {
     /// The device's timing.
@@ -104,7 +100,7 @@ pub struct UfsTarget {
     pub image: Option<PathBuf>,
     /// Queues in MCQ mode; `None` is the single doorbell.
     pub mcq: Option<u8>,
-    /// Whether queues have vectors of their own.
+    /// Whether each queue has its own vector.
     pub event_interrupts: bool,
     /// Completions that share an interrupt.
     pub aggregation: Option<Aggregation>,
@@ -112,25 +108,25 @@ pub struct UfsTarget {
     pub gear: Option<u8>,
     /// Whether WriteBooster is switched on after bring-up.
     pub write_booster: bool,
-    /// Idle time after which the link hibernates by itself, microseconds.
+    /// Idle time after which the link hibernates automatically, microseconds.
     pub auto_hibern8_us: Option<u32>,
-    /// What the driver does by itself in pauses.
+    /// The driver's automatic actions in pauses.
     pub rules: Rules,
-    /// Whether the RPMB unit speaks advanced mode.
+    /// Whether the RPMB unit uses advanced mode.
     pub advanced_rpmb: bool,
-    /// File with the key that RPMB region 0 has been given.
+    /// File with the key programmed into RPMB region 0.
     pub rpmb_key: Option<PathBuf>,
     /// How the controller encrypts the disk's data.
     pub crypto: Option<CryptoTarget>,
     /// Whether units 1 and 2 are boot units.
     pub boot: bool,
-    /// Whose time counts.
+    /// The clock.
     pub clock: ClockKind,
-    /// The published host whose software's time is spent as well.
+    /// The published host whose software time is added.
     pub software: Option<Software>,
-    /// What goes wrong.
+    /// The fault plan.
     pub faults: Plan,
-    /// Since when.
+    /// When its counts start.
     pub faults_from: FaultsFrom,
     /// Seed of everything random.
     pub seed: u64,
@@ -236,12 +232,12 @@ fn profile(name: &str) -> Option<Profile> {
     Profile::ALL.into_iter().find(|profile| profile.name == name).copied()
 }
 
-/// What AHIT can say: 1 us to 102.3 s.
+/// The range of AHIT: 1 us to 102.3 s.
 fn hibern8(text: &str) -> Option<u32> {
     text.parse().ok().filter(|us| (1..=102_300_000).contains(us))
 }
 
-/// `COUNT:MICROSECONDS`, in the bounds of the registers.
+/// `COUNT:MICROSECONDS`, within the limits of the registers.
 fn aggregation(text: &str) -> Option<Aggregation> {
     let (completions, timeout_us) = text.split_once(':')?;
     let aggregation = Aggregation {

@@ -108,7 +108,7 @@ fn a_kept_table_grows_with_the_bad_blocks() {
     }
 }
 
-/// A chip whose operations fail from the `left`-th on.
+/// A chip whose operations start to fail at the `left`-th.
 #[derive(Clone, Debug)]
 struct Failing {
     bytes: Vec<u8>,

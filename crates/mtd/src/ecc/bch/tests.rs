@@ -17,7 +17,7 @@ fn hex(code: &Bch, data: &[u8]) -> String {
     })
 }
 
-/// What Linux's `lib/bch.c` computes for these steps.
+/// The results of Linux's `lib/bch.c` for these steps.
 #[test]
 fn codes_are_those_of_linux() {
     for (m, t, step, zeros, of_pattern) in [
@@ -128,7 +128,7 @@ proptest! {
     }
 }
 
-/// Side by side or one after the other: the same codes, and the same bits corrected.
+/// Side by side or one after the other gives the same codes and corrects the same bits.
 #[test]
 fn several_steps_are_as_each_by_itself() {
     for (code, steps) in codes().iter().flat_map(|code| (1..10).map(move |steps| (code, steps))) {
@@ -158,8 +158,8 @@ fn several_steps_are_as_each_by_itself() {
     }
 }
 
-/// A BCH code promises nothing above t errors, but with t = 8 hardly one pattern in 40 000
-/// passes for a correctable one, and with t = 4 about one in 370.
+/// A BCH code promises nothing above t errors, but with t = 8 hardly one pattern in 40 000 passes
+/// for a correctable one, and with t = 4 about one in 370.
 #[test]
 fn one_bit_more_than_t_is_noticed() {
     for (code, misses_max) in [(&codes()[0], 3), (&codes()[1], 0), (&codes()[2], 0)] {

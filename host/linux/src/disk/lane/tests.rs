@@ -25,7 +25,7 @@ impl Clock for Time {
 
 const SIZE: usize = 1 << 20;
 
-/// Every engine, registered and not, past the page cache where the file system of temporary files
+/// Every engine, registered and not, bypassing the page cache if the file system of temporary files
 /// allows it.
 fn all(path: &Path) -> Vec<Settings> {
     let plain = Settings::default();
@@ -57,7 +57,7 @@ fn request(operation: Operation, offset: u64, data: Data, token: u64) -> Request
     }
 }
 
-/// Rings, and takes so many completions.
+/// Rings the doorbell, and takes this many completions.
 fn finish(
     lane: &mut Disk<Time>,
     clock: &Waiting<Time>,

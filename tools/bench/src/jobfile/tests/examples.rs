@@ -1,7 +1,7 @@
-//! fio's own example jobs, all of them: what becomes of each is what docs/bench-tool.md says.
+//! fio's own example jobs, all of them: the result of each is the one stated in docs/bench-tool.md.
 //!
-//! They are read where fio's package leaves them, or in the folder that `FIO_EXAMPLES` names: those
-//! of a newer fio.
+//! They are read from the folder of fio's package, or from the folder named by `FIO_EXAMPLES`, for
+//! those of a newer fio.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ const HEADING: &str = "### fio's example jobs";
 /// Kinds of rows, in the order of the sentence that counts them.
 const KINDS: [&str; 3] = ["runs", "not a disk", "refused"];
 
-/// A row: the file, what becomes of it, and why.
+/// A row: the file, its result, and the reason.
 struct Row<'a> {
     file: &'a str,
     kind: &'a str,
@@ -41,7 +41,7 @@ fn row(line: &str) -> Row<'_> {
     Row { file: cell().trim_matches('`'), kind: cell(), why: cell() }
 }
 
-/// `text` with every variable replaced, as somebody who runs it has to.
+/// `text` with every variable replaced, as a user would have to do.
 fn with_variables(text: &str) -> String {
     let known = [("FIO_BS", "4k"), ("FIO_RW", "randread"), ("FIO_IODEPTH", "4")];
     let mut parts = text.split("${");
@@ -55,7 +55,7 @@ fn with_variables(text: &str) -> String {
     result
 }
 
-/// What makes a job short on a disk that keeps nothing, and leaves no files.
+/// Options that make a job short on a disk that stores nothing, and leave no files.
 const SHORT: [(&str, &str); 14] = [
     ("number_ios", "20"),
     ("size", "256m"),
@@ -73,7 +73,7 @@ const SHORT: [(&str, &str); 14] = [
     ("verify_dump", "0"),
 ];
 
-/// What becomes of a job file: its kind, and why.
+/// The result of a job file: its kind, and the reason.
 fn fate(path: &Path) -> (&'static str, String) {
     let text = with_variables(&std::fs::read_to_string(path).unwrap());
     let short = SHORT.map(|(name, value)| (name.to_string(), Some(value.to_string())));
@@ -153,7 +153,7 @@ fn the_counts_are_those_of_the_table() {
     assert!(rows.is_sorted_by_key(|row| row.file), "the table is not sorted");
 }
 
-/// docs/bench-tool.md lists every option once, with what becomes of it.
+/// docs/bench-tool.md lists every option once, with its treatment.
 #[test]
 fn every_option_is_in_the_documentation() {
     let document = document();

@@ -1,4 +1,4 @@
-//! Ends by latency and by steady states; read-back in the midst of a run; logs.
+//! Ends by latency and by steady states; read-back during a run; logs.
 
 use super::*;
 use crate::iolog::{self, Entry, ReadOptions, Replay};

@@ -1,4 +1,4 @@
-//! What a worker issues: the next request, and what has to be done to it first.
+//! What a worker issues: the next request, and the work to be done on it first.
 
 use flysch_api::block::{Device, Operation, Refused, Request};
 use flysch_api::machine::{Clock, DmaRegion};
@@ -13,14 +13,14 @@ use crate::workload::{Direction, Fill};
 /// What a worker did with its free slots.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::runner) struct Refilled {
-    /// Requests the device took.
+    /// Requests accepted by the device.
     pub(in crate::runner) submitted: u32,
-    /// Requests it will never take.
+    /// Requests that it will never accept.
     pub(in crate::runner) refused: u32,
 }
 
 impl Worker<'_> {
-    /// Issues what may be issued now.
+    /// Issues the requests that may be issued now.
     #[inline]
     pub(in crate::runner) fn refill<D: Device, C: Clock>(
         &mut self,
@@ -67,7 +67,7 @@ impl Worker<'_> {
         u64::from(self.id) << SLOT_BITS | u64::from(slot)
     }
 
-    /// The next request to issue, taken off the free list and made.
+    /// The next request to issue, taken from the free list and prepared.
     #[inline]
     fn next<D: Device, C: Clock>(
         &mut self,
@@ -108,8 +108,8 @@ impl Worker<'_> {
         Some(held)
     }
 
-    /// The next request of the log that is replayed, if it is due; without a log, and behind its
-    /// end, nothing more comes.
+    /// The next request of the replayed log, if it is due; without a log, and after its end,
+    /// nothing more comes.
     #[cold]
     fn next_logged<C: Clock>(
         &mut self,
@@ -155,7 +155,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Finishes a request that needs more than its place.
+    /// Prepares a request that needs more than its slot.
     #[cold]
     fn make_special<C: Clock>(
         &mut self,
@@ -189,7 +189,7 @@ impl Worker<'_> {
         self.next_held(memory, clock, shared)
     }
 
-    /// The request that could not be issued before, if it can be now.
+    /// The request that could not be issued before, if it can be issued now.
     #[cold]
     fn next_held<C: Clock>(
         &mut self,

@@ -1,4 +1,4 @@
-//! What a worker does with completions: counts them, checks data, bears failures.
+//! What a worker does with completions: counts them, checks data, handles failures.
 
 use flysch_api::block::{Completion, Operation};
 use flysch_api::machine::{DmaRegion, Instant};
@@ -46,7 +46,7 @@ impl Worker<'_> {
         record
     }
 
-    /// Takes a completion that is not plain: flush, failure, or data to be checked.
+    /// Takes a special completion: a flush, a failure, or data to be checked.
     #[cold]
     fn complete_other(
         &mut self,
@@ -83,7 +83,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Holds the time that a request took against the limits.
+    /// Checks the latency of a request against the limits.
     fn judge(&mut self, slot: &Slot, direction: Direction, nanos: u64) {
         let judges = self.phase == Phase::Running && self.ramp_end.is_none();
         let Some(limits) = self.limits.as_mut().filter(|_| judges) else { return };
@@ -117,7 +117,7 @@ impl Worker<'_> {
         }
     }
 
-    /// The device refused the request in `slot`: it never was in flight.
+    /// The device refused the request in `slot`: it was never in flight.
     #[cold]
     pub(super) fn refused(
         &mut self,
@@ -153,7 +153,7 @@ impl Worker<'_> {
         self.fail(failure, tolerated);
     }
 
-    /// Counts a failure; unless it is tolerated the worker ends.
+    /// Counts a failure; unless it is tolerated, the worker ends.
     pub(super) fn fail(&mut self, failure: Failure, tolerated: bool) {
         self.failures += 1;
         self.first.get_or_insert(failure);

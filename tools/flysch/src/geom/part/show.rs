@@ -12,16 +12,16 @@ use crate::output::Output;
 /// Options of `geom part show`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Names instead of types.
+    /// Show names instead of types.
     #[arg(short = 'l', conflicts_with = "raw")]
     labels: bool,
-    /// Types as the table writes them.
+    /// Show types as the table stores them.
     #[arg(short = 'r')]
     raw: bool,
-    /// Providers instead of numbers.
+    /// Show providers instead of numbers.
     #[arg(short = 'p')]
     providers: bool,
-    /// The disks; without, all that have a table.
+    /// The disks; default: all that have a table.
     geoms: Vec<String>,
 }
 

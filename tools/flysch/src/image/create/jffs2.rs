@@ -12,7 +12,7 @@ use super::{Chip, Source, parse_bytes, parse_word, report, target, watch, writer
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// Erase blocks smaller than this are meant in KiB, as mkfs.jffs2 takes them.
+/// Erase block sizes below this are in KiB, as in mkfs.jffs2.
 const KIB_BELOW: u32 = 0x1000;
 
 /// Options of `flysch image create jffs2`.
@@ -20,13 +20,13 @@ const KIB_BELOW: u32 = 0x1000;
 pub(super) struct Arguments {
     #[command(flatten)]
     source: Source,
-    /// The image; without and for `-` it is written to standard output.
+    /// The image; without it, and for `-`, standard output.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Bytes of an erase block.
     #[arg(short, long, value_name = "SIZE", default_value = "64KiB", value_parser = parse_word)]
     eraseblock: u32,
-    /// Bytes of a page of the target's memory: most data in one node.
+    /// Bytes of a page of the target's memory: the maximum data of one node.
     #[arg(short = 's', long, value_name = "SIZE", default_value = "4KiB",
           value_parser = parse_word)]
     pagesize: u32,
@@ -40,52 +40,52 @@ pub(super) struct Arguments {
     #[arg(short, long, value_name = "SIZE", num_args = 0..=1, require_equals = true,
           default_missing_value = "0", value_parser = parse_bytes)]
     pad: Option<u64>,
-    /// For processors that are little-endian (the usual).
+    /// For little-endian processors (default).
     #[arg(short, long, conflicts_with = "big_endian")]
     little_endian: bool,
-    /// For processors that are big-endian.
+    /// For big-endian processors.
     #[arg(short, long)]
     big_endian: bool,
     /// How a compressor is chosen: none, priority, size, favourlzo.
     #[arg(short = 'm', long, value_name = "MODE", default_value = "priority")]
     compression_mode: String,
-    /// Do without a compressor: lzo, zlib, rtime.
+    /// Do not use a compressor: lzo, zlib, rtime.
     #[arg(short = 'x', long, value_name = "NAME")]
     disable_compressor: Vec<String>,
-    /// Use a compressor: lzo, zlib, rtime (zlib and rtime are used).
+    /// Use a compressor: lzo, zlib, rtime (default: zlib and rtime).
     #[arg(short = 'X', long, value_name = "NAME")]
     enable_compressor: Vec<String>,
     /// Change a compressor's priority: lzo has 80, zlib 60, rtime 50.
     #[arg(short = 'y', long, value_name = "PRIORITY:NAME")]
     compressor_priority: Vec<String>,
-    /// End erase blocks with a summary, as sumtool does: mounts get faster.
+    /// End erase blocks with a summary, as sumtool does: mounting becomes faster.
     #[arg(long)]
     summary: bool,
-    /// All files belong to root, and others may not write.
+    /// All files belong to root, and others have no write permission.
     #[arg(short = 'q', long)]
     squash: bool,
-    /// Others may not write, and nothing runs as somebody else.
+    /// Remove write permission of others, and set-user-id bits.
     #[arg(short = 'P', long)]
     squash_perms: bool,
-    /// All times are 1970.
+    /// Set all times to 1970.
     #[arg(short, long)]
     faketime: bool,
-    /// Take extended attributes over.
+    /// Copy extended attributes.
     #[arg(long)]
     with_xattr: bool,
-    /// Take SELinux labels over.
+    /// Copy SELinux labels.
     #[arg(long)]
     with_selinux: bool,
-    /// Take access control lists over.
+    /// Copy access control lists.
     #[arg(long)]
     with_posix_acl: bool,
-    /// Byte for byte what mkfs.jffs2 writes: no attributes of the root, zeros as data,
-    /// short device numbers.
+    /// Byte for byte as mkfs.jffs2: no attributes for the root, zeros as data, short device
+    /// numbers.
     #[arg(long)]
     as_mkfs: bool,
     #[command(flatten)]
     chip: Chip,
-    /// Say more.
+    /// Print more.
     #[arg(short, long)]
     verbose: bool,
     #[arg(short, long, hide = true)]
@@ -94,7 +94,7 @@ pub(super) struct Arguments {
     test_compression: bool,
 }
 
-/// Makes a JFFS2 image.
+/// Creates a JFFS2 image.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if arguments.incremental.is_some() {
         return Err(Failure::usage(

@@ -13,7 +13,7 @@ use crate::output::Output;
 /// Options of `flysch image create ubi`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The ini file with the volumes, as ubinize takes it.
+    /// The ini file with the volumes, in ubinize's format.
     #[arg(value_name = "INI")]
     ini: PathBuf,
     /// The image; `-` is standard output.
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     /// Bytes of a sub-page, the unit of writing headers.
     #[arg(short, long, value_name = "SIZE", value_parser = parse_word)]
     sub_page_size: Option<u32>,
-    /// Where the volume identifier header begins; without, the next unit behind the first header.
+    /// Offset of the volume identifier header; default: the next unit behind the first header.
     #[arg(short = 'O', long, value_name = "OFFSET", value_parser = parse_word)]
     vid_hdr_offset: Option<u32>,
     /// Erase counter of each block.
@@ -37,17 +37,17 @@ pub(super) struct Arguments {
     /// UBI version; 1 is the only one.
     #[arg(short = 'x', long, value_name = "VERSION", default_value_t = 1)]
     ubi_ver: u8,
-    /// Image sequence number; without, made from the content.
+    /// Image sequence number; default: derived from the content.
     #[arg(short = 'Q', long, value_name = "NUMBER", value_parser = parse_bytes)]
     image_seq: Option<u64>,
     #[command(flatten)]
     chip: Chip,
-    /// Say more.
+    /// Print more.
     #[arg(short, long)]
     verbose: bool,
 }
 
-/// Makes a UBI image.
+/// Creates a UBI image.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if arguments.ubi_ver != 1 {
         return Err(Failure::usage(format!(

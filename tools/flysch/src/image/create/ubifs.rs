@@ -28,36 +28,37 @@ pub(super) struct Arguments {
     /// Bytes of a logical erase block.
     #[arg(short = 'e', long, value_name = "SIZE", value_parser = parse_word)]
     leb_size: u32,
-    /// Logical erase blocks the file system may grow to; without, what the chip has (--pebs,
-    /// --chip-size), else twice what is needed.
+    /// Logical erase blocks to which the file system may grow; default: what the chip has (--pebs,
+    /// --chip-size), otherwise twice what is needed.
     #[arg(short = 'c', long, value_name = "COUNT")]
     max_leb_cnt: Option<u32>,
     /// The image; `-` is standard output.
     #[arg(short, long, value_name = "FILE", required_unless_present = "target")]
     output: Option<PathBuf>,
-    /// The image, as -o.
+    /// The image, like -o.
     #[arg(value_name = "TARGET", conflicts_with = "output")]
     target: Option<PathBuf>,
     /// Bytes of the journal.
     #[arg(short = 'j', long, value_name = "SIZE", value_parser = parse_bytes)]
     jrn_size: Option<u64>,
-    /// Bytes that only the super-user may fill.
+    /// Bytes reserved for the super-user.
     #[arg(short = 'R', long, value_name = "SIZE", default_value = "0", value_parser = parse_bytes)]
     reserved: u64,
     /// Compression: lzo, favor_lzo, zlib, zstd, none.
     #[arg(short = 'x', long, value_name = "TYPE", default_value = "lzo")]
     compr: Compressor,
-    /// With favor_lzo: how many percent shorter zlib must be to be taken.
+    /// With favor_lzo: by how many percent zlib must be shorter to be used.
     #[arg(short = 'X', long, value_name = "PERCENT", default_value = "20",
           value_parser = clap::value_parser!(u32).range(1..100))]
     favor_percent: u32,
-    /// Level of compression: zlib 1 to 9, zstd 1 to 22; LZO 1 as Linux, 9 searches.
+    /// Level of compression: zlib 1 to 9, zstd 1 to 22; LZO 1 as in Linux, 9 with a search for
+    /// matches.
     #[arg(long, value_name = "LEVEL", value_parser = clap::value_parser!(i32).range(1..=22))]
     level: Option<i32>,
     /// Branches of an index node.
     #[arg(short, long, value_name = "COUNT", default_value_t = 8)]
     fanout: u32,
-    /// Free space is erased anew at the first mount.
+    /// Free space is erased again at the first mount.
     #[arg(short = 'F', long)]
     space_fixup: bool,
     /// Hash of names: r5, test.
@@ -69,21 +70,21 @@ pub(super) struct Arguments {
     /// Logical erase blocks of the log.
     #[arg(short, long, value_name = "COUNT")]
     log_lebs: Option<u32>,
-    /// The file system's id; without, made from its content.
+    /// The file system's UUID; default: derived from its content.
     #[arg(long, value_name = "UUID", value_parser = parse_uuid)]
     uuid: Option<[u8; 16]>,
-    /// Cut times to whole seconds, as mkfs.ubifs stores them.
+    /// Truncate times to whole seconds, as mkfs.ubifs stores them.
     #[arg(long)]
     whole_seconds: bool,
     #[command(flatten)]
     chip: Chip,
-    /// Bytes of a physical erase block, for --chip-size; without, the next power of two.
+    /// Bytes of a physical erase block, for --chip-size; default: the next power of two.
     #[arg(long, value_name = "SIZE", value_parser = parse_word)]
     peb_size: Option<u32>,
-    /// Threads that compress; without, one for each processor.
+    /// Threads for compression; default: one per processor.
     #[arg(long, value_name = "COUNT", default_value_t = 0)]
     threads: usize,
-    /// Say more.
+    /// Print more.
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
@@ -92,30 +93,30 @@ pub(super) struct Arguments {
     refused: Refused,
 }
 
-/// What the file system is signed and encrypted with.
+/// How the file system is signed and encrypted.
 #[derive(Debug, clap::Args)]
 struct Sealing {
-    /// Sign it with the private key in this file, PEM or DER, for who knows --auth-cert; without
-    /// that, with the key in a file of raw bytes, as a device does that has this key.
+    /// Sign it with the private key in this file, PEM or DER, for those who have --auth-cert;
+    /// without that option, with the raw bytes in the file, as a device does that has this key.
     #[arg(long, value_name = "FILE", requires = "hash_algo")]
     auth_key: Option<PathBuf>,
     /// The certificate of the private key, PEM or DER.
     #[arg(long, value_name = "FILE", requires = "auth_key")]
     auth_cert: Option<PathBuf>,
-    /// Hash nodes by sha224, sha256, sha384 or sha512.
+    /// Hash nodes with sha224, sha256, sha384 or sha512.
     #[arg(long, value_name = "NAME", requires = "auth_key", value_parser = parse_hash)]
     hash_algo: Option<HashAlgorithm>,
     /// Encrypt everything with the master key in a file of raw bytes.
     #[arg(short = 'K', long, value_name = "FILE")]
     key: Option<KeyFile>,
-    /// What a policy of version 1 calls the key, 16 hexadecimal digits; without, what the tools
-    /// derive from it.
+    /// The descriptor of the key in a version 1 policy, 16 hexadecimal digits; by default it is
+    /// derived from the key, as the tools do.
     #[arg(short = 'b', long, value_name = "HEX", requires = "key", value_parser = parse_descriptor)]
     key_descriptor: Option<[u8; 8]>,
     /// Pad names to 4, 8, 16 or 32 bytes.
     #[arg(short = 'P', long, value_name = "BYTES", requires = "key", default_value_t = 4)]
     padding: usize,
-    /// Encrypt content so; names follow from it.
+    /// Cipher for content; the cipher for names follows from it.
     #[arg(
         short = 'C',
         long,
@@ -125,7 +126,7 @@ struct Sealing {
         ignore_case = true
     )]
     cipher: Cipher,
-    /// Version of the encryption policy: 1, as mkfs.ubifs has it, or 2.
+    /// Version of the encryption policy: 1, as in mkfs.ubifs, or 2.
     #[arg(long, value_name = "VERSION", requires = "key", default_value_t = 1,
           value_parser = clap::value_parser!(u8).range(1..=2))]
     policy_version: u8,
@@ -152,7 +153,7 @@ fn parse_descriptor(text: &str) -> Result<[u8; 8], String> {
 }
 
 impl Sealing {
-    /// Who signs the superblock, if a certificate says who that is.
+    /// The signer of the superblock, if a certificate is given.
     fn signer(&self) -> Result<Option<Arc<dyn Signer>>, Failure> {
         let (Some(key), Some(certificate), Some(algorithm)) =
             (&self.auth_key, &self.auth_cert, self.hash_algo)
@@ -200,7 +201,7 @@ impl Sealing {
     }
 }
 
-/// Options of mkfs.ubifs for what is not made here, and such as have no effect.
+/// Options of mkfs.ubifs that are not supported here, or have no effect.
 #[derive(Debug, clap::Args)]
 struct Refused {
     #[arg(short = 's', long, hide = true)]
@@ -244,7 +245,7 @@ enum Hash {
     Test,
 }
 
-/// 32 hexadecimal digits, maybe with hyphens.
+/// 32 hexadecimal digits, optionally with hyphens.
 fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
     let digits: String = text.chars().filter(|digit| *digit != '-').collect();
     let number = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32);
@@ -258,7 +259,7 @@ fn show_uuid(uuid: &[u8; 16]) -> String {
     parts.join("-")
 }
 
-/// Makes a UBIFS image.
+/// Creates a UBIFS image.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     arguments.refused.check()?;
     let path = arguments.output.as_deref().or(arguments.target.as_deref());
@@ -299,7 +300,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     report(json, (&line, &notes), output)
 }
 
-/// What `-v` tells.
+/// The output of `-v`.
 fn details(arguments: &Arguments, written: &UbifsWritten, path: Option<&Path>) -> String {
     let (created, format) = (&written.created, &written.format);
     let superblock = format.superblock(created.lebs).expect("it was made so");
@@ -327,7 +328,7 @@ fn details(arguments: &Arguments, written: &UbifsWritten, path: Option<&Path>) -
     rows.join("\n")
 }
 
-/// Linux cannot mount a file system for writing that has nowhere to write to.
+/// Linux cannot mount a file system for writing if it has no space to write to.
 fn little_room(written: &UbifsWritten) -> Option<String> {
     let created = &written.created;
     let superblock = written.format.superblock(created.lebs).ok()?;
@@ -399,7 +400,7 @@ impl Arguments {
         }
     }
 
-    /// Says which option it was that left too little room.
+    /// Names the option that left too little room.
     fn blame(&self, error: CreateError) -> Failure {
         match (error, self.max_leb_cnt, self.chip.is_named()) {
             (CreateError::Room(why), None, true) => {

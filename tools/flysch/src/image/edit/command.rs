@@ -1,4 +1,4 @@
-//! What an edit is, and how it is made.
+//! What an edit is, and how it is executed.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -15,27 +15,28 @@ use crate::image::parse_offset;
 /// One edit.
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Edit {
-    /// Put a file or a whole tree from here into the image, as `cp -a` would.
+    /// Put a file or a whole tree from this machine into the image, as `cp -a` does.
     Put {
-        /// The file or directory here; `-` is standard input, `DIR/.` what is in a directory.
+        /// The file or directory on this machine; `-` is standard input, `DIR/.` the contents of a
+        /// directory.
         #[arg(value_name = "FILE")]
         source: PathBuf,
-        /// The path in the image; into it, if it is a directory.
+        /// The path in the image, or a directory in the image to put it into.
         #[arg(value_name = "PATH")]
         path: OsString,
-        /// Owner and group, as chown takes them; else those of the file here.
+        /// Owner and group, as in chown; default: those of the source file.
         #[arg(long, value_name = "OWNER:GROUP")]
         owner: Option<OwnerChange>,
-        /// Permissions of files, octal; else those of the file here.
+        /// Permissions of files, octal; default: those of the source file.
         #[arg(long, value_name = "MODE", value_parser = parse::mode)]
         mode: Option<u16>,
     },
     /// Remove files or empty directories.
     Rm {
-        /// Directories with everything in them.
+        /// Remove directories with everything in them.
         #[arg(short, long, short_alias = 'R')]
         recursive: bool,
-        /// What is not there is no error.
+        /// Ignore nonexistent files.
         #[arg(short, long)]
         force: bool,
         /// Paths in the image.
@@ -44,7 +45,7 @@ pub(super) enum Edit {
     },
     /// Make directories.
     Mkdir {
-        /// Those above it, too; one that is there is no error.
+        /// Also create parent directories; existing ones are no error.
         #[arg(short, long)]
         parents: bool,
         /// Permissions, octal.
@@ -54,34 +55,34 @@ pub(super) enum Edit {
         #[arg(value_name = "PATH", required = true)]
         paths: Vec<OsString>,
     },
-    /// Move or rename files; what has the new name is replaced.
+    /// Move or rename files; an existing file with the new name is replaced.
     Mv {
-        /// The paths they have.
+        /// Their current paths.
         #[arg(value_name = "FROM", required = true)]
         from: Vec<OsString>,
-        /// The path it gets; into it, if it is a directory, as it must be for several.
+        /// The new path, or a directory to move them into, which it must be for several.
         #[arg(value_name = "TO")]
         to: OsString,
     },
-    /// Give a file one more name, or make a symlink.
+    /// Give a file another name, or create a symlink.
     Ln {
-        /// A symlink: what it leads to is taken as it is.
+        /// Create a symlink: its target is stored unchanged.
         #[arg(short, long)]
         symbolic: bool,
-        /// What has the name is replaced, if it is no directory.
+        /// Replace an existing name, unless it is a directory.
         #[arg(short, long)]
         force: bool,
-        /// A symlink to a directory that has the name is the name, not the directory.
+        /// If the name is a symlink to a directory, replace it instead of following it.
         #[arg(short, long)]
         no_dereference: bool,
-        /// The file, or what the symlink leads to.
+        /// The file, or the target of the symlink.
         #[arg(value_name = "TARGET")]
         target: OsString,
-        /// The new name; into it, if it is a directory.
+        /// The new name, or a directory to create it in.
         #[arg(value_name = "PATH")]
         path: OsString,
     },
-    /// Make a device node (b or c with MAJOR MINOR), a FIFO (p) or a socket (s).
+    /// Create a device node (b or c with MAJOR MINOR), a FIFO (p) or a socket (s).
     Mknod {
         /// Permissions, octal.
         #[arg(short, long, value_name = "MODE", value_parser = parse::mode, default_value = "644")]
@@ -89,19 +90,19 @@ pub(super) enum Edit {
         /// The path in the image.
         #[arg(value_name = "PATH")]
         path: OsString,
-        /// What: b, c, p or s.
+        /// Type: b, c, p or s.
         #[arg(value_name = "KIND", value_parser = parse::kind)]
         kind: FileKind,
-        /// Device number.
+        /// Major device number.
         #[arg(value_name = "MAJOR", requires = "minor")]
         major: Option<u32>,
-        /// Device number.
+        /// Minor device number.
         #[arg(value_name = "MINOR")]
         minor: Option<u32>,
     },
     /// Change permissions.
     Chmod {
-        /// Everything below, too.
+        /// Also everything below.
         #[arg(short, long, short_alias = 'R')]
         recursive: bool,
         /// Permissions: octal, or changes such as u+x or go=rX.
@@ -113,23 +114,23 @@ pub(super) enum Edit {
     },
     /// Change owner and group.
     Chown {
-        /// Everything below, too.
+        /// Also everything below.
         #[arg(short, long, short_alias = 'R')]
         recursive: bool,
-        /// Symlinks themselves, not what they lead to; below a directory it is always so.
+        /// Change symlinks themselves, not their targets; below a directory this is always so.
         #[arg(short = 'N', long)]
         no_dereference: bool,
-        /// Numbers, or names as the image's own /etc/passwd and /etc/group have them.
+        /// Numbers, or names from the image's own /etc/passwd and /etc/group.
         #[arg(value_name = "OWNER:GROUP")]
         owner: OwnerChange,
         /// Paths in the image.
         #[arg(value_name = "PATH", required = true)]
         paths: Vec<OsString>,
     },
-    /// Change flags: i immutable, a append-only, S content and D names written at once, c
+    /// Change flags: i immutable, a append-only, S content and D names written synchronously, c
     /// compressed.
     Chattr {
-        /// Everything below, too.
+        /// Also everything below.
         #[arg(short, long, short_alias = 'R')]
         recursive: bool,
         /// Flags to add (+i), to remove (-a), or all of them (=S).
@@ -139,21 +140,21 @@ pub(super) enum Edit {
         #[arg(value_name = "PATH", required = true)]
         paths: Vec<OsString>,
     },
-    /// Set when files were last read and changed; one that is not there is made.
+    /// Set access and change times; a nonexistent file is created.
     Touch {
-        /// The time, UTC: 2026-11-22T09:30:00.5 or @SECONDS; else now.
+        /// The time, UTC: 2026-11-22T09:30:00.5 or @SECONDS; default: now.
         #[arg(short, long, value_name = "TIME", value_parser = parse::date)]
         date: Option<Timestamp>,
-        /// Make no files.
+        /// Do not create files.
         #[arg(short = 'c', long)]
         no_create: bool,
         /// Paths in the image.
         #[arg(value_name = "PATH", required = true)]
         paths: Vec<OsString>,
     },
-    /// Cut a file, or make it longer by a hole.
+    /// Truncate a file, or extend it by a hole.
     Truncate {
-        /// Its length then.
+        /// Its new length.
         #[arg(short, long, value_name = "BYTES", value_parser = parse_offset)]
         size: u64,
         /// The path in the image.
@@ -171,7 +172,7 @@ pub(super) enum Edit {
         /// Remove it.
         #[arg(short = 'x', long, conflicts_with = "value", required_unless_present = "value")]
         remove: bool,
-        /// Of a symlink itself, not of what it leads to.
+        /// Act on a symlink itself, not on its target.
         #[arg(long)]
         no_dereference: bool,
         /// The path in the image.
@@ -181,7 +182,7 @@ pub(super) enum Edit {
 }
 
 impl Edit {
-    /// Bytes it brings into the image, about.
+    /// The approximate number of bytes that it adds to the image.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Put { source, .. } if source.as_os_str() != "-" => {
@@ -193,7 +194,7 @@ impl Edit {
         }
     }
 
-    /// What its words alone do not tell.
+    /// Checks that its words alone do not allow.
     pub(super) fn check(&self) -> Result<(), String> {
         let Self::Mknod { kind, major, .. } = self else { return Ok(()) };
         let is_device = matches!(kind, FileKind::BlockDevice | FileKind::CharacterDevice);

@@ -12,7 +12,7 @@ pub(super) fn mode(text: &str) -> Result<u16, String> {
     mode.ok_or_else(|| format!("`{text}` is no octal mode such as 644 or 4755"))
 }
 
-/// What mknod makes.
+/// The kinds of node made by mknod.
 pub(super) fn kind(text: &str) -> Result<FileKind, String> {
     match text {
         "b" => Ok(FileKind::BlockDevice),
@@ -31,8 +31,8 @@ pub(super) fn value(text: &str) -> Result<Value, String> {
     bytes.map(Value).ok_or_else(|| format!("`{text}` is no even number of hexadecimal digits"))
 }
 
-/// `@SECONDS`, or `YYYY-MM-DD`, maybe with `HH:MM[:SS]` behind a space or `T`, maybe `Z`: UTC. Each
-/// may have up to nine decimals.
+/// `@SECONDS`, or `YYYY-MM-DD`, optionally with `HH:MM[:SS]` after a space or `T`, optionally `Z`:
+/// UTC. Each may have up to nine decimals.
 pub(super) fn date(text: &str) -> Result<Timestamp, String> {
     let wrong = || format!("`{text}` is no time such as 2026-11-22T09:30:00 (UTC) or @1700000000");
     let clean = text.strip_suffix('Z').unwrap_or(text);
@@ -94,7 +94,7 @@ fn calendar(text: &str) -> Option<i64> {
 mod tests {
     use super::*;
 
-    /// Against date(1).
+    /// Compared with date(1).
     #[test]
     fn dates_are_those_of_the_calendar() {
         for text in ["1970-01-01", "2000-02-29 23:59:59", "2026-11-22T09:30Z", "1901-12-13 20:45"] {

@@ -1,4 +1,4 @@
-//! Disks that become others while a rig is open.
+//! Disks that are replaced by others while a rig is open.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ fn open(text: &str) -> OpenRig {
     OpenRig::open(&rig, &Needs { memory: 4096, ..Needs::default() }, false).expect("models")
 }
 
-/// Tells the disk behind a port how many of its sectors can be reached, until its power goes.
+/// Sets the number of accessible sectors of the disk behind a port, until its next power cycle.
 fn set_max(rig: &OpenRig, sectors: u64) {
     let mut stack = rig.buses[0].stack.borrow_mut();
     let ahci = stack.ahci().expect("a SATA disk");

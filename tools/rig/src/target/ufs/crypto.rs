@@ -6,20 +6,20 @@ use crate::size;
 use crate::target::ParseError;
 use crate::target::pairs::Pairs;
 
-/// How a disk's data is encrypted: data unit n from its beginning with the number n, as dm-crypt's
-/// `plain64` has it with sectors of that size.
+/// How a disk's data is encrypted: data unit n, counted from its start, with the number n, like
+/// dm-crypt's `plain64` with sectors of that size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CryptoTarget {
     /// Bytes of the key: 64 for AES-256-XTS, 32 for AES-128-XTS.
     pub key_bytes: usize,
-    /// File that holds it; a random key without.
+    /// File that contains it; without one, a random key.
     pub key: Option<PathBuf>,
-    /// What is encrypted under one number.
+    /// Bytes encrypted under one number.
     pub unit: DataUnit,
 }
 
 impl Pairs<'_> {
-    /// Encryption, and nothing that belongs to it without it.
+    /// Parses the encryption, and refuses its other keys without it.
     pub(super) fn crypto(&self) -> Result<Option<CryptoTarget>, ParseError> {
         let key_bytes = self.get("crypto", |text| match text {
             "aes-256-xts" => Some(64),

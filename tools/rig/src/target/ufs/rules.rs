@@ -5,7 +5,8 @@ use crate::target::ParseError;
 use crate::target::pairs::Pairs;
 
 impl Pairs<'_> {
-    /// What the driver does by itself in pauses, and no level of a suspend without one.
+    /// Parses the driver's automatic actions in pauses, and refuses a suspend level without a
+    /// suspend.
     pub(super) fn rules(&self) -> Result<Rules, ParseError> {
         let micros = |text: &str| text.parse().ok().filter(|&us: &u32| us > 0);
         let level = |text: &str| match text {
