@@ -18,8 +18,14 @@ pub trait Family: Protocol {
     /// scratch memory has for each command.
     const DELETE_LIST: usize = 32;
 
+    /// Bytes of what the ranges of commands count, for a unit whose blocks have `block_size`: the
+    /// blocks, unless the protocol always counts something smaller.
+    fn counted(block_size: u32) -> u32 {
+        block_size
+    }
+
     /// Reads (or writes) `blocks` blocks from `lba`; `force_unit_access` only where the unit has
-    /// it.
+    /// it. Both as [`counted`](Self::counted), here and in [`delete`](Self::delete).
     fn transfer(write: bool, lba: u64, blocks: u32, force_unit_access: bool) -> Self::Payload;
 
     /// Empties the unit's volatile write cache.
