@@ -16,7 +16,16 @@ put() {
 is_there() {
     dd if=$d of=/tmp/got bs=64k count=16 iflag=direct status=none && pattern $1 | cmp - /tmp/got
 }
-errors() { sed -n 's/.*"total_err" : \([0-9]*\).*/\1/p'; }
+# errors: how many errors fio met and went on; one if it ended with the first, as with ENODATA.
+errors() {
+    local told count total=0
+    told=$(cat)
+    for count in $(sed -n 's/.*"total_err" : \([0-9]*\).*/\1/p' <<<"$told"); do
+        total=$((total + count))
+    done
+    [ $total = 0 ] && grep -q '"error" : [1-9]' <<<"$told" && total=1
+    echo $total
+}
 # complaints: what the kernel said that it should not have.
 complaints() {
     dmesg | grep -iE "$log" | grep -iE "warn|error|fail|timeout|abort|BUG|trace" || true
