@@ -88,6 +88,13 @@ pub struct Shape {
     pub write_protected: bool,
 }
 
+/// The longest delete that a unit takes, counted in units of `1 << range_shift` bytes.
+fn delete_max(shape: &Shape, range_shift: u32) -> u32 {
+    let each = shape.block_size >> range_shift;
+    // What is left of the largest number is still whole blocks.
+    shape.delete_blocks_max.min(u32::MAX / each) * each
+}
+
 /// A unit as a block device, over one lane's port.
 #[derive(Debug)]
 pub struct Disk<P: Port> {
@@ -96,9 +103,11 @@ pub struct Disk<P: Port> {
     pub(crate) geometry: Geometry,
     pub(crate) options: Options,
     pub(crate) single: Single,
-    pub(crate) block_shift: u32,
-    /// Longest read or write of one command, blocks.
-    transfer_blocks: u32,
+    /// Log2 of the bytes that ranges of commands count in, a block or a part of one.
+    pub(crate) range_shift: u32,
+    /// Longest read or write of one command, counted so, and longest delete.
+    transfer_max: u32,
+    delete_max: u32,
     pub(crate) transfer_timeout_nanos: u64,
     /// Parameter lists, one slot per part.
     scratch: DmaRegion,
@@ -155,14 +164,16 @@ where
         let slots = port.limits().slots.min(SLOTS_MAX);
         let geometry = Self::plan(port.limits(), &shape, scratch.len(), options)?;
         let wishes = geometry.queue_depth;
+        let range_shift = P::Protocol::counted(shape.block_size).trailing_zeros();
         Ok(Self {
             port,
             shape,
             single: Single::new(&geometry),
             geometry,
             options: *options,
-            block_shift: shape.block_size.trailing_zeros(),
-            transfer_blocks: geometry.transfer_max / shape.block_size,
+            range_shift,
+            transfer_max: geometry.transfer_max >> range_shift,
+            delete_max: delete_max(&shape, range_shift),
             transfer_timeout_nanos: u64::from(options.transfer_timeout_ms) * 1_000_000,
             scratch,
             queue: Queue::new(wishes as u16, slots as u16),
@@ -203,7 +214,8 @@ where
         if shape.transfer_blocks_max != 0 {
             transfer_blocks = transfer_blocks.min(shape.transfer_blocks_max);
         }
-        if !block_size.is_power_of_two() || transfer_blocks == 0 {
+        let counted = P::Protocol::counted(block_size);
+        if !block_size.is_power_of_two() || block_size < counted || transfer_blocks == 0 {
             return Err(Error::BlockSize { unit, block_size });
         }
         let needed = Self::scratch_bytes(slots);
@@ -265,7 +277,7 @@ where
         let segments = self.geometry.segments;
         segments.check(&request.data, self.port.memory()).map_err(invalid)?;
         let part_blocks = self.part_blocks(request.operation);
-        let Some(wish_index) = self.queue.take_wish(request, self.block_shift) else {
+        let Some(wish_index) = self.queue.take_wish(request, self.range_shift) else {
             return Err(Refused::Full);
         };
         let wish = self.queue.wish(wish_index);
@@ -331,12 +343,12 @@ where
         }
     }
 
-    /// Longest range of one part of this operation, blocks.
+    /// Longest range of one part of this operation, as commands count it.
     #[inline]
     fn part_blocks(&self, operation: Operation) -> u32 {
         match operation {
-            Operation::Read | Operation::Write => self.transfer_blocks,
-            Operation::Delete => self.shape.delete_blocks_max,
+            Operation::Read | Operation::Write => self.transfer_max,
+            Operation::Delete => self.delete_max,
             // A flush is entered as one block: it has one part.
             Operation::Flush => 1,
         }
@@ -356,19 +368,19 @@ where
         // What one command moves: whole blocks, and whole data units of its key.
         let unit = crypto.map_or(0, |context| context.unit.bytes()).max(self.geometry.block_size);
         let wish = &self.queue.wishes[usize::from(wish_index)];
-        let blocks = wish.blocks.min(u64::from(self.transfer_blocks)) as u32;
+        let blocks = wish.blocks.min(u64::from(self.transfer_max)) as u32;
         let memory = self.port.memory();
         let bytes = self
             .geometry
             .segments
-            .fit(&wish.data, memory, blocks << self.block_shift, unit)
+            .fit(&wish.data, memory, blocks << self.range_shift, unit)
             .map_err(BlockError::BadData)?;
         let rest = wish.data.len() - bytes;
         let part = |skip, len| wish.data.part(memory, skip, len).map_err(BlockError::BadData);
         let (data, rest) = (part(0, bytes)?, part(bytes, rest)?);
         let Some(index) = self.queue.take_part(wish_index) else { return Ok(None) };
         let wish = &mut self.queue.wishes[usize::from(wish_index)];
-        let blocks = bytes >> self.block_shift;
+        let blocks = bytes >> self.range_shift;
         let range = (wish.lba, blocks);
         let order = transfer::<P::Protocol>(write, range, force == Force::Bit, data);
         wish.lba += u64::from(blocks);
@@ -391,7 +403,7 @@ where
             self.make_flush(index);
             return Some(index);
         }
-        let blocks = wish.blocks.min(u64::from(self.shape.delete_blocks_max)) as u32;
+        let blocks = wish.blocks.min(u64::from(self.delete_max)) as u32;
         let offset = usize::from(index) * P::Protocol::DELETE_LIST;
         let mut list = [0; DELETE_LIST_MAX];
         let (payload, len) = P::Protocol::delete(wish.lba, blocks, &mut list);

@@ -19,8 +19,14 @@ pub trait Family: Protocol {
     /// memory has this much for each command.
     const DELETE_LIST: usize = 32;
 
+    /// Bytes of the unit in which ranges of commands are counted, if blocks have `block_size`: the
+    /// block, unless the protocol always counts something smaller.
+    fn counted(block_size: u32) -> u32 {
+        block_size
+    }
+
     /// Reads (or writes) `blocks` blocks from `lba`; `force_unit_access` only if the unit supports
-    /// it.
+    /// it. Both are counted as in [`counted`](Self::counted), here and in [`delete`](Self::delete).
     fn transfer(write: bool, lba: u64, blocks: u32, force_unit_access: bool) -> Self::Payload;
 
     /// Flushes the unit's volatile write cache.

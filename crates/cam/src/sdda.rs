@@ -3,7 +3,7 @@
 use flysch_api::block::Cause;
 use flysch_api::command::{Ended, Failure, Mmc, MmcCommand, MmcResponse};
 use flysch_wire::mmc::command::{BlockCount, CommandIndex, SwitchArgument, erase};
-use flysch_wire::mmc::{CardStatus, SECTOR, ext_csd};
+use flysch_wire::mmc::{CardStatus, NATIVE_SECTOR, SECTOR, ext_csd};
 
 use crate::disk::Shape;
 use crate::error::Error;
@@ -12,13 +12,18 @@ use crate::family::{Action, DELETE_LIST_MAX, Family, Meaning, Trouble, Verdict};
 /// Bytes that describe the range of a delete: first and last sector.
 const RANGE: usize = 8;
 const _: () = assert!(RANGE <= DELETE_LIST_MAX);
-/// Longest transfer: 16 bits of blocks.
+/// Longest transfer: 16 bits of sectors.
 const BLOCKS_MAX: u32 = u16::MAX as u32;
 /// Longest range of one delete, sectors: 1 GiB, which takes a device seconds.
 const DELETE_MAX: u32 = 1 << 21;
 
 impl Family for Mmc {
     const NAME: &'static str = "sdda";
+
+    /// Sectors of 512 bytes, whatever the device's own sectors are.
+    fn counted(_: u32) -> u32 {
+        SECTOR
+    }
 
     /// CMD18 or CMD25; for a single block the driver uses the forms for one block. A forced write
     /// is a reliable write.
@@ -141,10 +146,13 @@ pub fn lookup(status: CardStatus) -> &'static Row {
 }
 
 /// What the driver knows about a card.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Card {
-    /// Sectors of the partition.
+    /// Sectors of 512 bytes of the partition.
     pub sectors: u64,
+    /// Bytes of a block of the disk: 512, or 4096 where the device takes whole native sectors only
+    /// (DATA_SECTOR_SIZE of EXT_CSD).
+    pub block_size: u32,
     /// A volatile cache is enabled.
     pub cache: bool,
     /// Reliable writes are supported.
@@ -155,21 +163,41 @@ pub struct Card {
     pub write_protected: bool,
 }
 
+impl Default for Card {
+    /// Nothing, in blocks of a sector.
+    fn default() -> Self {
+        Self {
+            sectors: 0,
+            block_size: SECTOR,
+            cache: false,
+            reliable_write: false,
+            trim: false,
+            write_protected: false,
+        }
+    }
+}
+
 /// The properties of a partition that a disk needs, by its PARTITION_ACCESS.
 ///
 /// # Errors
-/// [`Error::NotADisk`] without sectors, or with more than commands can address.
+/// [`Error::NotADisk`] without sectors, or with more than commands can address;
+/// [`Error::BlockSize`] for other blocks than a card has.
 pub fn shape(partition: u8, card: &Card) -> Result<Shape, Error> {
-    let unit = u64::from(partition);
-    if card.sectors == 0 || card.sectors > 1 << 32 {
+    let (unit, block_size) = (u64::from(partition), card.block_size);
+    if !matches!(block_size, SECTOR | NATIVE_SECTOR) {
+        return Err(Error::BlockSize { unit, block_size });
+    }
+    let each = block_size / SECTOR;
+    let blocks = card.sectors / u64::from(each);
+    if blocks == 0 || card.sectors > 1 << 32 {
         return Err(Error::NotADisk { unit });
     }
     Ok(Shape {
         unit,
-        block_size: SECTOR,
-        blocks: card.sectors,
-        transfer_blocks_max: BLOCKS_MAX,
-        delete_blocks_max: if card.trim { DELETE_MAX } else { 0 },
+        block_size,
+        blocks,
+        transfer_blocks_max: BLOCKS_MAX / each,
+        delete_blocks_max: if card.trim { DELETE_MAX / each } else { 0 },
         write_cache: card.cache,
         force_unit_access: card.reliable_write,
         write_protected: card.write_protected,

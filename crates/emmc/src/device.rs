@@ -168,6 +168,12 @@ impl Device {
         }
     }
 
+    /// Bytes of a block of a disk on it: 512, or 4096 where it takes native sectors only. Sectors
+    /// that are counted here are of 512 bytes all the same.
+    pub fn block_size(&self) -> u32 {
+        self.ext_csd.data_sector_bytes()
+    }
+
     /// Whether CMD23 works.
     pub fn has_block_count(&self) -> bool {
         let there = match self.kind {

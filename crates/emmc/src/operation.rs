@@ -234,7 +234,10 @@ impl<M: Machine> Core<M> {
                 unless(csd.0[ext_csd::SUPPORTED_MODES] & 1 != 0, "field firmware update")?;
                 let whole = !image.is_empty() && image.len().is_multiple_of(SECTOR as usize);
                 let why = "a firmware is a whole number of sectors of 512 bytes";
-                if whole { Ok(()) } else { Err(Error::Invalid(why)) }
+                if !whole {
+                    return Err(Error::Invalid(why));
+                }
+                self.check_native(0, image.len() / SECTOR as usize)
             }
             Operation::Read { partition, first, sectors } => {
                 self.check_range(*partition, *first, usize::from(*sectors))
@@ -282,7 +285,19 @@ impl<M: Machine> Core<M> {
         if u64::from(first) + sectors as u64 > there {
             return Err(Error::Invalid("the range is not in the partition"));
         }
-        Ok(())
+        self.check_native(first, sectors)
+    }
+
+    /// A device with native sectors takes whole ones.
+    fn check_native(&self, first: u32, sectors: usize) -> Result<(), Error> {
+        let native = self.device.block_size() / SECTOR;
+        if first.is_multiple_of(native) && sectors.is_multiple_of(native as usize) {
+            return Ok(());
+        }
+        Err(Error::Invalid(
+            "the device has native sectors of 4096 bytes: the first sector of 512 and their number \
+             must be multiples of 8",
+        ))
     }
 
     fn check_erase(&self, kind: EraseKind, first: u32, sectors: u32) -> Result<(), Error> {
@@ -296,7 +311,7 @@ impl<M: Machine> Core<M> {
         if whole && self.device.kind == CardKind::Emmc && !aligned {
             return Err(Error::Invalid("only whole erase groups can be erased: trim sectors"));
         }
-        Ok(())
+        self.check_native(first, sectors as usize)
     }
 
     /// Sectors of an erase group.

@@ -104,6 +104,7 @@ pub fn card(machine: &Bare) {
     say!("card: SDHCI {}, {:?}, up in {taken} us", host.version(), device.kind);
     let card = sdda::Card {
         sectors: device.partition_sectors(device.partition),
+        block_size: device.block_size(),
         cache: device.cache,
         reliable_write: device.has_reliable_write(),
         trim: device.has_trim(),

@@ -82,14 +82,15 @@ impl Server {
 
     /// Serves `function` to one client after another until `woken` returns [`Turn::Stop`].
     ///
-    /// `woken` is called after each [`Handle::wake`]; events go to `log`.
+    /// `woken` is called after each [`Handle::wake`], with what the connected client has sent so far;
+    /// events go to `log`.
     ///
     /// # Errors
     /// The operating system no longer lets it wait.
     pub fn run<F: Function + ?Sized>(
         &self,
         function: &mut F,
-        mut woken: impl FnMut(&mut F, Instant) -> Turn,
+        mut woken: impl FnMut(&mut F, Option<Counts>) -> Turn,
         mut log: impl FnMut(&Event),
     ) -> io::Result<()> {
         let mut session: Option<Session> = None;
@@ -103,9 +104,8 @@ impl Server {
             let mut ended = None;
             if ready.woken {
                 let _ = rustix::io::read(&*self.wake.0, &mut [0_u8; 8]);
-                let now = self.now();
-                function.advance(now);
-                match woken(function, now) {
+                function.advance(self.now());
+                match woken(function, session.as_ref().map(|session| session.counts)) {
                     Turn::Continue => {}
                     Turn::Disconnect => ended = Some("pulled out".to_owned()),
                     Turn::Stop => break,

@@ -37,8 +37,8 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("devlist --on ufs,faults=timeuot:1", &["timeuot", "timeout"]),
         ("devlist --on null", &["null", "no command layer"]),
         ("ufs info --on null", &["null", "not a UFS device"]),
-        ("devlist --on ufs,block=512", &["block=512", "4096"]),
-        ("devlist --on emmc,block=4096", &["block=4096", "512"]),
+        ("devlist --on ufs,block=1024", &["block=1024", "512", "4096"]),
+        ("devlist --on emmc,block=1024", &["block=1024", "512", "4096"]),
         ("devlist --on nvme,block=1024", &["block=1024", "512", "4096"]),
         ("devlist --on ahci,block=1024", &["block=1024", "512", "4096"]),
         ("devlist --on ahci,pmp=16", &["pmp=16", "1..15"]),
@@ -52,7 +52,7 @@ fn wrong_use_is_status_2_and_names_what_is_wrong() {
         ("devlist --on sd,queue=off", &["queue", "sd"]),
         ("devlist --on sd,timing=hs200", &["timing=hs200", "sdr104"]),
         ("devlist --on emmc,timing=sdr104", &["timing=sdr104", "hs200"]),
-        ("devlist --on sd,block=4096", &["block=4096", "512"]),
+        ("devlist --on sd,block=1024", &["block=1024", "512", "4096"]),
         ("devlist --on sd,faults=switch:n1", &["switch"]),
         ("devlist --on emmc,queue=off,lanes=4", &["lanes=4", "command queueing"]),
         ("devlist --on sd@qemu,partition=boot0", &["no key `partition`"]),
@@ -89,15 +89,18 @@ fn a_job_file_runs_on_every_kind_of_device() {
                [fill]\nrw=randwrite\n\n[mixed]\nstonewall\nrw=randrw\nrwmixread=70\n";
     fs::write(folder.path().join("one.fio"), job).unwrap();
     for target in [
+        "ufs,size=16M,block=512",
         "ufs,size=16M,block=4096",
         "nvme,size=16M,block=512",
         "nvme,size=16M,block=4096",
         "ahci,size=16M,block=512",
         "ahci,size=16M,block=4096",
         "emmc,size=16M,block=512",
+        "emmc,size=16M,block=4096",
         "emmc,size=16M,queue=off",
         "emmc,size=16M,gp=8M,partition=gp1",
         "sd,size=4G",
+        "sd,size=16M,block=4096",
         "sd,size=16M,dma=off",
     ] {
         let ran = run_in(&format!("bench one.fio --on {target} --json"), folder.path());

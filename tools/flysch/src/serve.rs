@@ -12,7 +12,7 @@ use flysch_files::SocketFile;
 use flysch_rig::{
     AhciTarget, ClockKind, EmmcTarget, NvmeTarget, ParseError, Served, Target, UfsTarget,
 };
-use flysch_vfio_user::{Event, Handle, Server, Turn};
+use flysch_vfio_user::{Counts, Event, Handle, Server, Turn};
 use serde_json::{Value, json};
 
 use crate::cleanup;
@@ -213,7 +213,9 @@ impl Device {
             "control": control.path().display().to_string(),
         }))?;
         let mut told = Ok(());
-        let woken = |function: &mut (dyn Served + 'static), _| turn(function, &orders, &remote);
+        let woken = |function: &mut (dyn Served + 'static), client| {
+            turn(function, client, &orders, &remote)
+        };
         let served = server.run(function, woken, |event| {
             if told.is_ok() {
                 told = tell(&event_line(event));
@@ -222,7 +224,7 @@ impl Device {
         drop(control);
         served.map_err(|error| Failure::of(socket.path().display(), error))?;
         told?;
-        tell(&status(function, "ended"))
+        tell(&status(function, "ended", None))
     }
 }
 
@@ -234,10 +236,15 @@ fn control_path(socket: &Path) -> PathBuf {
 }
 
 /// What to do after the server has been woken.
-fn turn(function: &mut (dyn Served + 'static), orders: &Receiver<Asked>, remote: &Remote) -> Turn {
+fn turn(
+    function: &mut (dyn Served + 'static),
+    client: Option<Counts>,
+    orders: &Receiver<Asked>,
+    remote: &Remote,
+) -> Turn {
     let mut turn = Turn::Continue;
     while let Ok((order, answer)) = orders.try_recv() {
-        let (done, then) = order.execute(function);
+        let (done, then) = order.execute(function, client);
         // Whoever asked may have gone.
         let _ = answer.send(done);
         if then != Turn::Continue {
@@ -247,13 +254,29 @@ fn turn(function: &mut (dyn Served + 'static), orders: &Receiver<Asked>, remote:
     if remote.stop.load(Ordering::SeqCst) { Turn::Stop } else { turn }
 }
 
-/// What has happened to the device.
-fn status(function: &dyn Served, event: &str) -> Value {
-    json!({
+/// What has happened to the device, and what the connected client has sent.
+fn status(function: &dyn Served, event: &str, client: Option<Counts>) -> Value {
+    let mut line = json!({
         "event": event,
         "incidents": output::incidents(&function.incidents()),
         "failure": function.failure(),
-    })
+    });
+    add_counts(&mut line, client);
+    line
+}
+
+fn add_counts(line: &mut Value, counts: Option<Counts>) {
+    let Some(Counts { reads, writes, unmasks, maps, resets, refused }) = counts else { return };
+    for (name, count) in [
+        ("reads", reads),
+        ("writes", writes),
+        ("unmasks", unmasks),
+        ("maps", maps),
+        ("resets", resets),
+        ("refused", refused),
+    ] {
+        line[name] = count.into();
+    }
 }
 
 fn event_line(event: &Event) -> Value {
@@ -261,16 +284,11 @@ fn event_line(event: &Event) -> Value {
         Event::Connected(process) => json!({ "event": "connected", "process": process }),
         Event::Busy => json!({ "event": "busy", "why": "another client is connected" }),
         Event::Refused(words) => json!({ "event": "refused", "why": words }),
-        Event::Gone(why, counts) => json!({
-            "event": "gone",
-            "why": why,
-            "reads": counts.reads,
-            "writes": counts.writes,
-            "unmasks": counts.unmasks,
-            "maps": counts.maps,
-            "resets": counts.resets,
-            "refused": counts.refused,
-        }),
+        Event::Gone(why, counts) => {
+            let mut line = json!({ "event": "gone", "why": why });
+            add_counts(&mut line, Some(*counts));
+            line
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! eMMC and SD stacks: machine, driver, ports, disks.
 
-use flysch_api::machine::{DmaRegion, Identity, Machine};
+use flysch_api::machine::{Identity, Machine};
 use flysch_bench::results::Incident;
 use flysch_cam::{Disk, Shape, sdda};
 use flysch_emmc::{Device, ErrorLog, Host, Operation, Options, Output, Port, Queueing};
@@ -10,6 +10,7 @@ use flysch_models::emmc::{Config, Emmc as Model};
 use flysch_models::machine::Inline;
 use flysch_models::media::energy::Energy;
 use flysch_models::store::{FileStore, Store};
+use flysch_wire::mmc::{NATIVE_SECTOR, SECTOR};
 
 use crate::error::Error;
 use crate::image::{self, Image};
@@ -36,6 +37,8 @@ pub struct Emmc<M: Machine> {
     pub(crate) machine: M,
     pub(crate) lanes: Vec<Lane<Port<M>>>,
     pub(crate) base: Base<Options>,
+    /// Bytes that a block of the disk has at least, whatever smaller ones the card takes.
+    pub(crate) block_min: u32,
     description: String,
     clock: ClockKind,
     /// The image, if it was created for this.
@@ -80,7 +83,8 @@ pub(crate) fn open_inline(
     let (region, plan) = seat.memory(plan::<EmmcMachine>(&options, needs));
     let model = Model::new(config, region.clone())?;
     let machine = seat.machine(model, region.clone(), identity, mode);
-    let mut emmc = Emmc::assemble(machine, &region, &plan, options)?;
+    let base = Base { region, plan, options };
+    let mut emmc = Emmc::assemble(machine, base, target.block_size)?;
     emmc.description = format!("{kind} model {profile}, {}", emmc.bus());
     emmc.clock = target.clock;
     emmc.made = image.and_then(|image| image.made);
@@ -112,6 +116,7 @@ pub(crate) fn model_config(target: &EmmcTarget, image: Option<u64>) -> Result<Co
         profile: target.profile,
         store: store.map(Store::File),
         size,
+        native_sectors: target.block_size == NATIVE_SECTOR,
         general: target.general.into_iter().collect(),
         volatile_cache: target.faults.cuts_power(),
         faults: target.faults_from.at_power_on(&target.faults),
@@ -135,7 +140,8 @@ pub(crate) fn open_qemu(
     let machine = flysch_qemu::Machine::start(&qemu)?;
     let version = machine.version();
     let region = machine.memory().clone();
-    let mut emmc = Emmc::assemble(machine, &region, &plan, options)?;
+    let base = Base { region, plan, options };
+    let mut emmc = Emmc::assemble(machine, base, SECTOR)?;
     emmc.description = format!("{name} of QEMU {version}, {}", emmc.bus());
     emmc.made = made;
     Ok(emmc)
@@ -185,7 +191,8 @@ pub(crate) fn open_pci(
     let plan = plan::<flysch_vfio::Machine>(&options, needs);
     let machine = pci::open(&target.place, flysch_vfio::Controller::Sdhci, plan.total(), 1)?;
     let (region, how) = (machine.memory().clone(), pci::description(&machine));
-    let mut emmc = Emmc::assemble(machine, &region, &plan, options)?;
+    let base = Base { region, plan, options };
+    let mut emmc = Emmc::assemble(machine, base, SECTOR)?;
     let found = emmc.device().kind;
     if found != target.kind {
         return Err(Error::OtherCard { address: target.place.address, found });
@@ -211,23 +218,18 @@ fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
 }
 
 impl<M: Machine> Emmc<M> {
-    /// Brings up the host over `machine`, whose memory is `region`, and opens the disk on its
-    /// partition.
-    fn assemble(
-        machine: M,
-        region: &DmaRegion,
-        plan: &MemoryPlan,
-        options: Options,
-    ) -> Result<Self, Error> {
-        let base = Base { region: region.clone(), plan: *plan, options };
+    /// Brings up the host over `machine`, and opens the disk on its partition, whose blocks have
+    /// `block_min` bytes at least.
+    fn assemble(machine: M, base: Base<Options>, block_min: u32) -> Result<Self, Error> {
         let mut host = Host::new(machine.clone(), base.driver(), base.options.clone())?;
         host.bring_up(&machine)?;
-        let shape = disk_shape(host.device())?;
+        let shape = disk_shape(host.device(), block_min)?;
         let disk = |(lane, port)| Ok(base.lane(lane, port, shape)?);
         let ports = host.into_ports().into_iter();
         let lanes = ports.enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let clock = ClockKind::Real;
-        Ok(Self { machine, lanes, base, description: String::new(), clock, made: None })
+        let description = String::new();
+        Ok(Self { machine, lanes, base, block_min, description, clock, made: None })
     }
 
     /// The bus in words.
@@ -288,10 +290,12 @@ impl<M: Witness> Open for Emmc<M> {
     }
 }
 
-/// The properties of the disk on the selected partition.
-pub(crate) fn disk_shape(device: &Device) -> Result<Shape, Error> {
+/// The properties of the disk on the selected partition, whose blocks have at least `block_min`
+/// bytes: a block of a card may be several of its sectors.
+pub(crate) fn disk_shape(device: &Device, block_min: u32) -> Result<Shape, Error> {
     let card = sdda::Card {
         sectors: device.partition_sectors(device.partition),
+        block_size: device.block_size().max(block_min),
         cache: device.cache,
         reliable_write: device.has_reliable_write(),
         trim: device.has_trim(),

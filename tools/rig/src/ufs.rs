@@ -163,7 +163,8 @@ fn open_model<M: Witness>(
     };
     if !seat.units.is_empty() {
         let unit = |unit: &mut Unit| {
-            Some(UnitConfig { store: unit.store(), ..UnitConfig::memory(unit.size) })
+            let block_size = target.block_size;
+            Some(UnitConfig { store: unit.store(), block_size, ..UnitConfig::memory(unit.size) })
         };
         config.units = seat.units.iter_mut().map(unit).collect();
     }
@@ -193,7 +194,8 @@ fn open_model<M: Witness>(
 pub(crate) fn model_config(target: &UfsTarget, image: Option<u64>) -> Result<Config, Error> {
     let size = image.or(target.size).unwrap_or(MODEL_SIZE);
     let unit = |lun| {
-        let mut unit = UnitConfig::memory(size);
+        let block_size = target.block_size;
+        let mut unit = UnitConfig { block_size, ..UnitConfig::memory(size) };
         unit.boot_id = if target.boot && lun <= 2 { lun } else { 0 };
         if let Some(path) = target.image.as_deref().filter(|_| lun == target.lu) {
             unit.store = Some(Store::File(FileStore::open(path, size)?));

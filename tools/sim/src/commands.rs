@@ -112,6 +112,10 @@ pub(crate) struct Seeds {
     /// Requests in each world.
     #[arg(long, default_value_t = 5000)]
     requests: u64,
+    /// Bytes per block, 512 or 4096, of the disks and of the requests. Without it requests are
+    /// multiples of 4096, also on eMMC devices and cards, which have sectors of 512.
+    #[arg(long, value_parser = block)]
+    block: Option<u32>,
     /// Faults to inject instead of those the seed chooses, such as `timeout:0.001,power:n500`.
     #[arg(long)]
     faults: Option<Given>,
@@ -121,6 +125,15 @@ pub(crate) struct Seeds {
     /// File for results, one line of JSON for each seed; seeds already in it are skipped.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+}
+
+/// `--block`.
+fn block(text: &str) -> Result<u32, String> {
+    match text {
+        "512" => Ok(512),
+        "4096" => Ok(4096),
+        _ => Err("a block has 512 or 4096 bytes".into()),
+    }
 }
 
 /// A plan of faults, and its text as given.
@@ -313,23 +326,32 @@ impl Results {
 }
 
 impl Seeds {
+    /// What a line of results is of: the stack and its blocks, the seed and its requests.
+    fn key(
+        (on, block): (impl std::fmt::Display, Option<impl std::fmt::Display>),
+        (seed, requests): (impl std::fmt::Display, impl std::fmt::Display),
+    ) -> String {
+        let block = block.map(|bytes| format!(" in {bytes}")).unwrap_or_default();
+        format!("{on}{block} {seed} {requests}")
+    }
+
     /// Runs every seed.
     pub(crate) fn run(self) -> Result<End, String> {
         let key = |value: &Value| {
             let (seed, requests) = (value.get("seed")?, value.get("requests")?);
             // Lines of before there was a choice are of UFS.
             let on = value.get("on").and_then(Value::as_str).unwrap_or(On::Ufs.name());
-            Some(format!("{on} {seed} {requests}"))
+            let block = value.get("block").and_then(Value::as_u64);
+            Some(Self::key((on, block), (seed, requests)))
         };
         let ledger = self.out.as_deref().map(|path| Ledger::open(path, key)).transpose()?;
         let stop = stop_flag()?;
         let mut totals = Totals::default();
         let mut good = true;
-        let Self { on, requests, .. } = self;
+        let Self { on, requests, block, .. } = self;
+        let name = |seed| Self::key((on, block), (seed, requests));
         for seed in self.first..self.first.saturating_add(self.count) {
-            let is_done = ledger
-                .as_ref()
-                .is_some_and(|ledger| ledger.has(&format!("{on} {seed} {requests}")));
+            let is_done = ledger.as_ref().is_some_and(|ledger| ledger.has(&name(seed)));
             if !self.shard.has(seed) || is_done {
                 continue;
             }
@@ -339,8 +361,11 @@ impl Seeds {
                 return Ok(if good { End::Stopped } else { End::Wrong });
             }
             let plan = self.faults.as_ref().map(|given| given.plan.clone());
-            let outcome = world::run(&Wish { on, seed, requests, plan, mistake: None });
+            let outcome = world::run(&Wish { on, seed, requests, block, plan, mistake: None });
             let mut line = json!({ "on": on.name(), "seed": seed, "requests": requests });
+            if let Some(block) = block {
+                line["block"] = block.into();
+            }
             match outcome {
                 Ok(one) => {
                     line["ended"] = one.requests.iter().sum::<u64>().into();
@@ -353,7 +378,8 @@ impl Seeds {
                     let faults = self.faults.as_ref();
                     let faults = faults.map(|given| format!(" --faults {}", given.text));
                     let faults = faults.unwrap_or_default();
-                    let wish = format!("--count 1 --requests {requests}{faults}");
+                    let block = block.map(|bytes| format!(" --block {bytes}")).unwrap_or_default();
+                    let wish = format!("--count 1 --requests {requests}{block}{faults}");
                     let again = format!("flysch-sim seeds --on {on} --first {seed} {wish}");
                     say!("seed {seed}: {violation}\n  again: {again}");
                     line["violation"] = violation.to_string().into();

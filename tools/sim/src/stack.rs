@@ -18,6 +18,7 @@ use flysch_models::nvme::{Config as NvmeConfig, NamespaceConfig, Nvme as NvmeMod
 use flysch_models::random::Random;
 use flysch_models::ufs::{Config as UfsConfig, Ufs as UfsModel, UnitConfig};
 use flysch_ufs::{Aggregation, QueueMode};
+use flysch_wire::mmc::{NATIVE_SECTOR, SECTOR};
 
 use crate::violation::Violation;
 
@@ -148,12 +149,23 @@ pub(crate) struct Setting<'a> {
     pub(crate) seed: u64,
     /// Bytes of each unit.
     pub(crate) unit_bytes: u64,
-    pub(crate) block: u32,
+    /// Bytes of a block of the disks, where somebody chose; [`Setting::block`] else.
+    pub(crate) chosen_block: Option<u32>,
     /// All memory of the machine; the driver's own part of it; a part to look for units with.
     pub(crate) memory: &'a DmaRegion,
     pub(crate) driver: DmaRegion,
     pub(crate) scratch: DmaRegion,
 }
+
+impl Setting<'_> {
+    /// Bytes of a block of the disks.
+    fn block(&self) -> u32 {
+        self.chosen_block.unwrap_or(BLOCK)
+    }
+}
+
+/// Bytes of a block where nobody chose.
+pub(crate) const BLOCK: u32 = 4096;
 
 /// A host that rides on no port, and is polled by itself.
 pub(crate) trait Apart {
@@ -258,8 +270,10 @@ impl Stack for Ufs {
 
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
         let units = setting.choice.units;
+        let unit =
+            || UnitConfig { block_size: setting.block(), ..UnitConfig::memory(setting.unit_bytes) };
         let config = UfsConfig {
-            units: (0..units).map(|_| Some(UnitConfig::memory(setting.unit_bytes))).collect(),
+            units: (0..units).map(|_| Some(unit())).collect(),
             volatile_cache: true,
             queue_depth: setting.choice.ways.device_queue,
             faults: setting.plan.clone(),
@@ -402,7 +416,7 @@ impl Stack for Nvme {
     fn open(setting: &Setting<'_>) -> Result<Opened<Self>, Violation> {
         let Choice { lanes, units, ways, .. } = setting.choice;
         let space = || NamespaceConfig {
-            block_size: setting.block,
+            block_size: setting.block(),
             ..NamespaceConfig::memory(setting.unit_bytes)
         };
         let config = NvmeConfig {
@@ -522,7 +536,7 @@ impl Stack for Ahci {
 
 fn sata_disk(setting: &Setting<'_>) -> Attached {
     Attached::disk(DiskConfig {
-        sector_bytes: setting.block,
+        sector_bytes: setting.block(),
         ..DiskConfig::memory(setting.unit_bytes)
     })
 }
@@ -659,6 +673,7 @@ impl Stack for Emmc {
         let config = EmmcConfig {
             profile: if setting.choice.variant { HS400_CMDQ } else { HS400 },
             size: setting.unit_bytes,
+            native_sectors: setting.chosen_block == Some(NATIVE_SECTOR),
             ..card_config(setting)
         };
         // Enhanced strobe has no sampling point that could be lost.
@@ -743,6 +758,7 @@ where
     let device = host.device();
     let card = sdda::Card {
         sectors: device.sectors.min(setting.unit_bytes / 512),
+        block_size: setting.chosen_block.unwrap_or(SECTOR),
         cache: device.cache,
         reliable_write: device.has_reliable_write(),
         trim: device.has_trim(),

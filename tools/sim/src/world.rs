@@ -18,12 +18,12 @@ use flysch_models::random::Random;
 
 use crate::oracle::{Oracle, WriteEnd};
 use crate::stack::{
-    Ahci, Apart, Choice, Emmc, Machine, Nvme, On, Opened, Pmp, Sd, Setting, Stack, Ufs, set_up,
+    Ahci, Apart, BLOCK, Choice, Emmc, Machine, Nvme, On, Opened, Pmp, Sd, Setting, Stack, Ufs,
+    set_up,
 };
 use crate::violation::Violation;
 use crate::witness::{Outcomes, PortMistake, Witness};
 
-const BLOCK: u32 = 4096;
 /// Blocks of each unit.
 const BLOCKS: u64 = 512;
 /// Longest request: longer than the disk's transfer maximum, so that some are split.
@@ -45,6 +45,9 @@ pub struct Wish {
     pub seed: u64,
     /// Requests to issue.
     pub requests: u64,
+    /// Bytes of a block, 512 or 4096: what requests are whole numbers of, and the disks' own.
+    /// `None` is 4096, with an eMMC device or a card that has sectors of 512 bytes.
+    pub block: Option<u32>,
     /// What goes wrong; `None` lets the seed choose.
     pub plan: Option<Plan>,
     /// A mistake planted on purpose, to prove that it is found.
@@ -178,6 +181,8 @@ struct World<S: Stack> {
     lists: usize,
     random: Random,
     oracle: Oracle,
+    /// Bytes of a block.
+    block: u32,
     pending: BTreeMap<u64, Pending>,
     busy: Vec<bool>,
     next_token: u64,
@@ -203,6 +208,7 @@ const BUFFER: usize = (REQUEST_BLOCKS_MAX * BLOCK as u64) as usize;
 impl<S: Stack> World<S> {
     fn new(wish: &Wish) -> Result<Self, Violation> {
         let mut random = Random::new(wish.seed);
+        let block = wish.block.unwrap_or(BLOCK);
         let plan = wish.plan.clone().unwrap_or_else(|| some_plan(&mut random, wish.on.kinds()));
         let choice = S::choose(&mut random);
         let Choice { lanes, depth, units, .. } = choice;
@@ -219,7 +225,7 @@ impl<S: Stack> World<S> {
             plan: &plan,
             seed: wish.seed,
             unit_bytes: BLOCKS * u64::from(BLOCK),
-            block: BLOCK,
+            chosen_block: wish.block,
             memory: &memory,
             driver: memory.carve(buffers * BUFFER, driver_len),
             scratch: memory.carve(scratch_at, scratch_len),
@@ -248,7 +254,8 @@ impl<S: Stack> World<S> {
             host,
             lanes: open,
             random,
-            oracle: Oracle::new(wish.seed as u32, u64::from(units) * BLOCKS, BLOCK),
+            oracle: Oracle::new(wish.seed as u32, u64::from(units) * BLOCKS, block),
+            block,
             pending: BTreeMap::new(),
             busy: vec![false; usize::from(units) * BLOCKS as usize],
             next_token: 1,
@@ -468,7 +475,7 @@ impl<S: Stack> World<S> {
         (operation, forced): (Operation, bool),
         (first, count): (u64, u64),
     ) -> Result<bool, Violation> {
-        let bytes = (count * u64::from(BLOCK)) as usize;
+        let bytes = (count * u64::from(self.block)) as usize;
         let has_data = matches!(operation, Operation::Read | Operation::Write);
         let version = match operation {
             Operation::Write => {
@@ -488,7 +495,7 @@ impl<S: Stack> World<S> {
         let request = Request {
             operation,
             force_unit_access: forced,
-            offset: first % BLOCKS * u64::from(BLOCK),
+            offset: first % BLOCKS * u64::from(self.block),
             length: bytes as u64,
             data: if has_data { data } else { Data::NONE },
             crypto: None,
@@ -621,7 +628,7 @@ impl<S: Stack> World<S> {
     }
 
     fn compare(&mut self, pending: &Pending) -> Result<(), Violation> {
-        let mut content = vec![0; (pending.count * u64::from(BLOCK)) as usize];
+        let mut content = vec![0; (pending.count * u64::from(self.block)) as usize];
         self.data.read(pending.place * BUFFER, &mut content);
         self.compared += content.len() as u64;
         self.oracle.check(pending.first, &content).map_err(Violation::Data)

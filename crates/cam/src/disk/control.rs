@@ -4,7 +4,7 @@ use flysch_api::command::Port;
 
 use super::rescue::Rescue;
 use super::single::Single;
-use super::{Disk, Shape};
+use super::{Disk, Shape, delete_max};
 use crate::error::Error;
 use crate::family::{Attention, Family};
 
@@ -113,7 +113,8 @@ where
         }
         let limits = self.port.limits();
         let geometry = Self::plan(limits, &shape, self.scratch.len(), &self.options)?;
-        self.transfer_blocks = geometry.transfer_max / block_size;
+        self.transfer_max = geometry.transfer_max >> self.range_shift;
+        self.delete_max = delete_max(&shape, self.range_shift);
         (self.shape, self.geometry) = (shape, geometry);
         self.single = Single::new(&geometry);
         if self.gone {

@@ -90,11 +90,11 @@ where
     #[inline(always)]
     pub(crate) fn submit_single(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         let Some((index, wish)) = self.queue.pop_wish() else { return Err(Refused::Full) };
-        wish.begin(request, self.block_shift, Standing::Single);
+        wish.begin(request, self.range_shift, Standing::Single);
         let token = next_token(&mut wish.number);
         // Of the request and not of the wish: so what was just noted is not read again.
-        let blocks = (request.length >> self.block_shift) as u32;
-        let range = (request.offset >> self.block_shift, blocks);
+        let blocks = (request.length >> self.range_shift) as u32;
+        let range = (request.offset >> self.range_shift, blocks);
         let order = order::<P::Protocol>(request.operation, range, request.data);
         let order = Order { timeout_nanos: self.transfer_timeout_nanos, ..order };
         match self.port.start(order.command(self.shape.unit, token, now), now) {

@@ -63,3 +63,16 @@ fn a_partition_becomes_a_shape_or_says_why_not() {
     assert!(matches!(none, Err(CamError::NotADisk { unit: 4 })));
     assert!(shape(0, &Card { sectors: (1 << 32) + 1, ..card }).is_err());
 }
+
+/// Blocks of eight sectors: commands count sectors all the same.
+#[test]
+fn native_sectors_are_the_blocks_of_a_disk() {
+    assert_eq!(Mmc::counted(4096), 512);
+    let card = Card { sectors: 8195, block_size: 4096, cache: true, trim: true, ..Card::default() };
+    let disk = shape(0, &card).expect("a disk");
+    assert_eq!((disk.block_size, disk.blocks), (4096, 1024), "whole ones");
+    assert_eq!((disk.transfer_blocks_max, disk.delete_blocks_max), (8191, 1 << 18));
+    let odd = shape(0, &Card { block_size: 1024, ..card });
+    assert!(matches!(odd, Err(CamError::BlockSize { unit: 0, block_size: 1024 })));
+    assert!(shape(0, &Card { sectors: 7, ..card }).is_err());
+}

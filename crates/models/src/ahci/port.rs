@@ -51,6 +51,8 @@ pub(super) struct Port {
     pub(super) is_halted: bool,
     /// The list does not stop any more (a fault).
     pub(super) is_stuck: bool,
+    /// No device has spoken since the link came up: the task files are still one.
+    pub(super) is_fresh: bool,
     /// A signature that waits until PxSERR.DIAG.X is cleared or FISes are received, and the port of
     /// a multiplier it is from.
     pub(super) held: Option<(u8, D2h)>,
@@ -84,6 +86,7 @@ impl Port {
             targets: [0; reg::PORTS_MAX],
             is_halted: false,
             is_stuck: false,
+            is_fresh: false,
             held: None,
             tasks: [Task::default(); reg::PORTS_MAX],
             epoch: 0,
@@ -387,6 +390,7 @@ impl Ahci {
         let at = self.port_mut(port);
         (at.speed, at.ipm) = (speed, icc::ACTIVE);
         at.files.iter_mut().for_each(|file| file.tfd = Tfd::new().with_status(status::BSY));
+        at.is_fresh = true;
         let epoch = at.epoch;
         self.raise_error(port, serror::EXCHANGED | serror::PHYRDY);
         // Behind a multiplier the first device sends the signature.
@@ -421,9 +425,16 @@ impl Ahci {
             return;
         }
         let Some((pmp, fis)) = at.held.take() else { return };
-        let file = at.file(pmp);
-        file.sig = fis.signature();
-        file.tfd = Tfd::new().with_status(fis.status).with_error(fis.error);
+        let tfd = Tfd::new().with_status(fis.status).with_error(fis.error);
+        let sig = fis.signature();
+        if core::mem::take(&mut at.is_fresh) {
+            // A COMRESET is of the one link there is: whichever device software looks at, it sees
+            // that the link is ready and what answered.
+            at.files.iter_mut().for_each(|file| (file.tfd, file.sig) = (tfd, sig));
+        } else {
+            let file = at.file(pmp);
+            (file.tfd, file.sig) = (tfd, sig);
+        }
         self.post(port, pmp, RECEIVED_RFIS, &fis.to_bytes());
         self.raise(port, interrupt::DHRS);
     }

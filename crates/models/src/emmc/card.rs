@@ -8,7 +8,7 @@ use flysch_wire::mmc::command::{
     OCR_VOLTAGES, SEND_QUEUE_STATUS, SLEEP, SwitchArgument, TaskParams, access,
 };
 use flysch_wire::mmc::ext_csd::{self as at, bus_width, hs_timing, partition};
-use flysch_wire::mmc::{CardState, CardStatus, Cid, Csd, ExtCsd};
+use flysch_wire::mmc::{CardState, CardStatus, Cid, Csd, ExtCsd, SECTOR};
 
 use super::config::Config;
 use super::ext_csd::{self, FFU_ARGUMENT, PROTECT_GROUP, Switched};
@@ -603,6 +603,25 @@ impl Card {
         Ok(part)
     }
 
+    /// Log2 of the bytes that are read and written together.
+    pub(super) fn grain_shift(&self) -> u32 {
+        self.ext_csd.data_sector_bytes().ilog2()
+    }
+
+    /// Whether a range is of whole native sectors, where the device has those, or what is wrong
+    /// with it ("Large sector size" of JESD84-B51).
+    pub(super) fn whole(&self, first: u32, blocks: u32) -> Result<(), CardStatus> {
+        let native = self.ext_csd.data_sector_bytes() / SECTOR;
+        let none = CardStatus::new();
+        if !first.is_multiple_of(native) {
+            return Err(none.with_address_misalign(true));
+        }
+        if !blocks.is_multiple_of(native) {
+            return Err(none.with_block_len_error(true));
+        }
+        Ok(())
+    }
+
     fn is_protected(&self, part: u8, first: u32, blocks: u32) -> bool {
         match part {
             partition::BOOT0 => self.ext_csd.byte(at::BOOT_WP_STATUS) & 3 != 0,
@@ -629,6 +648,9 @@ impl Card {
             if place != FFU_ARGUMENT {
                 return self.refuse(CardStatus::new().with_out_of_range(true));
             }
+            if let Err(error) = self.whole(0, blocks.unwrap_or(0)) {
+                return self.refuse(error);
+            }
             return self.phase(false, Load::Firmware, blocks);
         }
         if blocks == Some(0) {
@@ -637,6 +659,9 @@ impl Card {
         let first = place >> self.address_shift;
         if first << self.address_shift != place {
             return self.refuse(CardStatus::new().with_address_misalign(true));
+        }
+        if let Err(error) = self.whole(first, blocks.unwrap_or(0)) {
+            return self.refuse(error);
         }
         match self.range(read, first, blocks.unwrap_or(1)) {
             Ok(part) => {
@@ -745,6 +770,7 @@ impl Card {
         if !queueing || blocks == 0 {
             return Err(CardStatus::new().with_illegal_command(true));
         }
+        self.whole(first, blocks)?;
         self.range(read, first, blocks)
     }
 

@@ -23,6 +23,9 @@ pub struct Config {
     pub store: Option<Store>,
     /// User area, bytes, a multiple of 512 KiB.
     pub size: u64,
+    /// An eMMC device takes native sectors of 4 KiB only (DATA_SECTOR_SIZE 1): what it reads, writes
+    /// and trims are whole numbers of eight sectors.
+    pub native_sectors: bool,
     /// Each boot partition, bytes, a multiple of [`PARTITION_UNIT`].
     pub boot_size: u64,
     /// Replay protected memory, bytes, a multiple of [`PARTITION_UNIT`].
@@ -59,6 +62,7 @@ impl Default for Config {
             profile: HS400_CMDQ,
             store: None,
             size: 4 << 30,
+            native_sectors: false,
             boot_size: 4 << 20,
             rpmb_size: 512 << 10,
             general: Vec::new(),

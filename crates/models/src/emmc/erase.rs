@@ -47,6 +47,9 @@ impl Card {
             return self.refuse(CardStatus::new().with_erase_param(true));
         }
         let blocks = (last - first).saturating_add(1);
+        if let Err(error) = self.whole(first, blocks) {
+            return self.refuse(error);
+        }
         let part = match self.range(false, first, blocks) {
             Ok(part) => part,
             Err(error) => return self.refuse(error),

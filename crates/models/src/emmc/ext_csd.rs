@@ -47,6 +47,12 @@ pub(super) fn power_on(config: &Config) -> ExtCsd {
     put(at::BOOT_SIZE, (config.boot_size / PARTITION_UNIT) as u8);
     put(at::RPMB_SIZE, (config.rpmb_size / PARTITION_UNIT) as u8);
     put(at::PARTITIONING_SUPPORT, 7);
+    if config.native_sectors {
+        put(at::NATIVE_SECTOR_SIZE, 1);
+        put(at::USE_NATIVE_SECTOR, 1);
+        put(at::DATA_SECTOR_SIZE, 1);
+        put(at::INI_TIMEOUT_EMU, 1);
+    }
     put(at::PARTITION_SETTING_COMPLETED, u8::from(!config.general.is_empty()));
     let features = sec_feature::SECURE_ERASE | sec_feature::TRIM | sec_feature::SANITIZE;
     put(at::SEC_FEATURE_SUPPORT, features | sec_feature::BAD_BLOCK);
@@ -196,13 +202,14 @@ fn allowed(csd: &ExtCsd, index: u8, value: u8, tasks: bool) -> Option<Switched> 
         at::SECURE_REMOVAL_TYPE
         | at::EXCEPTION_CTRL
         | at::CLASS_6_CTRL
-        | at::USE_NATIVE_SECTOR
         | at::RST_N_FUNCTION
         | at::WR_REL_SET
         | at::USER_WP
         | at::BOOT_WP
         | at::BOOT_BUS_CONDITIONS
         | at::POWER_CLASS => Some(Switched::Value),
+        // Once native, native for ever.
+        at::USE_NATIVE_SECTOR => plain(value == csd.byte(at::NATIVE_SECTOR_SIZE)),
         at::PARTITION_SETTING_COMPLETED => when(open && value == 1, Switched::Partitioned),
         index if is_setting(index) => plain(open),
         _ => None,

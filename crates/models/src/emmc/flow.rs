@@ -3,7 +3,7 @@
 
 use flysch_wire::mmc::command::CommandIndex;
 use flysch_wire::mmc::sdhci::{Command, Interrupts, auto, response as kind};
-use flysch_wire::mmc::{CardState, CardStatus};
+use flysch_wire::mmc::{CardState, CardStatus, NATIVE_SECTOR, SECTOR};
 
 use super::card::{Answer, Busy, Card, Load, Phase, Response, base};
 use super::controller::TUNING_BLOCKS;
@@ -218,7 +218,14 @@ impl Emmc {
     fn begin_data(&mut self, mode: Command, phase: Phase) {
         let block = u32::from(self.registers.block.size()).max(4);
         let count = if mode.multi() { u32::from(self.registers.block.count()) } else { 1 };
-        let blocks = phase.blocks.unwrap_or(count).min(count.max(1));
+        let mut blocks = phase.blocks.unwrap_or(count).min(count.max(1));
+        if let Load::Sectors { .. } = phase.load
+            && let Err(error) = self.card.whole(0, blocks)
+        {
+            // The part of a native sector at the end of what CMD12 ends is not taken.
+            self.card.fail(error);
+            blocks &= !(NATIVE_SECTOR / SECTOR - 1);
+        }
         if blocks == 0 {
             // A count of zero stops the controller (SDHCI 2.2.3), whatever the card sends.
             return self.wait_in_vain();
@@ -372,8 +379,12 @@ impl Emmc {
         }
         // The write counts as arrived right after this.
         let mark = self.media.arrived_total() + bytes;
+        let shift = self.card.grain_shift();
+        // What comes through the buffer port comes in parts: a sector is kept with its first.
+        let first = offset.next_multiple_of(1 << shift);
+        let rest = (offset + bytes).saturating_sub(first);
         let Some(there) = &mut self.card.parts.0[usize::from(part)] else { return Ok(()) };
-        Ok(self.cache.keep((part, 9), &mut there.store, (offset, bytes), mark)?)
+        Ok(self.cache.keep((part, shift), &mut there.store, (first, rest), mark)?)
     }
 
     /// Registers and messages.

@@ -135,10 +135,13 @@ fn fate(
     let mut content = versions[survivor].clone();
     if survivor > 0 && !reliable && faults.choose(Kind::PowerLoss, 4) == 0 {
         let parts = (content.len() / TEAR) as u64;
-        let whole = faults.choose(Kind::PowerLoss, parts - 1) as usize + 1;
-        let old = &versions[survivor - 1];
-        content[whole * TEAR..].copy_from_slice(&old[whole * TEAR..]);
-        loss.torn += 1;
+        // A block that is one such part is old or new.
+        if parts > 1 {
+            let whole = faults.choose(Kind::PowerLoss, parts - 1) as usize + 1;
+            let old = &versions[survivor - 1];
+            content[whole * TEAR..].copy_from_slice(&old[whole * TEAR..]);
+            loss.torn += 1;
+        }
     }
     content
 }

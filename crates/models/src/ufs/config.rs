@@ -22,6 +22,13 @@ pub const ACTIVE_COMMANDS_MAX: u32 = 256;
 /// What dNumAllocUnits and the other allocation counts count in, bytes.
 pub const ALLOCATION_UNIT: u64 = 4 << 20;
 
+/// Bytes of the smallest logical block: what bMinAddrBlockSize counts in.
+pub const BLOCK_MIN: u32 = 512;
+/// Bytes of the largest logical block.
+pub const BLOCK_MAX: u32 = 1 << 20;
+/// Bytes of the smallest logical block that JESD220 allows.
+const BLOCK_STANDARD: u32 = 4096;
+
 /// bLUWriteProtect.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteProtect {
@@ -53,7 +60,9 @@ pub struct UnitConfig {
     pub store: Option<Store>,
     /// Capacity in bytes, a multiple of the block size.
     pub size: u64,
-    /// Logical block size in bytes, a power of two from 4096 to 1 MiB.
+    /// Logical block size in bytes, a power of two from [`BLOCK_MIN`] to [`BLOCK_MAX`]. JESD220
+    /// knows none below 4096: a device with a smaller one says so in bMinAddrBlockSize, outside the
+    /// standard.
     pub block_size: u32,
     /// bBootLunID: 0 not a boot unit, 1 boot unit A, 2 boot unit B.
     pub boot_id: u8,
@@ -73,7 +82,7 @@ impl UnitConfig {
         Self {
             store: None,
             size,
-            block_size: 4096,
+            block_size: BLOCK_STANDARD,
             boot_id: 0,
             write_protect: WriteProtect::None,
             provisioning: Provisioning::Erase,
@@ -210,6 +219,13 @@ impl From<StoreError> for ConfigError {
 }
 
 impl Config {
+    /// Bytes of the smallest logical block that the device addresses: the standard's, unless a
+    /// unit has smaller ones.
+    pub(super) fn block_min(&self) -> u32 {
+        let units = self.units.iter().flatten();
+        units.map(|unit| unit.block_size).fold(BLOCK_STANDARD, u32::min)
+    }
+
     /// Checks everything that does not need the device.
     ///
     /// # Errors
@@ -256,8 +272,8 @@ impl Config {
 impl UnitConfig {
     fn check(&self, lun: usize) -> Result<(), ConfigError> {
         let block = self.block_size;
-        if !block.is_power_of_two() || !(4096..=1 << 20).contains(&block) {
-            let may = "a power of two from 4096 to 1048576";
+        if !block.is_power_of_two() || !(BLOCK_MIN..=BLOCK_MAX).contains(&block) {
+            let may = "a power of two from 512 to 1048576";
             return Err(ConfigError::Unit(lun, "block_size", u64::from(block), may));
         }
         if self.size == 0 || self.size > LENGTH_MAX || !self.size.is_multiple_of(u64::from(block)) {

@@ -10,7 +10,7 @@ use flysch_wire::ufs::query::{DescriptorId, QueryResult};
 use flysch_wire::ufs::rpmb::{ADVANCED_MODE, REGION_UNIT};
 use flysch_wire::ufs::upiu::Wlun;
 
-use super::config::{ALLOCATION_UNIT, UNITS_MAX};
+use super::config::{ALLOCATION_UNIT, BLOCK_MIN, UNITS_MAX};
 use super::device::Device;
 use super::provision::{LAYOUT, PARTS, allocation_units};
 use super::{protection, rpmb};
@@ -162,7 +162,7 @@ impl Descriptors<'_> {
             b_max_number_lu: 1,
             d_segment_size: SEGMENT,
             b_allocation_unit_size: 1,
-            b_min_addr_block_size: 8,
+            b_min_addr_block_size: (self.device.provisions.bounds.block_min / BLOCK_MIN) as u8,
             b_optimal_read_block_size: 32,
             b_optimal_write_block_size: 32,
             b_max_in_buffer_size: 8,

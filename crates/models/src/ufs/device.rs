@@ -150,6 +150,7 @@ impl Device {
         let bounds = Bounds {
             allocation_units: total / ALLOCATION_UNIT,
             write_booster: allocation_units(write_booster_max),
+            block_min: config.block_min(),
         };
         let mut device = Self {
             build: Build::new(&config, write_booster_max),

@@ -71,7 +71,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use flysch_api::machine::{GuestMemory, Instant};
 use flysch_wire::ufs::query::CurrentPowerMode;
 
-pub use config::{Config, ConfigError, UnitConfig};
+pub use config::{BLOCK_MAX, BLOCK_MIN, Config, ConfigError, UnitConfig};
 pub use crypto::CRYPTO_SLOTS_MAX;
 pub use firmware::firmware_image;
 #[cfg(feature = "std")]

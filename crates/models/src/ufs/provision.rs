@@ -7,7 +7,7 @@ use flysch_wire::ufs::descriptor::{
 use flysch_wire::ufs::query::QueryResult;
 use flysch_wire::ufs::rpmb::ADVANCED_MODE;
 
-use super::config::{ALLOCATION_UNIT, Config, Provisioning, UNITS_MAX, WriteProtect};
+use super::config::{ALLOCATION_UNIT, BLOCK_MAX, Config, Provisioning, UNITS_MAX, WriteProtect};
 use super::rpmb;
 
 /// Configuration descriptors there are: one for every eight units.
@@ -30,6 +30,8 @@ pub(super) struct Bounds {
     pub(super) allocation_units: u64,
     /// Allocation units of the largest WriteBooster buffer.
     pub(super) write_booster: u32,
+    /// Bytes of the smallest logical block.
+    pub(super) block_min: u32,
 }
 
 /// Allocation units that hold `bytes`.
@@ -197,13 +199,13 @@ impl Provision {
             && used <= bounds.allocation_units
             && boot(BootLunId::BootLuA.into_bits()) <= 1
             && boot(BootLunId::BootLuB.into_bits()) <= 1
-            && self.units.iter().all(is_possible);
+            && self.units.iter().all(|unit| is_possible(unit, bounds));
         if right { Ok(()) } else { Err(QueryResult::InvalidValue) }
     }
 }
 
 /// Whether a unit can be provisioned like this.
-fn is_possible(unit: &ConfigurationUnit) -> bool {
+fn is_possible(unit: &ConfigurationUnit, bounds: &Bounds) -> bool {
     if unit.b_lu_enable == 0 {
         return true;
     }
@@ -214,6 +216,7 @@ fn is_possible(unit: &ConfigurationUnit) -> bool {
         && unit.b_memory_type == MemoryType::Normal.into_bits()
         && unit.d_num_alloc_units > 0
         && unit.b_data_reliability <= 1
-        && (12..=20).contains(&unit.b_logical_block_size)
+        && (bounds.block_min.ilog2()..=BLOCK_MAX.ilog2())
+            .contains(&u32::from(unit.b_logical_block_size))
         && !matches!(provisioning, ProvisioningType::Unknown(_))
 }

@@ -254,6 +254,59 @@ fn inquiry_and_capacity() {
     assert_eq!(host.command_in(0, &[0x41; 10], 0).0.key(), (5, 0x20, 0));
 }
 
+/// Smaller blocks than JESD220 has: all that counts in blocks counts in those, and a device without
+/// them can be given none.
+#[test]
+fn blocks_of_a_sector_are_a_device_that_says_so() {
+    let mut config = small();
+    config.units = [512, 4096]
+        .map(|block_size| Some(UnitConfig { block_size, ..UnitConfig::memory(32 << 20) }))
+        .into();
+    let mut host = up(config);
+    let geometry = GeometryDescriptor::parse(&descriptor(&mut host, 7, 0)).unwrap();
+    assert_eq!(geometry.b_min_addr_block_size, 1, "in units of 512 bytes");
+    let unit = UnitDescriptor::parse(&descriptor(&mut host, 2, 0)).unwrap();
+    assert_eq!((unit.b_logical_block_size, unit.q_logical_block_count), (9, 64 << 10));
+    assert_eq!(unit.d_erase_block_size, 8192, "an allocation unit");
+    for (lun, blocks, bytes) in [(0, 64 << 10, 512), (1, 8 << 10, 4096)] {
+        let capacity = Cdb::ReadCapacity16 { allocation_length: 32 }.to_bytes();
+        let capacity = Capacity16::parse(&host.command_in(lun, &capacity, 32).1).unwrap();
+        assert_eq!((capacity.last_lba, capacity.block_length), (blocks - 1, bytes));
+        let page = Cdb::Inquiry { page: Some(0xB0), allocation_length: 255 }.to_bytes();
+        let limits = vpd::BlockLimits::parse(&host.command_in(lun, &page, 255).1).unwrap();
+        assert_eq!(limits.transfer_max, (64 << 20) / bytes);
+    }
+    let content: Vec<u8> = (0..4096).map(|at| (at / 512 + 1) as u8).collect();
+    assert_eq!(host.command_out(0, &Host::write10((64 << 10) - 8, 8), &content).status, 0);
+    assert_eq!(host.command_out(0, &Host::write10((64 << 10) - 7, 1), &[9; 512]).status, 0);
+    let range = UnmapRange { lba: (64 << 10) - 1, blocks: 1 };
+    assert_eq!(unmap(&mut host, &[range]).status, 0);
+    let (end, back) = host.command_in(0, &Host::read10((64 << 10) - 8, 8), 4096);
+    let firsts: Vec<u8> = back.chunks(512).map(|block| block[511]).collect();
+    assert_eq!((end.status, firsts), (0, vec![1, 9, 3, 4, 5, 6, 7, 0]));
+    assert_eq!(host.command_in(0, &Host::read10(64 << 10, 1), 512).0.key(), (5, 0x21, 0));
+    for (config, may) in [(small(), false), (sectors(), true)] {
+        let mut host = up(config);
+        let geometry = GeometryDescriptor::parse(&descriptor(&mut host, 7, 0)).unwrap();
+        assert_eq!(geometry.b_min_addr_block_size, if may { 1 } else { 8 });
+        let layout = ConfigurationLayout::UFS_3_1;
+        let old = descriptor(&mut host, 1, 0);
+        let view = ConfigurationView::new(&old, layout).unwrap();
+        let mut units: Vec<_> = view.units().collect();
+        units[0].b_logical_block_size = 9;
+        let mut bytes = vec![0; layout.length()];
+        layout.emit(&view.header(), units[..].try_into().unwrap(), &mut bytes).unwrap();
+        let fields = QueryFields::write_descriptor(1, 0, 0, bytes.len() as u16);
+        let taken = host.query(fields, &bytes).0 == QueryResult::Success;
+        assert_eq!(taken, may);
+    }
+}
+
+fn sectors() -> Config {
+    let unit = UnitConfig { block_size: 512, ..UnitConfig::memory(64 << 20) };
+    Config { units: vec![Some(unit)], ..small() }
+}
+
 #[test]
 fn report_luns_lists_units_and_well_known_units() {
     let mut config = small();
@@ -596,7 +649,7 @@ fn impossible_configurations_are_refused_by_name() {
         ("slots", refused(&|config| config.slots = 33)),
         ("queues", refused(&|config| (config.queues, config.legacy_doorbell) = (0, false))),
         ("specification", refused(&|config| config.specification = 0x0500)),
-        ("block_size", refused(&|config| config.units[0].as_mut().unwrap().block_size = 512)),
+        ("block_size", refused(&|config| config.units[0].as_mut().unwrap().block_size = 256)),
         ("size of LU 0", refused(&|config| config.units[0].as_mut().unwrap().size = 5000)),
         ("channels", refused(&|config| config.profile.timing.channels = 0)),
         ("page_bytes", refused(&|config| config.profile.timing.page_bytes = 5000)),

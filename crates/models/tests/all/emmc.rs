@@ -469,6 +469,67 @@ fn a_byte_address_that_is_no_sectors_is_refused() {
     assert!(CardStatus::from_bits(host.send(read, 513).unwrap()).address_misalign());
 }
 
+/// DATA_SECTOR_SIZE 1: addresses and counts of 512 bytes that are whole native sectors, or an error
+/// that says which is not.
+#[test]
+fn native_sectors_are_taken_whole_or_not_at_all() {
+    let native = || Config { native_sectors: true, volatile_cache: true, ..small() };
+    let host = Host::up(native());
+    let csd = host.ext_csd();
+    assert_eq!((csd.data_sector_bytes(), csd.sectors()), (4096, (16 << 20) / 512));
+    let told = [ext_csd::NATIVE_SECTOR_SIZE, ext_csd::USE_NATIVE_SECTOR, ext_csd::INI_TIMEOUT_EMU];
+    assert_eq!(told.map(|at| csd.byte(at)), [1; 3]);
+    assert!(host.switch(ext_csd::USE_NATIVE_SECTOR, 0).switch_error(), "native for ever");
+    host.switch(ext_csd::CACHE_CTRL, 1);
+    let content = pattern(8192, 3);
+    host.memory.write(DATA, &content);
+    host.transfer(false, 8, 16, DATA).unwrap();
+    host.transfer(true, 8, 16, 2 * DATA).unwrap();
+    let mut back = vec![0; 8192];
+    host.memory.read(2 * DATA, &mut back);
+    assert_eq!(back, content);
+    let refused = |read: bool, sector: u32, blocks: u32| {
+        let count = CommandIndex::SetBlockCount;
+        host.command(count, blocks, response::SHORT).unwrap();
+        let index = if read { 18 } else { 25 };
+        let command = Command::new().with_index(index).with_response(response::SHORT);
+        CardStatus::from_bits(host.send(command, sector << host.shift).unwrap()).errors()
+    };
+    let none = CardStatus::new();
+    for read in [true, false] {
+        assert_eq!(refused(read, 9, 8), none.with_address_misalign(true));
+        assert_eq!(refused(read, 8, 7), none.with_block_len_error(true));
+    }
+    let one = Command::new().with_index(17).with_response(response::SHORT);
+    let one = CardStatus::from_bits(host.send(one, 0).unwrap()).errors();
+    assert_eq!(one, none.with_block_len_error(true), "a single block");
+    let trim = |first: u32, last: u32| {
+        host.command(CommandIndex::EraseGroupStart, first << host.shift, response::SHORT).unwrap();
+        host.command(CommandIndex::EraseGroupEnd, last << host.shift, response::SHORT).unwrap();
+        let trim = host.command(CommandIndex::Erase, 1, response::SHORT).unwrap();
+        host.rest(10_000_000);
+        CardStatus::from_bits(trim).errors()
+    };
+    assert_eq!(trim(9, 16), none.with_address_misalign(true));
+    assert_eq!(trim(8, 14), none.with_block_len_error(true));
+    assert_eq!(trim(8, 15), none);
+    // What was written since is lost or kept by whole native sectors.
+    let loss = host.machine.with_model(|model| model.cut_power().unwrap());
+    assert_eq!((loss.vanished + loss.survived, loss.torn), (1, 0));
+    let host = Host::queueing(native());
+    host.task(0, Task::new().with_blocks(8).with_address(8).with_read(true), DATA);
+    host.write(ENGINE + CQTDBR, 1);
+    host.ended(1);
+    host.task(3, Task::new().with_blocks(8).with_address(4).with_read(true), DATA);
+    host.write(ENGINE + CQTDBR, 1 << 3);
+    host.rest(10_000_000);
+    let error = Cqterri::from_bits(host.read(ENGINE + CQTERRI));
+    assert_eq!((error.command_valid(), error.command_task(), error.command()), (true, 3, 45));
+    let plain = Host::up(small());
+    assert_eq!(plain.ext_csd().data_sector_bytes(), 512);
+    assert!(plain.switch(ext_csd::USE_NATIVE_SECTOR, 1).switch_error(), "it has none");
+}
+
 #[test]
 fn partitions_are_made_by_the_power_cycle_after_their_settings_are_completed() {
     let config = Config { size: 128 << 20, ..Config::default() };

@@ -33,8 +33,14 @@ pub const EXCEPTION_STATUS: u8 = 54;
 pub const EXCEPTION_CTRL: u8 = 56;
 /// CLASS_6_CTRL.
 pub const CLASS_6_CTRL: u8 = 59;
-/// USE_NATIVE_SECTOR.
+/// INI_TIMEOUT_EMU, 100 ms: the first initialisation after the sectors became native.
+pub const INI_TIMEOUT_EMU: u8 = 60;
+/// DATA_SECTOR_SIZE: what the device takes now, 0 is 512 bytes and 1 is 4 KiB.
+pub const DATA_SECTOR_SIZE: u8 = 61;
+/// USE_NATIVE_SECTOR: 1 has sectors native from the next power-on, for ever.
 pub const USE_NATIVE_SECTOR: u8 = 62;
+/// NATIVE_SECTOR_SIZE: what the medium has, 0 is 512 bytes and 1 is 4 KiB.
+pub const NATIVE_SECTOR_SIZE: u8 = 63;
 /// ENH_START_ADDR, four bytes.
 pub const ENHANCED_START: u8 = 136;
 /// ENH_SIZE_MULT, three bytes.
@@ -322,6 +328,15 @@ impl ExtCsd {
     /// DEVICE_TYPE, bits of [`device_type`].
     pub const fn device_type(&self) -> u8 {
         self.byte(DEVICE_TYPE)
+    }
+
+    /// DATA_SECTOR_SIZE, bytes: what reads, writes and trims are whole numbers of. Addresses and
+    /// counts are of 512 bytes all the same.
+    pub const fn data_sector_bytes(&self) -> u32 {
+        match (self.revision(), self.byte(DATA_SECTOR_SIZE)) {
+            (revision::V4_5.., 1) => super::NATIVE_SECTOR,
+            _ => super::SECTOR,
+        }
     }
 
     /// SEC_COUNT: sectors of the user area.

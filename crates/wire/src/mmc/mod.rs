@@ -30,6 +30,8 @@ pub use status::{CardState, CardStatus};
 
 /// Bytes of a sector: the unit of addresses and of single blocks.
 pub const SECTOR: u32 = 512;
+/// Bytes of a native sector of a large device (DATA_SECTOR_SIZE 1).
+pub const NATIVE_SECTOR: u32 = 4096;
 
 #[cfg(test)]
 mod tests;

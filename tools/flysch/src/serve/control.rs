@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use flysch_rig::{FaultKind, Plan, Served};
-use flysch_vfio_user::Turn;
+use flysch_vfio_user::{Counts, Turn};
 use serde_json::{Value, json};
 
 use super::{Remote, control_path, status, tell};
@@ -53,7 +53,11 @@ pub(crate) enum Order {
 }
 
 impl Order {
-    pub(super) fn execute(self, function: &mut dyn Served) -> (Value, Turn) {
+    pub(super) fn execute(
+        self,
+        function: &mut dyn Served,
+        client: Option<Counts>,
+    ) -> (Value, Turn) {
         let mut done = json!({ "done": true });
         let mut turn = Turn::Continue;
         match self {
@@ -73,7 +77,7 @@ impl Order {
             Self::Reset if function.reset_device() => {}
             Self::Reset => done = json!({ "error": "this device has no reset line" }),
             Self::Remove => turn = Turn::Disconnect,
-            Self::Status => done = status(function, "status"),
+            Self::Status => done = status(function, "status", client),
             // The server ends when this was told: nobody would tell it afterwards.
             Self::Stop => {}
         }

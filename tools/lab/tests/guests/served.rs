@@ -12,6 +12,7 @@ use crate::common::{call, command, keep, labs, put_helper, put_program};
 
 mod blktests;
 mod faults;
+mod messages;
 
 /// A device as the guest sees it.
 struct Device {

@@ -9,7 +9,7 @@ use flysch_models::store::StoreError;
 use flysch_models::ufs::Loss;
 use flysch_vfio_user::{BARS, Function, Identity, Interrupts, Layout};
 use flysch_wire::mmc::ext_csd::device_type::{DDR52, HS26, HS52, HS200};
-use flysch_wire::mmc::sd;
+use flysch_wire::mmc::{SECTOR, sd};
 
 use super::Served;
 use crate::error::Error;
@@ -75,6 +75,9 @@ fn limited(profile: Profile, timing: Timing) -> Profile {
 /// The eMMC model of `target`; with `queue=off` its controller has no queueing engine, with
 /// `timing=` the device has no faster timing.
 pub(super) fn open(target: &EmmcTarget) -> Result<EmmcFunction, Error> {
+    if matches!(target.profile.dialect, Dialect::Sd { .. }) && target.block_size != SECTOR {
+        return Err(Error::CardBlocks);
+    }
     let image =
         target.image.as_deref().map(|path| Image::prepare(path, target.size)).transpose()?;
     let mut config = emmc::model_config(target, image.as_ref().map(|image| image.bytes))?;

@@ -28,7 +28,8 @@ impl Plug for Emmc<EmmcMachine> {
 
     fn scan(&mut self, _: usize) -> bool {
         let is_up = self.operate(Operation::Status).is_ok();
-        let found = is_up.then(|| disk_shape(self.host().device()).ok()).flatten();
+        let shape = || disk_shape(self.host().device(), self.block_min).ok();
+        let found = is_up.then(shape).flatten();
         scanned(&mut self.lanes, found)
     }
 

@@ -5,6 +5,7 @@ use flysch_models::emmc::profile::{HS400_CMDQ, Profile, SD_UHS};
 use flysch_models::faults::{self as fault, Plan};
 use flysch_target::{Kind, key};
 
+use flysch_wire::mmc::SECTOR;
 use flysch_wire::mmc::ext_csd::partition::GP1;
 
 use super::pairs::{Pairs, keys, not_real, on_off};
@@ -21,7 +22,7 @@ pub(super) const MODEL: Kind = Kind {
             "the device's timing and features (emmc-hs400-cmdq)",
         ),
         key("size", "BYTES", "size of the user area (4G, or that of the image)"),
-        key("block", "512", "bytes per sector: an eMMC has sectors of 512 (512)"),
+        key("block", "512|4096", "bytes per block: 4096 is a device with native sectors (512)"),
         key("image", "FILE", "keep the user area in this file (memory); created if size is given"),
         key("partition", PARTITIONS, "the partition that is the disk (user)"),
         key("gp", "BYTES", "size of a first general purpose partition, a multiple of 8M (none)"),
@@ -78,7 +79,7 @@ pub(super) const SD_MODEL: Kind = Kind {
             "BYTES",
             "size of the card (4G, or that of the image); up to 2G it has no UHS-I",
         ),
-        key("block", "512", "bytes per sector: a card has sectors of 512 (512)"),
+        key("block", "512|4096", "bytes per block of the disk, one or eight sectors (512)"),
         keys::IMAGE,
         key("timing", SD_TIMINGS, "the fastest bus timing to try (sdr104)"),
         key("dma", "on|off", "data by ADMA2; off: through the buffer port (on)"),
@@ -101,6 +102,9 @@ pub struct EmmcTarget {
     pub profile: Profile,
     /// Bytes of the user area.
     pub size: Option<u64>,
+    /// Bytes of a block: 512, or 4096, which are native sectors of an eMMC device and eight sectors
+    /// of a card.
+    pub block_size: u32,
     /// File that holds it.
     pub image: Option<PathBuf>,
     /// PARTITION_ACCESS of the disk.
@@ -183,6 +187,7 @@ impl Default for EmmcTarget {
         Self {
             profile: HS400_CMDQ,
             size: None,
+            block_size: SECTOR,
             image: None,
             partition: 0,
             general: None,
@@ -207,6 +212,7 @@ impl EmmcTarget {
         let target = Self {
             profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
             size: pairs.size()?,
+            block_size: pairs.block_size(default.block_size)?,
             image: pairs.path("image")?,
             partition: pairs.get("partition", known)?.unwrap_or_default(),
             general: pairs.get("gp", crate::size::parse)?,
@@ -219,7 +225,6 @@ impl EmmcTarget {
             faults_from: pairs.faults_from()?,
             seed: pairs.seed()?,
         };
-        pairs.only_block_size(512, "an eMMC is addressed by sectors of 512 bytes")?;
         let queues = target.queue && target.dma && target.profile.queue_depth != 0;
         if target.lanes > 1 && !queues {
             return Err(ParseError::value("lanes", target.lanes, "1: more need command queueing"));
@@ -241,10 +246,10 @@ impl EmmcTarget {
         let pairs = Pairs::parse(&SD_MODEL, rest)?;
         let profile = |name: &str| Profile::sd_by_name(name).copied();
         let profile = pairs.get("profile", profile)?.unwrap_or(SD_UHS);
-        pairs.only_block_size(512, "a card is addressed by sectors of 512 bytes")?;
         Ok(Self {
             profile,
             size: pairs.size()?,
+            block_size: pairs.block_size(SECTOR)?,
             image: pairs.path("image")?,
             timing: pairs.get("timing", sd_timing)?.unwrap_or(Timing::Sdr104),
             queue: false,

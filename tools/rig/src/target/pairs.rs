@@ -87,15 +87,6 @@ impl<'a> Pairs<'a> {
         Ok(self.get("block", read)?.map_or(default, |bytes| bytes as u32))
     }
 
-    /// For a device with a single block size: `block=` may give it; the reason why no other is
-    /// possible.
-    pub(super) fn only_block_size(&self, only: u32, why: &str) -> Result<(), ParseError> {
-        match self.block_size(only)? {
-            bytes if bytes == only => Ok(()),
-            bytes => Err(ParseError::value("block", bytes, format_args!("{only}: {why}"))),
-        }
-    }
-
     pub(super) fn faults_from(&self) -> Result<FaultsFrom, ParseError> {
         Ok(self.get("faults-from", FaultsFrom::named)?.unwrap_or_default())
     }

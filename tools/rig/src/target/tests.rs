@@ -21,13 +21,14 @@ fn bare_kinds_have_their_defaults() {
 fn every_key_is_read() {
     let text = "ufs,profile=ok3576,size=512M,lus=3,lu=2,image=a.img,mcq=4,esi=off,\
                 aggregate=8:400,gear=3,wb=on,auto-hibern8=700,scaling=500,suspend=2000,\
-                suspend-level=sleep,block=4096,\
+                suspend-level=sleep,block=512,\
                 rpmb=advanced,rpmb-key=k.bin,boot=on,\
                 crypto=aes-128-xts,crypto-key=c.bin,data-unit=512,\
                 clock=virtual,software=linux,faults=timeout:0.1+uic:n5,faults-from=power,seed=7";
     let expected = UfsTarget {
         profile: OK3576,
         size: Some(512 << 20),
+        block_size: 512,
         lus: 3,
         lu: 2,
         image: Some("a.img".into()),
@@ -251,17 +252,13 @@ fn every_profile_of_the_model_is_in_the_table() {
 
 #[test]
 fn a_device_says_which_blocks_it_has() {
-    for good in ["ufs,block=4096", "emmc,block=512", "nvme,block=512", "ahci,block=4096"] {
-        assert!(good.parse::<Target>().is_ok(), "{good}");
-    }
-    for (bad, word) in [
-        ("ufs,block=512", "knows no smaller block"),
-        ("emmc,block=4096", "sectors of 512 bytes"),
-        ("ufs,block=1000", "4096"),
-        ("nvme,block=8192", "512|4096"),
-    ] {
-        let refusal = bad.parse::<Target>().expect_err(bad).to_string();
-        assert!(refusal.contains(word), "{refusal}");
+    for kind in ["ufs", "emmc", "sd", "nvme", "ahci"] {
+        for block in [512, 4096] {
+            let good = format!("{kind},block={block}");
+            assert!(good.parse::<Target>().is_ok(), "{good}");
+        }
+        let other = refusal(&format!("{kind},block=1000"));
+        assert!(other.contains("512|4096"), "{other}");
     }
 }
 

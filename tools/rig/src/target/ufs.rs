@@ -22,7 +22,11 @@ pub(super) const MODEL: Kind = Kind {
     keys: &[
         key("profile", "galaxy-book-s|ok3576|generic|ufs40", "the device's timing (galaxy-book-s)"),
         key("size", "BYTES", "size of each logical unit (4G, or that of the image)"),
-        key("block", "4096", "bytes per logical block: UFS has no smaller one than 4096 (4096)"),
+        key(
+            "block",
+            "512|4096",
+            "bytes per logical block; the standard has none below 4096 (4096)",
+        ),
         key("lus", "1..32", "number of logical units (1)"),
         key("lu", "0..31", "the logical unit that is the disk (0)"),
         keys::IMAGE,
@@ -62,7 +66,7 @@ pub(super) const MODEL: Kind = Kind {
         key(
             "data-unit",
             "512|1024|2048|4096|8192|16384|32768|65536",
-            "bytes encrypted under one number (4096)",
+            "bytes encrypted under one number (a block)",
         ),
         key("boot", "on|off", "units 1 and 2 are the boot units A and B (off)"),
         key("clock", "virtual|hybrid|real", "the clock: see docs/command.md (hybrid)"),
@@ -92,6 +96,8 @@ pub struct UfsTarget {
     pub profile: Profile,
     /// Bytes of each logical unit.
     pub size: Option<u64>,
+    /// Bytes of a logical block: 4096, or 512 as no part in the standard has.
+    pub block_size: u32,
     /// Number of logical units.
     pub lus: u8,
     /// The logical unit that is the disk.
@@ -150,6 +156,7 @@ impl Default for UfsTarget {
         Self {
             profile: GALAXY_BOOK_S,
             size: None,
+            block_size: 4096,
             lus: 1,
             lu: 0,
             image: None,
@@ -177,7 +184,9 @@ impl UfsTarget {
     pub(super) fn parse(rest: &str) -> Result<Self, ParseError> {
         let pairs = Pairs::parse(&MODEL, rest)?;
         let default = Self::default();
+        let block_size = pairs.block_size(default.block_size)?;
         let target = Self {
+            block_size,
             profile: pairs.get("profile", profile)?.unwrap_or(default.profile),
             size: pairs.size()?,
             lus: pairs.within("lus", 1, 32)?.unwrap_or(default.lus),
@@ -192,7 +201,7 @@ impl UfsTarget {
             rules: pairs.rules()?,
             advanced_rpmb: pairs.get("rpmb", rpmb_mode)?.unwrap_or(default.advanced_rpmb),
             rpmb_key: pairs.path("rpmb-key")?,
-            crypto: pairs.crypto()?,
+            crypto: pairs.crypto(block_size)?,
             boot: pairs.get("boot", on_off)?.unwrap_or(default.boot),
             clock: pairs.get("clock", ClockKind::named)?.unwrap_or_default(),
             software: pairs.get("software", software)?.unwrap_or_default(),
@@ -200,8 +209,6 @@ impl UfsTarget {
             faults_from: pairs.faults_from()?,
             seed: pairs.seed()?,
         };
-        let least = "the specification of UFS knows no smaller block";
-        pairs.only_block_size(4096, least)?;
         if target.lu >= target.lus {
             return Err(ParseError::value(
                 "lu",

@@ -2,12 +2,14 @@
 
 use flysch_ahci::{AtaCommand, Error, ErrorKind, Operation, Options, State};
 use flysch_api::command::{Ata, Command, Ended, NotStarted, Port as _};
-use flysch_api::machine::Clock as _;
+use flysch_api::machine::{Clock as _, Registers as _};
 use flysch_cam::Family as _;
 use flysch_models::ahci::{Attached, Config, DiskConfig, MultiplierConfig, Switching};
 use flysch_models::store::Store;
 use flysch_wire::ata::multiplier::{Access, CONTROL_PORT, gscr, pscr, value_of};
-use flysch_wire::ata::registers::{Fbs, PX_FBS, port_base};
+use flysch_wire::ata::registers::{
+    Fbs, GHC, PX_CMD, PX_FBS, PX_SCTL, PX_SERR, PX_SIG, PX_SSTS, PX_TFD, port_base,
+};
 use flysch_wire::ata::{D2h, Opcode};
 
 use super::sata::{BYTES, End, Rig, SECOND, config, ended};
@@ -201,6 +203,41 @@ fn a_flush_of_one_device_is_alone_in_that() {
     rig.ports[0].ring(rig.machine.now());
     let other = declined(&mut rig, 0);
     assert_eq!(other, NotStarted::Full, "nobody misses a deadline meanwhile");
+}
+
+/// A COMRESET while FIS-based switching stays on and PxFBS.DEV names another device than the first,
+/// as Linux does one: the signature that comes is of the first device, and whoever software looks at
+/// is ready with it.
+#[test]
+fn after_a_comreset_the_link_is_ready_whichever_device_is_looked_at() {
+    let rig = three(Switching::Fis, "");
+    let machine = &rig.machine;
+    let write = |offset, value| machine.write32(port_base(0) + offset, value);
+    let read = |offset| machine.read32(port_base(0) + offset);
+    let rest = |nanos| {
+        let until = machine.now().after_nanos(nanos);
+        while machine.now() < until {
+            machine.wait(Some(until));
+        }
+    };
+    machine.write32(GHC, machine.read32(GHC) & !2);
+    write(PX_CMD, read(PX_CMD) & !1);
+    rest(1_000_000);
+    let fbs = Fbs::from_bits(read(PX_FBS));
+    assert!(fbs.en(), "as the driver left it");
+    write(PX_FBS, fbs.with_dev(2).into_bits());
+    write(PX_SCTL, 0x301);
+    rest(1_000_000);
+    write(PX_SCTL, 0x300);
+    rest(50_000_000);
+    assert_eq!(read(PX_SSTS) & 0xF, 3);
+    assert_ne!(read(PX_TFD) & 0x80, 0, "busy until DIAG.X is clear");
+    write(PX_SERR, u32::MAX);
+    rest(50_000_000);
+    for device in 0..3 {
+        write(PX_FBS, fbs.with_dev(device).into_bits());
+        assert_eq!((read(PX_TFD) & 0x88, read(PX_SIG)), (0, 0x101), "device {device}");
+    }
 }
 
 /// An error of one device ends its commands; what the others have goes on. Only with switching by

@@ -9,7 +9,7 @@ use flysch_sim::witness::PortMistake;
 use flysch_sim::world::{Mistake, Totals, Wish, run};
 
 fn wish(on: On, seed: u64) -> Wish {
-    Wish { on, seed, requests: 2000, plan: None, mistake: None }
+    Wish { on, seed, requests: 2000, block: None, plan: None, mistake: None }
 }
 
 /// Runs these seeds, as many as it takes until every kind of fault has happened; `flysch-sim seeds`
@@ -59,6 +59,19 @@ fn seeds_of_emmc_lose_nothing_and_end_everything_once() {
 #[test]
 fn seeds_of_sd_lose_nothing_and_end_everything_once() {
     all_is_well(On::Sd, 1..=40);
+}
+
+/// Blocks of a sector, and native sectors of eight; which of them is what the others run on already.
+#[test]
+fn blocks_of_either_size_lose_nothing() {
+    for (on, block) in
+        [(On::Ufs, 512), (On::Nvme, 512), (On::Ahci, 512), (On::Emmc, 4096), (On::Emmc, 512)]
+    {
+        for seed in 1..=6 {
+            let end = run(&Wish { block: Some(block), requests: 1000, ..wish(on, seed) });
+            assert!(end.is_ok(), "{on} in {block}, seed {seed}: {end:?}");
+        }
+    }
 }
 
 /// Each of these once carried out old commands again: a lane that had nothing in flight while the

@@ -37,9 +37,10 @@ fn blktests_pass_on_our_disks() {
             "sdhci-pci" => &[],
             _ => &of_scsi,
         };
-        // libata gives a disk up whose identify data do not come three times in a row, which is so
-        // while its controller may not master the bus.
-        let unmastered = (device.driver != AHCI.driver).then_some("block/011");
+        // While a function may not master the bus, libata gives its disk up after three tries to
+        // identify it, and Linux 7.3 loses a command of a UFS device with queues for ever.
+        let survives = device.driver != AHCI.driver && device.driver != UFS.driver;
+        let unmastered = survives.then_some("block/011");
         let tests: Vec<_> = of_all.iter().chain(own).copied().chain(unmastered).collect();
         let script = format!(
             "programs='{}'; tests='{}'\n{}",

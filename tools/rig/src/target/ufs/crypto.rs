@@ -19,8 +19,9 @@ pub struct CryptoTarget {
 }
 
 impl Pairs<'_> {
-    /// Parses the encryption, and refuses its other keys without it.
-    pub(super) fn crypto(&self) -> Result<Option<CryptoTarget>, ParseError> {
+    /// Parses the encryption of a disk with blocks of `block` bytes, and refuses its other keys
+    /// without it.
+    pub(super) fn crypto(&self, block: u32) -> Result<Option<CryptoTarget>, ParseError> {
         let key_bytes = self.get("crypto", |text| match text {
             "aes-256-xts" => Some(64),
             "aes-128-xts" => Some(32),
@@ -33,7 +34,7 @@ impl Pairs<'_> {
         })?;
         match key_bytes {
             Some(key_bytes @ 1..) => {
-                let unit = unit.unwrap_or(DataUnit::BLOCK);
+                let unit = unit.or(DataUnit::of(block)).unwrap_or(DataUnit::BLOCK);
                 Ok(Some(CryptoTarget { key_bytes, key, unit }))
             }
             _ => {
