@@ -18,8 +18,8 @@ impl Family for Ata {
     /// One block of ranges.
     const DELETE_LIST: usize = SECTOR;
 
-    /// READ or WRITE FPDMA QUEUED. A port whose device does not queue makes of it what the device
-    /// takes.
+    /// READ or WRITE FPDMA QUEUED. If the device does not queue, the port substitutes a command
+    /// that the device supports.
     #[inline]
     fn transfer(write: bool, lba: u64, blocks: u32, force_unit_access: bool) -> Taskfile {
         let opcode = if write { Opcode::WriteFpdma } else { Opcode::ReadFpdma };
@@ -80,13 +80,13 @@ impl Family for Ata {
 pub struct Row {
     /// Bits of STATUS and of ERROR that are set; the last row has none.
     pub bits: (u8, u8),
-    /// The cure.
+    /// The action to take.
     pub action: Action,
-    /// What it is called if the cure does not help.
+    /// The failure to report if the action does not help.
     pub meaning: Meaning,
-    /// What is counted.
+    /// The counter to increment.
     pub trouble: Trouble,
-    /// Why this cure.
+    /// The reason for this action.
     pub reason: &'static str,
 }
 
@@ -99,10 +99,10 @@ const fn row(
     Row { bits, action, meaning, trouble, reason }
 }
 
-/// As often as the disk's options say.
+/// As many retries as the disk's options allow.
 const AGAIN: Action = Action::Retry(u8::MAX);
 
-/// The error table (ACS 6.2, 6.3); the first row that matches decides.
+/// The error table (ACS 6.2, 6.3); the first matching row decides.
 #[rustfmt::skip]
 pub static ERRORS: &[Row] = &[
     row((0, error::ICRC), AGAIN, (Meaning::Device, Trouble::Host),
@@ -126,22 +126,22 @@ pub fn lookup(status: &AtaStatus) -> &'static Row {
     hit.unwrap_or(&ERRORS[ERRORS.len() - 1])
 }
 
-/// What a port makes of a device, besides what that says about itself.
+/// What a port makes of a device, in addition to what the device reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ways {
-    /// Its commands are queued, and forced unit access with them.
+    /// Its commands are queued, and support forced unit access.
     pub queued: bool,
-    /// Forced unit access does what it says.
+    /// Forced unit access works as specified.
     pub force_unit_access: bool,
-    /// It may be told to trim.
+    /// It may be sent trim commands.
     pub trims: bool,
 }
 
-/// What a disk needs to know of a device.
+/// The properties of a device that a disk needs.
 ///
 /// # Errors
-/// [`Error::NotADisk`] for another kind of device or one without sectors, [`Error::BlockSize`]
-/// where the size of a sector makes no sense.
+/// [`Error::NotADisk`] for another kind of device or one without sectors, [`Error::BlockSize`] if
+/// the sector size makes no sense.
 pub fn shape(identify: &Identify, ways: Ways) -> Result<Shape, Error> {
     let unit = 0;
     if identify.kind != Kind::Disk || identify.sectors() == 0 {

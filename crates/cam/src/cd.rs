@@ -1,10 +1,10 @@
 //! `cd`: optical drives behind a SATA port.
 //!
 //! A packet device speaks SCSI inside ATA: every command is PACKET with a command descriptor block
-//! as its packet. [`Packets`] is a port of SCSI over one of ATA, so that the disk above it, its
-//! retries and what sense data means are those of every other SCSI unit. [`attach`] finds out what
-//! medium there is, in the order of CAM's `cd`: INQUIRY, TEST UNIT READY past the unit attentions,
-//! READ CAPACITY.
+//! as its packet. [`Packets`] is a SCSI port over an ATA port, so the disk above it, its retries
+//! and the meaning of sense data are the same as for every other SCSI unit. [`attach`] finds out
+//! which medium there is, in the order of CAM's `cd`: INQUIRY, TEST UNIT READY past the unit
+//! attentions, READ CAPACITY.
 
 use alloc::vec::Vec;
 
@@ -23,12 +23,12 @@ use crate::disk::Shape;
 use crate::error::Error;
 use crate::family::{Action, Family, POLL_READY_MS, POLL_READY_TRIES};
 
-/// What CAM calls such a unit.
+/// CAM's name for such a unit.
 pub const NAME: &str = "cd";
 /// Scratch memory that [`attach`] and [`toc`] need, bytes.
 pub const SCRATCH_BYTES: usize = TOC_MAX as usize;
 
-/// The unit; there is no other.
+/// The only unit.
 const UNIT: LogicalUnitNumber = LogicalUnitNumber([0; 8]);
 /// Peripheral device type of an optical drive (SPC-5 table 55).
 const OPTICAL: u8 = 5;
@@ -38,25 +38,25 @@ const INQUIRY: u8 = 0x12;
 const START_STOP_UNIT: u8 = 0x1B;
 const READ_CAPACITY: u8 = 0x25;
 const READ_TOC: u8 = 0x43;
-/// How long one question may take, ms: a drive spins up first.
+/// Time limit of one query, ms: a drive first has to spin up.
 const TIMEOUT_MS: u64 = 30_000;
-/// Bytes of standard INQUIRY data that are asked for.
+/// Bytes of standard INQUIRY data to request.
 const INQUIRY_BYTES: u8 = 36;
-/// Longest table of contents: 100 tracks and a head.
+/// Longest table of contents: 100 tracks and a header.
 const TOC_MAX: u16 = 4 + 100 * TRACK as u16;
-/// Bytes of a track in it.
+/// Bytes per track in the table of contents.
 const TRACK: usize = 8;
-/// Most unit attentions in a row.
+/// Maximum number of consecutive unit attentions.
 const ATTENTIONS_MAX: u32 = 16;
 
-/// A port that carries SCSI to the packet device at a port of ATA.
+/// A port that carries SCSI to the packet device at an ATA port.
 #[derive(Debug)]
 pub struct Packets<P> {
     port: P,
 }
 
 impl<P> Packets<P> {
-    /// Over this port.
+    /// Creates it over this port.
     pub const fn new(port: P) -> Self {
         Self { port }
     }
@@ -66,7 +66,7 @@ impl<P> Packets<P> {
         &self.port
     }
 
-    /// The port underneath, to change it.
+    /// The port underneath, mutable.
     pub const fn ata_mut(&mut self) -> &mut P {
         &mut self.port
     }
@@ -113,8 +113,8 @@ impl<P: Port<Protocol = Ata>> Port for Packets<P> {
     }
 }
 
-/// CHECK CONDITION where CHK is set, with the sense data the driver asked for; without it the sense
-/// key, which ERROR has in bits 7:4 (ACS-3 7.18.6).
+/// CHECK CONDITION if CHK is set, with the sense data that the driver fetched; without sense data
+/// the sense key, which is in bits 7:4 of ERROR (ACS-3 7.18.6).
 fn status_of(status: &AtaStatus) -> ScsiStatus {
     if !status.is_error() {
         return ScsiStatus::default();
@@ -133,18 +133,18 @@ fn status_of(status: &AtaStatus) -> ScsiStatus {
 /// A drive with a medium in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Drive {
-    /// Vendor, product and revision of INQUIRY, padded with spaces.
+    /// Vendor, product and revision from INQUIRY, padded with spaces.
     pub name: [u8; 28],
-    /// Blocks of the medium.
+    /// Number of blocks of the medium.
     pub blocks: u64,
-    /// Bytes of one.
+    /// Bytes per block.
     pub block_size: u32,
-    /// Unit attentions met on the way: 28/00 is another medium.
+    /// Unit attentions met on the way: 28/00 means another medium.
     pub attentions: u32,
 }
 
 impl Drive {
-    /// What a [`Disk`](crate::Disk) needs to know: nothing is ever written.
+    /// The properties that a [`Disk`](crate::Disk) needs: the unit is write protected.
     pub const fn shape(&self) -> Shape {
         Shape {
             unit: 0,
@@ -162,15 +162,15 @@ impl Drive {
 /// One track of the table of contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Track {
-    /// Its number; AAh is where the last one ends.
+    /// Its number; AAh is the end of the last track.
     pub number: u8,
-    /// ADR and CONTROL: bit 2 is data.
+    /// ADR and CONTROL: bit 2 means data.
     pub control: u8,
     /// Its first block.
     pub lba: u32,
 }
 
-/// Finds out what is in the drive behind `port`, which carries no other commands meanwhile.
+/// Finds out what is in the drive behind `port`, which must not carry other commands meanwhile.
 ///
 /// # Errors
 /// [`Error::NoMedium`] for an empty or open drive, [`Error::NotADisk`] for another kind of device,
@@ -200,7 +200,7 @@ pub fn attach<P: Port<Protocol = Scsi>, C: Clock>(
     Ok(Drive { name, blocks, block_size: capacity.block_length, attentions: asking.attentions })
 }
 
-/// The table of contents: tracks, and where the last one ends (READ TOC/PMA/ATIP, format 0).
+/// The table of contents: tracks, and the end of the last one (READ TOC/PMA/ATIP, format 0).
 ///
 /// # Errors
 /// As [`attach`].
@@ -241,7 +241,7 @@ pub fn load<P: Port<Protocol = Scsi>, C: Clock>(
     asking.ask("START STOP UNIT", cdb, 0).map(drop)
 }
 
-/// The way questions are put to the drive.
+/// How queries are sent to the drive.
 struct Asking<'a, P, C> {
     port: &'a mut P,
     clock: &'a C,
@@ -258,15 +258,14 @@ impl<'a, P: Port<Protocol = Scsi>, C: Clock> Asking<'a, P, C> {
         Ok(Self { port, clock, scratch, token: 0, attentions: 0 })
     }
 
-    /// TEST UNIT READY until it is.
+    /// Repeats TEST UNIT READY until the unit is ready.
     fn ready(&mut self) -> Result<(), Error> {
         let mut cdb = [0; 16];
         cdb[0] = TEST_UNIT_READY;
         self.ask("TEST UNIT READY", cdb, 0).map(drop)
     }
 
-    /// One question; unit attentions are lived through, and a drive that becomes ready is waited
-    /// for.
+    /// Sends one query; it is repeated after unit attentions, and while a drive becomes ready.
     fn ask(&mut self, name: &'static str, cdb: [u8; 16], bytes: u32) -> Result<Vec<u8>, Error> {
         let mut polls = 0;
         loop {

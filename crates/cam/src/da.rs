@@ -9,14 +9,14 @@ use flysch_wire::scsi::unmap::{self, UnmapRange};
 use crate::family::{Action, DELETE_LIST_MAX, Family, Trouble, Verdict};
 use crate::sense;
 
-/// Length of an UNMAP parameter list of one descriptor, bytes.
+/// Length of an UNMAP parameter list with one descriptor, bytes.
 const UNMAP_LIST: usize = unmap::length(1);
 const _: () = assert!(UNMAP_LIST <= Scsi::DELETE_LIST);
 
 impl Family for Scsi {
     const NAME: &'static str = "da";
 
-    /// The 10-byte form where address and length fit it, else the 16-byte form.
+    /// The 10-byte form if address and length fit it, otherwise the 16-byte form.
     #[inline]
     fn transfer(write: bool, lba: u64, blocks: u32, force_unit_access: bool) -> Cdb {
         let flags = TransferFlags::new().with_fua(force_unit_access);
@@ -80,7 +80,7 @@ impl Family for Scsi {
     }
 }
 
-/// A transfer that ended short is told as ABORTED COMMAND, DATA PHASE ERROR.
+/// A transfer that ended short is reported as ABORTED COMMAND, DATA PHASE ERROR.
 const SHORT: Verdict = Verdict::new(
     Action::Retry(u8::MAX),
     Error::Device(Cause::sense(0xB, 0x4B, 0x00)),

@@ -1,13 +1,13 @@
-//! What the command layer tells of itself (`camcontrol debug`): which commands go to a unit, how
-//! they end, and which calls carry them, in FreeBSD's words.
+//! Debug output of the command layer (`camcontrol debug`): which commands go to a unit, how they
+//! end, and which calls carry them, in FreeBSD's words.
 //!
-//! Theory. A [`Switch`] says what is told, about which units, and where it goes; a [`Tracer`] is
-//! the switch as seen from one place, a peripheral driver on a path. Whoever carries out a command
-//! calls [`Tracer::start`] before and [`Tracer::end`] after it. For commands that go over a port
-//! [`Traced`] does so: a port over a port, put between the two only where somebody wants to know,
-//! so that ports themselves need no branch for it.
+//! Theory. A [`Switch`] says what is reported, about which units, and where it goes; a [`Tracer`]
+//! is the switch as seen from one place, a peripheral driver on a path. Code that carries out a
+//! command calls [`Tracer::start`] before it and [`Tracer::end`] after it. For commands that go
+//! over a port, [`Traced`] does so: a port over a port, inserted only where somebody wants the
+//! output, so that ports themselves need no branch for it.
 //!
-//! The flags are those of FreeBSD's `cam_debug.h`, and so is what they tell:
+//! The flags and the information they report are those of FreeBSD's `cam_debug.h`:
 //!
 //! | flag | what is told |
 //! |---|---|
@@ -35,18 +35,18 @@ use flysch_api::command::Direction;
 
 use crate::xpt::Path;
 
-/// What is told.
+/// What is reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Flags(u32);
 
 impl Flags {
     /// Nothing.
     pub const NONE: Self = Self(0x00);
-    /// Commands that failed, peripheral drivers that come and go.
+    /// Commands that failed; peripheral drivers that come and go.
     pub const INFO: Self = Self(0x01);
     /// Calls.
     pub const TRACE: Self = Self(0x02);
-    /// What happens inside of calls.
+    /// What happens inside calls.
     pub const SUBTRACE: Self = Self(0x04);
     /// Commands.
     pub const CDB: Self = Self(0x08);
@@ -57,34 +57,34 @@ impl Flags {
     /// Probes.
     pub const PROBE: Self = Self(0x40);
 
-    /// Those and these.
+    /// The union with other flags.
     #[must_use]
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// Whether any of these is on.
+    /// Whether any of these flags is set.
     pub const fn has(self, any: Self) -> bool {
         self.0 & any.0 != 0
     }
 
-    /// FreeBSD's number of them.
+    /// FreeBSD's number of these flags.
     pub const fn bits(self) -> u32 {
         self.0
     }
 }
 
-/// About which units.
+/// The units to report about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scope {
     /// All of all buses.
     All,
-    /// Those that the path means.
+    /// Those that the path covers.
     Of(Path),
 }
 
 impl Scope {
-    /// Whether what happens at `path` is to be told.
+    /// Whether events at `path` are to be reported.
     pub const fn covers(self, path: Path) -> bool {
         match self {
             Self::All => true,
@@ -125,15 +125,15 @@ impl fmt::Display for Lun {
     }
 }
 
-/// Where lines go.
+/// Where lines are written.
 pub type Console = dyn Fn(&str);
 
-/// What is told, about whom, and where it goes.
+/// What is reported, about which units, and where it goes.
 pub struct Switch {
     flags: Flags,
     scope: Scope,
     console: Rc<Console>,
-    /// Commands so far: their numbers.
+    /// Number of commands so far; it numbers them.
     commands: Cell<u32>,
 }
 
@@ -147,20 +147,20 @@ impl fmt::Debug for Switch {
 }
 
 impl Switch {
-    /// Tells `console`, a line at a time, what happens to the units of `scope`.
+    /// Reports what happens to the units of `scope` to `console`, a line at a time.
     pub fn new(flags: Flags, scope: Scope, console: Rc<Console>) -> Self {
         Self { flags, scope, console, commands: Cell::new(0) }
     }
 }
 
-/// Whom a line is about: a peripheral driver and a path.
+/// The subject of a line: a peripheral driver and a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     /// The peripheral driver with its number, such as `pass0`.
     pub periph: Cow<'static, str>,
     /// The controller's driver with its number, such as `ufshci0`.
     pub sim: String,
-    /// The unit, or with wildcards the bus.
+    /// The unit, or the bus if there are wildcards.
     pub path: Path,
 }
 
@@ -177,15 +177,15 @@ impl fmt::Display for Origin {
 pub struct Tracer {
     switch: Option<Rc<Switch>>,
     origin: Origin,
-    /// Its commands are a probe's: the flag for probes tells of them, too.
+    /// Its commands belong to a probe: the flag for probes reports them too.
     is_probe: bool,
 }
 
-/// A command under way, as it is told.
+/// A command in progress, as it is reported.
 #[derive(Debug)]
 #[must_use = "its end is to be told, too"]
 pub struct Ccb {
-    /// What is told of it.
+    /// What is reported about it.
     flags: Flags,
     /// The command itself was told.
     is_told: bool,
@@ -195,23 +195,23 @@ pub struct Ccb {
 }
 
 impl Tracer {
-    /// Tells what the switch says; nothing without one.
+    /// Reports what the switch selects; nothing without a switch.
     pub const fn new(switch: Option<Rc<Switch>>, origin: Origin) -> Self {
         Self { switch, origin, is_probe: false }
     }
 
-    /// Whom it tells of.
+    /// The subject of its lines.
     pub const fn origin(&self) -> &Origin {
         &self.origin
     }
 
-    /// The same at another unit.
+    /// The same for another unit.
     fn at(&self, lun: u64) -> Self {
         let origin = Origin { path: Path { lun, ..self.origin.path }, ..self.origin.clone() };
         Self { origin, ..self.clone() }
     }
 
-    /// What is told about a unit of the path.
+    /// What is reported about a unit of the path.
     fn flags(&self, lun: u64) -> Flags {
         let path = Path { lun, ..self.origin.path };
         match &self.switch {
@@ -228,14 +228,14 @@ impl Tracer {
         (switch.console)(&alloc::format!("({periph}:{sim}:0:{target}:{lun}): {text}"));
     }
 
-    /// A line about nobody in particular.
+    /// A line about no particular unit.
     fn print(&self, text: &str) {
         if let Some(switch) = &self.switch {
             (switch.console)(&alloc::format!("cam_debug: {text}"));
         }
     }
 
-    /// Tells something about the path if the flag is on for it.
+    /// Reports something about the path if the flag is set for it.
     pub fn say(&self, flag: Flags, text: impl fmt::Display) {
         let lun = self.origin.path.lun;
         if self.flags(lun).has(flag) {
@@ -243,8 +243,8 @@ impl Tracer {
         }
     }
 
-    /// A call of the transport that is no command: a scan, a reset. `inside` is what happens in
-    /// it.
+    /// Reports a call of the transport that is not a command: a scan, a reset. `inside` is what
+    /// happens in it.
     pub fn call(&self, function: Function, inside: Option<&str>) {
         self.say(Flags::TRACE, format_args!("xpt_action: func {function}"));
         if let Some(inside) = inside {
@@ -252,13 +252,13 @@ impl Tracer {
         }
     }
 
-    /// Such a call came back.
+    /// Reports that such a call returned.
     pub fn called(&self, function: Function, answer: &Answer<'_>) {
         let status = answer.status().code;
         self.say(Flags::TRACE, format_args!("xpt_done: func= {function} status {status:#x}"));
     }
 
-    /// A command to a unit is handed over, with so much data.
+    /// Reports that a command with this much data is handed over to a unit.
     pub fn start(&self, lun: u64, request: Request, data: (Direction, u32)) -> Ccb {
         let flags = self.flags(lun);
         let number = match &self.switch {
@@ -299,14 +299,14 @@ impl Tracer {
         ccb
     }
 
-    /// What was handed over goes to the controller.
+    /// Reports that the command goes to the controller.
     pub fn issue(&self, lun: u64) {
         if self.flags(lun).has(Flags::XPT) {
             self.print("xpt_run_devq");
         }
     }
 
-    /// A command ended.
+    /// Reports that a command ended.
     pub fn end(&self, ccb: Ccb, answer: &Answer<'_>) {
         let Ccb { flags, is_told, number, lun, request } = ccb;
         if flags == Flags::NONE {
@@ -340,13 +340,13 @@ impl Tracer {
     }
 }
 
-/// A probe as it is told: one unit after the other, from action to action.
+/// A probe as it is reported: one unit after the other, from action to action.
 #[derive(Debug)]
 pub struct Probing {
     tracer: Tracer,
-    /// What the names of its actions begin with.
+    /// Prefix of the names of its actions.
     prefix: &'static str,
-    /// The unit that is probed, and what is done to it.
+    /// The unit being probed, and the current action.
     now: Option<(u64, &'static str)>,
 }
 
@@ -356,12 +356,12 @@ impl Probing {
         Self { tracer: Tracer { is_probe: true, ..tracer }, prefix, now: None }
     }
 
-    /// The tracer of its commands: with the flag for probes they are told.
+    /// The tracer of its commands, which the flag for probes reports.
     pub fn tracer(&self) -> &Tracer {
         &self.tracer
     }
 
-    /// The next action at a unit.
+    /// The next action for a unit.
     pub fn to(&mut self, lun: u64, action: &'static str) {
         if self.now.is_some_and(|(other, _)| other != lun) {
             self.end(DONE);
@@ -381,12 +381,12 @@ impl Probing {
         }
     }
 
-    /// The unit did not answer what every unit has to.
+    /// The unit did not answer a query that every unit must answer.
     pub fn fail(&mut self) {
         self.end(INVALID);
     }
 
-    /// Nothing more is asked.
+    /// No more queries follow.
     pub fn finish(&mut self) {
         self.end(DONE);
     }
@@ -407,7 +407,7 @@ impl Probing {
     }
 }
 
-/// Before the first action, and after the last of a unit that is none.
+/// Before the first action, and after the last action for a number without a unit.
 const INVALID: &str = "INVALID";
 /// After the last action.
 const DONE: &str = "DONE";

@@ -1,10 +1,9 @@
-//! A direct-access unit as a block device, over a port of any language that has a
-//! [`Family`].
+//! A direct-access unit as a block device, over a port of any protocol that has a [`Family`].
 //!
-//! Down: a request is checked, becomes a wish in the queue, is split into parts of at most the
-//! longest transfer, and each part goes to the port as one command. Up: an outcome finds its part
-//! by token, a plain success ends the part, everything else goes to `recover`; a wish is done when
-//! its last part is, and its first failure is its result.
+//! Down: a request is checked, becomes a wish in the queue, and is split into parts of at most the
+//! longest transfer; each part goes to the port as one command. Up: an outcome finds its part by
+//! token; plain success ends the part, everything else goes to `recover`. A wish is done when its
+//! last part is done, and its result is the first failure.
 
 use flysch_api::block::{Completion, Device, Error as BlockError, Geometry, Operation};
 use flysch_api::block::{Refused, Request};
@@ -28,32 +27,32 @@ mod single;
 pub use control::Tags;
 pub use recover::Statistics;
 
-/// Most commands in flight at once: two indexes per command fit 16 bits.
+/// Maximum number of commands in flight: two indexes per command must fit 16 bits.
 const SLOTS_MAX: u32 = 16_384;
-/// How soon a port that took nothing, though nothing is in flight, is asked again, nanoseconds.
+/// When to try again a port that accepted nothing although nothing is in flight, nanoseconds.
 const ASK_AGAIN_NANOS: u64 = 1_000_000;
 
-/// What can be chosen about a disk.
+/// Options of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Requests taken at once; never more than the port has slots.
+    /// Requests accepted at once; limited by the slots of the port.
     pub queue_depth: u32,
-    /// Longest transfer of one command, bytes; never more than port and unit allow.
+    /// Longest transfer of one command, bytes; limited by port and unit.
     pub transfer_max: u32,
-    /// How often a command that failed by a cause that may pass is issued again.
+    /// How often a command is retried after a failure that may be temporary.
     pub retries: u8,
-    /// How long a read or write may take, milliseconds.
+    /// Time limit of a read or write, milliseconds.
     pub transfer_timeout_ms: u32,
-    /// How long a cache flush may take, milliseconds.
+    /// Time limit of a cache flush, milliseconds.
     pub flush_timeout_ms: u32,
-    /// How long an UNMAP may take, milliseconds.
+    /// Time limit of an UNMAP, milliseconds.
     pub delete_timeout_ms: u32,
-    /// Commands in flight that TASK SET FULL leaves at least (CAM's mintags); at least 1.
+    /// Minimum number of commands in flight after TASK SET FULL (CAM's mintags); at least 1.
     pub tags_min: u32,
 }
 
 impl Default for Options {
-    /// Everything the port and the unit allow; 4 retries as CAM's `da`; 10 s per transfer, 60 s
+    /// Everything the port and the unit allow; 4 retries as in CAM's `da`; 10 s per transfer, 60 s
     /// for commands whose work is not bounded by their length.
     fn default() -> Self {
         Self {
@@ -68,7 +67,7 @@ impl Default for Options {
     }
 }
 
-/// What is known of a unit that can be a disk.
+/// The properties of a unit that can be a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The unit in its protocol's numbers ([`Command::unit`]).
@@ -77,11 +76,11 @@ pub struct Shape {
     pub block_size: u32,
     /// Number of logical blocks.
     pub blocks: u64,
-    /// Longest transfer the unit takes, blocks; 0 if it names none (SCSI: VPD page B0).
+    /// Longest transfer of the unit, blocks; 0 if it reports none (SCSI: VPD page B0).
     pub transfer_blocks_max: u32,
-    /// Longest range one delete may name, blocks; 0 if the unit cannot delete (SCSI: UNMAP).
+    /// Longest range of one delete, blocks; 0 if the unit cannot delete (SCSI: UNMAP).
     pub delete_blocks_max: u32,
-    /// Whether the unit has a volatile write cache that is on (SCSI: caching mode page, WCE).
+    /// Whether the unit has a volatile write cache that is enabled (SCSI: caching mode page, WCE).
     pub write_cache: bool,
     /// Whether transfers may force unit access (SCSI: mode parameter header, DPOFUA).
     pub force_unit_access: bool,
@@ -110,31 +109,31 @@ pub struct Disk<P: Port> {
     transfer_max: u32,
     delete_max: u32,
     pub(crate) transfer_timeout_nanos: u64,
-    /// Parameter lists, one place per part.
+    /// Parameter lists, one slot per part.
     scratch: DmaRegion,
     pub(crate) queue: Queue<P::Protocol>,
-    /// Commands the port takes at once.
+    /// Commands the port accepts at once.
     pub(crate) slots: u32,
-    /// Commands to have in flight at once: less than the port takes after TASK SET FULL.
+    /// Commands to keep in flight; after TASK SET FULL fewer than the port accepts.
     pub(crate) openings: u32,
-    /// The most that `openings` may become again.
+    /// The maximum to which `openings` may grow back.
     pub(crate) tags_max: u32,
-    /// How often the disk was frozen and not released.
+    /// Number of freezes that have not been released.
     frozen: u32,
-    /// The ordered wish that is under way: no other gets parts.
+    /// The ordered wish in progress: no other gets parts.
     barrier: Option<u16>,
     pub(crate) rescue: Rescue,
-    /// What the unit told and nobody took yet.
+    /// Events reported by the unit and not yet taken.
     pub(crate) attention: Attention,
-    /// Plain successes since `openings` changed.
+    /// Plain successes since `openings` last changed.
     pub(crate) good_since: u32,
-    /// The port or the unit is gone for good.
+    /// The port or the unit is permanently gone.
     pub(crate) gone: bool,
-    /// The unit has no flush, and needs none.
+    /// The unit has no flush command, and needs none.
     pub(crate) no_flush: bool,
-    /// A write failed after it was reported done; the next flush tells.
+    /// A write failed after it was reported done; the next flush reports it.
     pub(crate) deferred: Option<BlockError>,
-    /// When to ask a port again that took nothing though nothing is in flight.
+    /// When to try again a port that accepted nothing although nothing is in flight.
     ask_again: Option<Instant>,
     pub(crate) statistics: Statistics,
 }
@@ -143,13 +142,13 @@ impl<P: Port> Disk<P>
 where
     P::Protocol: Family,
 {
-    /// How much scratch memory a disk over a port with so many slots needs, bytes.
+    /// Bytes of scratch memory that a disk needs over a port with this many slots.
     pub const fn scratch_bytes(slots: u32) -> usize {
         // One place for each part: those of the wishes, at most as many as slots, and those lent.
         2 * P::Protocol::DELETE_LIST * slots as usize
     }
 
-    /// A disk over `port`, which must carry no other commands.
+    /// A disk over `port`, which must not carry other commands.
     ///
     /// `scratch` is part of the port's memory and belongs to the disk: at least
     /// [`scratch_bytes`](Self::scratch_bytes) for the port's slots if the unit can delete.
@@ -194,8 +193,8 @@ where
         })
     }
 
-    /// What a unit of this shape is as a block device, over a port with these limits and with so
-    /// much scratch memory.
+    /// The geometry of a unit of this shape as a block device, over a port with these limits and
+    /// with this much scratch memory.
     fn plan(
         limits: &Limits,
         shape: &Shape,
@@ -236,7 +235,7 @@ where
         })
     }
 
-    /// What happened to this disk's commands so far.
+    /// What has happened to this disk's commands so far.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
@@ -251,17 +250,18 @@ where
         &self.port
     }
 
-    /// The port below; whoever starts commands on it takes their outcomes away from the disk.
+    /// The port below. If a caller starts commands on it, it takes their outcomes away from the
+    /// disk.
     pub fn port_mut(&mut self) -> &mut P {
         &mut self.port
     }
 
-    /// Gives the port back. Requests in flight are forgotten.
+    /// Returns the port. Requests in flight are forgotten.
     pub fn into_port(self) -> P {
         self.port
     }
 
-    /// Takes any request.
+    /// Accepts any request.
     #[inline(never)]
     fn submit_general(
         &mut self,
@@ -310,7 +310,7 @@ where
         self.issue(index, now).or_else(|why| self.not_started(index, why))
     }
 
-    /// What becomes of a wish whose only part the port did not take.
+    /// Handles a wish whose only part the port did not accept.
     #[cold]
     fn not_started(&mut self, index: u16, why: NotStarted) -> Result<(), Refused> {
         if why == NotStarted::Full {
@@ -323,14 +323,15 @@ where
         Err(Refused::Invalid(error))
     }
 
-    /// The port or the unit is gone for good: every request goes the general way and learns it.
+    /// The port or the unit is permanently gone: every request takes the general path and fails
+    /// there.
     #[cold]
     pub(crate) fn set_gone(&mut self) {
         self.gone = true;
         self.single.close();
     }
 
-    /// What it is called that the port will not take a command.
+    /// The error to report if the port will not accept a command.
     pub(crate) fn refusal(&mut self, why: NotStarted) -> BlockError {
         match why {
             NotStarted::BadData(bad) => BlockError::BadData(bad),
@@ -353,10 +354,10 @@ where
         }
     }
 
-    /// Makes the next part of a wish that has blocks without one, if a part is free.
+    /// Makes the next part of a wish that has blocks without a part, if a part is free.
     ///
     /// # Errors
-    /// The data that the next part would have cannot be had.
+    /// The data of the next part is invalid.
     fn split(&mut self, wish_index: u16) -> Result<Option<u16>, BlockError> {
         let write = match self.queue.wish(wish_index).operation {
             Operation::Read => false,
@@ -392,7 +393,7 @@ where
         Ok(Some(index))
     }
 
-    /// A part of a delete or flush.
+    /// Makes a part for a delete or flush.
     #[cold]
     fn split_rare(&mut self, wish_index: u16) -> Option<u16> {
         let index = self.queue.take_part(wish_index)?;
@@ -419,7 +420,7 @@ where
         Some(index)
     }
 
-    /// Makes a flush of a part.
+    /// Turns a part into a flush.
     fn make_flush(&mut self, index: u16) {
         self.queue.part(index).order = Some(Order {
             payload: P::Protocol::flush(),
@@ -445,13 +446,13 @@ where
         Ok(())
     }
 
-    /// What the wish of a part wants.
+    /// What the wish of a part asks for.
     #[inline]
     pub(crate) fn operation(&self, index: u16) -> Operation {
         self.queue.wishes[usize::from(self.queue.parts[usize::from(index)].wish)].operation
     }
 
-    /// Makes parts of wishes that wait for them, as far as parts are free.
+    /// Makes parts for wishes that wait for them, as long as parts are free.
     fn split_waiting(&mut self) {
         while let Some(wish_index) = self.queue.first_unsplit() {
             if self.gone {
@@ -475,8 +476,8 @@ where
         }
     }
 
-    /// Whether the first wish that waits for parts may have them: none may while an ordered one is
-    /// under way, and an ordered one not while others are.
+    /// Whether the first wish that waits for parts may have them: none may while an ordered wish is
+    /// in progress, and an ordered wish may not while others are.
     fn may_split(&mut self, wish_index: u16) -> bool {
         if let Some(ordered) = self.barrier {
             return ordered == wish_index;
@@ -492,7 +493,7 @@ where
         may
     }
 
-    /// Starts what waits for room and time, as far as there is room; answers whether it did.
+    /// Starts parts that wait for room or time, as far as there is room; returns whether it did.
     #[inline(never)]
     fn pump(&mut self, now: Instant) -> bool {
         self.ask_again = None;
@@ -527,7 +528,7 @@ where
         }
     }
 
-    /// Takes the outcome of a part; answers the wish if that was the last it waited for.
+    /// Handles the outcome of a part; returns the wish if this was its last part.
     #[inline(never)]
     pub(crate) fn take_outcome(&mut self, outcome: &Outcome, now: Instant) -> Option<u16> {
         let number = outcome.token.number();
@@ -555,7 +556,7 @@ where
         self.recover(index, outcome.ended, now)
     }
 
-    /// Ends a part; answers its wish if that was the last part.
+    /// Ends a part; returns its wish if this was the last part.
     pub(crate) fn end_part(&mut self, index: u16, error: Option<BlockError>) -> Option<u16> {
         let wish_index = self.queue.release_part(index);
         if let Some(error) = error {
@@ -574,7 +575,7 @@ where
         Some(wish_index)
     }
 
-    /// Gives a wish a flush as its last part.
+    /// Adds a flush to a wish as its last part.
     #[cold]
     fn flush_part(&mut self, wish_index: u16) {
         // The part that just ended is free again.
@@ -583,7 +584,7 @@ where
         self.queue.wait(index, false);
     }
 
-    /// Hands a wish out.
+    /// Completes a wish.
     fn finish(&mut self, wish_index: u16, now: Instant) -> Completion {
         let wish = &self.queue.wishes[usize::from(wish_index)];
         let course = &mut self.queue.courses[usize::from(wish_index)];
@@ -612,7 +613,7 @@ where
     }
 }
 
-/// A read or write, whose time limit is still to be set.
+/// A read or write, whose time limit has yet to be set.
 #[inline(always)]
 pub(crate) fn transfer<F: Family>(
     write: bool,

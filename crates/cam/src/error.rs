@@ -1,4 +1,4 @@
-//! What can go wrong before a disk takes requests.
+//! Errors before a disk accepts requests.
 
 use core::fmt;
 
@@ -11,16 +11,16 @@ use crate::sense;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The port did not take a command.
+    /// The port did not accept a command.
     NotStarted(
-        /// Which command.
+        /// The command.
         &'static str,
-        /// Why.
+        /// The reason.
         NotStarted,
     ),
-    /// A command ended badly.
+    /// A command failed.
     Command {
-        /// Which command.
+        /// The command.
         name: &'static str,
         /// The unit it went to.
         lun: LogicalUnitNumber,
@@ -30,18 +30,18 @@ pub enum Error {
         status: u8,
         /// The host controller's own code.
         code: u32,
-        /// The sense data, as far as it was understood: key, code and qualifier.
+        /// Key, code and qualifier of the sense data, as far as it was understood.
         sense: Option<(u8, u8, u8)>,
     },
-    /// What the device answered cannot be.
+    /// The device's answer is impossible.
     BadAnswer {
-        /// The answer to which command.
+        /// The command that was answered.
         name: &'static str,
         /// The unit it came from.
         lun: LogicalUnitNumber,
         /// What is wrong with it.
         fault: &'static str,
-        /// Which of its bytes, if that is to blame.
+        /// The offset of the byte to blame, if it is a single one.
         cause: Option<flysch_wire::Error>,
     },
     /// The unit is not a direct-access device with a capacity.
@@ -49,15 +49,15 @@ pub enum Error {
         /// The unit.
         unit: u64,
     },
-    /// Logical blocks of this size cannot be used: not a power of two, or longer than a transfer.
+    /// Unusable size of logical blocks: not a power of two, or longer than a transfer.
     BlockSize {
         /// The unit.
         unit: u64,
         /// Bytes per block.
         block_size: u32,
     },
-    /// A block of the unit is more than its data: metadata or protection information, which is not
-    /// supported.
+    /// A block of the unit contains more than data (metadata or protection information), which is
+    /// not supported.
     Metadata {
         /// The unit.
         unit: u64,
@@ -130,7 +130,7 @@ impl core::error::Error for Error {
 }
 
 impl Error {
-    /// A command that ended badly.
+    /// A command that failed.
     pub(crate) fn command(
         name: &'static str,
         lun: LogicalUnitNumber,

@@ -1,8 +1,9 @@
-//! What a disk needs to know of a command set, one implementation per file: [`da`](mod@crate::da),
-//! [`nda`](mod@crate::nda), [`ada`](mod@crate::ada), [`sdda`](mod@crate::sdda).
+//! What a disk needs to know about a command set, one implementation per file:
+//! [`da`](mod@crate::da), [`nda`](mod@crate::nda), [`ada`](mod@crate::ada),
+//! [`sdda`](mod@crate::sdda).
 //!
-//! A family belongs to a protocol: the disk over a port is of the family of the port's language, so
-//! requests become commands by direct calls.
+//! A family belongs to a protocol: the disk over a port belongs to the family of the port's
+//! protocol, so requests become commands by direct calls.
 
 use flysch_api::block::{Cause, Error};
 use flysch_api::command::{Ended, Failure, Protocol};
@@ -10,88 +11,90 @@ use flysch_api::command::{Ended, Failure, Protocol};
 /// Longest parameter list of a delete in any command set, bytes.
 pub const DELETE_LIST_MAX: usize = 512;
 
-/// A command set that disks are made of.
+/// A command set from which disks are made.
 pub trait Family: Protocol {
-    /// What CAM calls such a disk.
+    /// CAM's name for such a disk.
     const NAME: &'static str;
-    /// Longest parameter list of a delete, bytes, at most [`DELETE_LIST_MAX`]: what a disk's
-    /// scratch memory has for each command.
+    /// Longest parameter list of a delete, bytes, at most [`DELETE_LIST_MAX`]: a disk's scratch
+    /// memory has this much for each command.
     const DELETE_LIST: usize = 32;
 
-    /// Bytes of what the ranges of commands count, for a unit whose blocks have `block_size`: the
-    /// blocks, unless the protocol always counts something smaller.
+    /// Bytes of the unit in which ranges of commands are counted, if blocks have `block_size`: the
+    /// block, unless the protocol always counts something smaller.
     fn counted(block_size: u32) -> u32 {
         block_size
     }
 
-    /// Reads (or writes) `blocks` blocks from `lba`; `force_unit_access` only where the unit has
-    /// it. Both as [`counted`](Self::counted), here and in [`delete`](Self::delete).
+    /// Reads (or writes) `blocks` blocks from `lba`; `force_unit_access` only if the unit supports
+    /// it. Both are counted as in [`counted`](Self::counted), here and in [`delete`](Self::delete).
     fn transfer(write: bool, lba: u64, blocks: u32, force_unit_access: bool) -> Self::Payload;
 
-    /// Empties the unit's volatile write cache.
+    /// Flushes the unit's volatile write cache.
     fn flush() -> Self::Payload;
 
-    /// Gives up the content of a range; writes the parameter list and answers its length.
+    /// Discards the content of a range; writes the parameter list and returns its length.
     fn delete(lba: u64, blocks: u32, list: &mut [u8; DELETE_LIST_MAX]) -> (Self::Payload, usize);
 
-    /// Makes a unit that is not ready ready, where its protocol has a command for that.
+    /// Starts a unit that is not ready, if its protocol has a command for that.
     fn start_unit() -> Option<Self::Payload> {
         None
     }
 
-    /// What an end other than [`Ended::Good`] means. `moves_data`: a residual is data missing.
+    /// The meaning of an end other than [`Ended::Good`]. `moves_data`: a residual means missing
+    /// data.
     fn verdict(ended: Ended, failure: &Failure<Self>, moves_data: bool) -> Verdict;
 }
 
-/// Events a unit told of that call for another scan.
+/// Events reported by a unit that require another scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attention {
     /// 29/xx: power on, reset or bus reset.
     pub reset: bool,
-    /// 2A/09: the capacity is another.
+    /// 2A/09: the capacity has changed.
     pub capacity: bool,
-    /// 2A/01: mode parameters are others (the write cache may be switched).
+    /// 2A/01: mode parameters have changed (the write cache may have been switched).
     pub parameters: bool,
-    /// 3F/0E: there are other logical units.
+    /// 3F/0E: the set of logical units has changed.
     pub luns: bool,
-    /// 3F/03, 28/00: the unit or its medium may be another.
+    /// 3F/03, 28/00: the unit or its medium may be another one.
     pub identity: bool,
 }
 
 /// What to do with a command that ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// It was carried out.
+    /// It succeeded.
     Succeed,
-    /// Issue it again, at most so many times; counts.
+    /// Issue it again, at most this many times; counts.
     Retry(u8),
     /// Issue it again; does not count.
     Requeue,
     /// Issue it again after a pause that doubles each time; counts.
     BackOff,
-    /// Issue it again after so many milliseconds, which the device asked for; counts.
+    /// Issue it again after this many milliseconds, as requested by the device; counts.
     After(u32),
     /// Issue it again every [`POLL_READY_MS`], up to [`POLL_READY_TRIES`] times.
     PollReady,
-    /// The unit wants to be started; issue it again after that, at most [`START_TRIES`] times.
+    /// The unit must be started; issue it again after that, at most [`START_TRIES`] times.
     Start,
-    /// The device's queue is full: fewer commands at once, again when another one ended.
+    /// The device's queue is full: reduce the commands in flight, and issue it again when another
+    /// one has ended.
     Throttle,
-    /// It failed; trying again cannot help.
+    /// It failed; retrying cannot help.
     Fail,
 }
 
 /// Pause between attempts while a unit becomes ready, milliseconds (CAM polls at this pace).
 pub const POLL_READY_MS: u32 = 500;
-/// Attempts while a unit becomes ready: a minute in all.
+/// Attempts while a unit becomes ready: one minute in all.
 pub const POLL_READY_TRIES: u8 = 120;
 
 /// How often a command may have its unit started.
 pub const START_TRIES: u8 = 2;
-/// How long starting a unit may take, milliseconds (CAM's).
+/// Time limit for starting a unit, milliseconds (as in CAM).
 pub const START_TIMEOUT_MS: u32 = 50_000;
 
-/// What a failure is called when the tries are used up, before the cause is filled in.
+/// The error for a failure whose retries are used up, before the cause is filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
     /// [`Error::Medium`].
@@ -121,22 +124,22 @@ impl Meaning {
     }
 }
 
-/// What kind of trouble an end was: what is counted.
+/// What kind of trouble an end was, for the statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// None that is counted.
+    /// None, not counted.
     None,
-    /// Carried out with the device's own error correction or retries.
+    /// Success with the device's own error correction or retries.
     Recovered,
-    /// A write failed after it was reported done; this command was not carried out.
+    /// A write failed after it was reported done; this command was not executed.
     Deferred,
     /// The medium.
     Medium,
     /// The device.
     Hardware,
-    /// The device gave up and asks to try again.
+    /// The device aborted the command and asks for a retry.
     Aborted,
-    /// The device tells of an event.
+    /// The device reports an event.
     Attention(Attention),
     /// Busy, not ready.
     Busy,
@@ -148,28 +151,28 @@ pub enum Trouble {
     Reset,
     /// The host controller's own error.
     Host,
-    /// Ended well but short.
+    /// Success, but short.
     Short,
 }
 
-/// What to do about an end, and what to call it if that does not help.
+/// What to do about an end, and which error to report if that does not help.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The cure.
+    /// The action to take.
     pub action: Action,
-    /// The failure in the words of the block layer.
+    /// The failure in terms of the block layer.
     pub error: Error,
     /// What kind of trouble it was.
     pub trouble: Trouble,
 }
 
 impl Verdict {
-    /// A verdict.
+    /// Makes a verdict.
     pub const fn new(action: Action, error: Error, trouble: Trouble) -> Self {
         Self { action, error, trouble }
     }
 
-    /// About an end without an answer of the device: the same in every language.
+    /// The verdict on an end without an answer from the device, the same for every protocol.
     pub fn without_answer(ended: Ended, code: u32) -> Self {
         match ended {
             Ended::Good | Ended::Answered => Self::new(Action::Succeed, Error::Gone, Trouble::None),

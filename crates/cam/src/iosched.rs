@@ -1,10 +1,10 @@
-//! An I/O scheduler in front of a disk, in the spirit of CAM's: reads keep their latency while
-//! writes and deletes run, consumers share a disk fairly, and each kind of request can be limited.
+//! An I/O scheduler in front of a disk, similar to CAM's: reads keep their latency while writes and
+//! deletes run, consumers share a disk fairly, and each kind of request can be limited.
 //!
-//! Theory. A disk with a deep queue serves requests in an order of its own, and a flood of writes
-//! or deletes fills that queue: a read then waits for all of it. What helps is to let less of the
-//! flood in. So requests wait here, each with its consumer and its class - read, write (and
-//! flush), delete - and are let in by four rules:
+//! Theory. A disk with a deep queue serves requests in its own order, and a flood of writes or
+//! deletes fills that queue: a read then waits for all of it. The remedy is to admit less of the
+//! flood. So requests wait here, each with its consumer and its class (read; write and flush;
+//! delete), and are admitted by four rules:
 //!
 //! 1. a class is within its limits: how many are in the disk at once, how many and how many bytes a
 //!    second ([`Limit`]);
@@ -15,8 +15,8 @@
 //!    so that nothing starves; with a bias of 0 the oldest goes first;
 //! 4. within a class the consumers take turns by bytes (deficit round robin).
 //!
-//! Requests in hand at once have no order among each other, here as on any block device. All memory
-//! is had when it is made; a request costs a place in a table.
+//! Pending requests have no order among each other, as on any block device. All memory is allocated
+//! when the scheduler is created; a request takes an entry in a table.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -25,19 +25,19 @@ use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused,
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
 
-/// No place.
+/// No entry.
 const NONE: u16 = u16::MAX;
-/// Bytes a consumer may have let in before it is another's turn.
+/// Bytes a consumer may have admitted before it is another one's turn.
 const QUANTUM: u64 = 128 << 10;
-/// A request longer than this does not cost its consumer more turns.
+/// A request longer than this costs its consumer no more than this.
 const COST_MAX: u64 = 16 * QUANTUM;
-/// What may be let in at once after a pause, of a rate: so much time's worth (CAM's quantum).
+/// What a rate admits at once after a pause: as much as in this much time (CAM's quantum).
 const BURST_NANOS: u64 = 5_000_000;
-/// Reads that are looked at together before the room of the others is changed.
+/// Number of reads evaluated together before the limit of the other classes is changed.
 const READS_LOOKED_AT: u32 = 16;
-/// So long after the last read the others have the disk for themselves, nanoseconds.
+/// This long after the last read the other classes have the disk for themselves, nanoseconds.
 const READS_GONE_NANOS: u64 = 20_000_000;
-/// Upper bounds of the latency buckets but the last, nanoseconds: 20 us, doubling.
+/// Upper bounds of all latency buckets but the last, nanoseconds: 20 us, doubling.
 pub const BUCKETS: [u64; 15] = {
     let mut bounds = [20_000; 15];
     let mut at = 1;
@@ -48,7 +48,7 @@ pub const BUCKETS: [u64; 15] = {
     bounds
 };
 
-/// How much of a class is let in; 0 is no limit.
+/// How much of a class is admitted; 0 means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limit {
     /// Requests in the disk at once.
@@ -59,12 +59,13 @@ pub struct Limit {
     pub bytes_per_second: u64,
 }
 
-/// What a scheduler goes by.
+/// The rules of a scheduler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rules {
-    /// Reads let in before one of the others is, while both wait; 0 keeps the order of arrival.
+    /// Reads admitted before one of the other classes is, while both wait; 0 keeps the order of
+    /// arrival.
     pub read_bias: u32,
-    /// How long reads should take at most, nanoseconds; 0 is no goal.
+    /// Maximum latency that reads should have, nanoseconds; 0 for no goal.
     pub read_latency: u64,
     /// Limits of reads.
     pub read: Limit,
@@ -83,14 +84,14 @@ impl Rules {
 }
 
 impl Default for Rules {
-    /// CAM's bias of 100 reads, one delete at once, no goal.
+    /// CAM's bias of 100 reads, one delete at a time, no goal.
     fn default() -> Self {
         let delete = Limit { depth: 1, ..Limit::default() };
         Self { read_bias: 100, delete, ..Self::NONE }
     }
 }
 
-/// What kind of request.
+/// The class of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// Reads.
@@ -102,7 +103,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Self; 3] = [Self::Read, Self::Write, Self::Delete];
 
     const fn of(operation: Operation) -> Self {
@@ -123,51 +124,51 @@ impl Class {
     }
 }
 
-/// What happened to the requests of a class.
+/// Statistics of the requests of a class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClassStatistics {
-    /// Requests that ended.
+    /// Requests that have ended.
     pub done: u64,
-    /// Of these, with an error.
+    /// Of these, requests that failed.
     pub errors: u64,
-    /// Bytes of requests that ended well.
+    /// Bytes of requests that succeeded.
     pub bytes: u64,
     /// Requests that wait here.
     pub queued: u32,
-    /// Most that waited at once.
+    /// The most that have waited at once.
     pub queued_max: u32,
     /// Requests in the disk.
     pub active: u32,
-    /// Average time from submission to completion, nanoseconds; the last 512 or so count.
+    /// Average time from submission to completion, nanoseconds; roughly over the last 512.
     pub latency: u64,
-    /// How many took up to so long, see [`BUCKETS`]; the last: longer.
+    /// Number of requests per latency bucket, see [`BUCKETS`]; the last bucket has no upper bound.
     pub buckets: [u64; BUCKETS.len() + 1],
 }
 
-/// What happened.
+/// Statistics of a scheduler.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// By class, as [`Class::ALL`] has them.
+    /// By class, in the order of [`Class::ALL`].
     pub classes: [ClassStatistics; 3],
-    /// Writes and deletes that may be in the disk at once while reads are about.
+    /// Writes and deletes that may be in the disk at once while there are reads.
     pub others_depth: u32,
-    /// How often that was made smaller.
+    /// How often that number was reduced.
     pub throttled: u64,
 }
 
 impl Statistics {
-    /// Of one class.
+    /// The statistics of one class.
     pub const fn class(&self, class: Class) -> &ClassStatistics {
         &self.classes[class as usize]
     }
 }
 
-/// A place for a request: waiting, in the disk, or ended.
+/// An entry for a request: waiting, in the disk, or ended.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     request: Request,
     since: Instant,
-    /// Which arrival it was.
+    /// Its number in the order of arrival.
     turn: u64,
     consumer: u16,
     next: u16,
@@ -208,17 +209,17 @@ impl Fifo {
 #[derive(Clone, Copy, Debug)]
 struct Lineup {
     fifo: Fifo,
-    /// Bytes it may have let in before its turn ends.
+    /// Bytes it may have admitted before its turn ends.
     deficit: u64,
 }
 
-/// A class: who waits, and what it has used of its limits.
+/// A class: its waiting requests, and how much of its limits is used.
 #[derive(Debug)]
 struct Lines {
     lineups: Box<[Lineup]>,
     /// Whose turn it is.
     cursor: usize,
-    /// When its rates are used up to: requests and bytes.
+    /// The time up to which its rates are used: requests and bytes.
     used_until: [Instant; 2],
 }
 
@@ -231,18 +232,19 @@ pub struct Scheduler<D> {
     places: Box<[Place]>,
     free: u16,
     lines: [Lines; 3],
-    /// Ended without the disk.
+    /// Requests that ended without reaching the disk.
     ended: Fifo,
     turns: u64,
-    /// Reads let in since one of the others was.
+    /// Reads admitted since one of the other classes was.
     reads_since: u32,
-    /// Whether something was let in that the disk has not been rung for.
+    /// Whether something was admitted for which the disk has not been rung.
     is_unrung: bool,
-    /// When the last read came or ended.
+    /// When the last read arrived or ended.
     last_read: Option<Instant>,
-    /// Reads looked at since the room of the others changed, and how many of them took too long.
+    /// Reads evaluated since the limit of the other classes changed, and how many of them took too
+    /// long.
     looked_at: (u32, u32),
-    /// The disk has no room; it is asked again after the next completion.
+    /// The disk has no room; it is tried again after the next completion.
     is_full: bool,
     statistics: Statistics,
 }
@@ -266,8 +268,9 @@ const VACANT: Place = Place {
 };
 
 impl<D: Device> Scheduler<D> {
-    /// In front of `device`, for so many consumers and with room for so many requests: at least one
-    /// of each, and more requests than the device takes, else there is nothing to choose from.
+    /// A scheduler in front of `device`, for this many consumers and pending requests: at least one
+    /// of each, and more requests than the device accepts, otherwise there is nothing to choose
+    /// from.
     pub fn new(device: D, rules: Rules, consumers: u16, room: u16) -> Self {
         let (consumers, room) = (consumers.max(1), room.clamp(1, NONE - 1));
         let geometry = Geometry { queue_depth: room.into(), ..*device.geometry() };
@@ -302,7 +305,7 @@ impl<D: Device> Scheduler<D> {
         &self.device
     }
 
-    /// What happened.
+    /// The statistics.
     pub fn statistics(&self) -> &Statistics {
         &self.statistics
     }
@@ -312,14 +315,15 @@ impl<D: Device> Scheduler<D> {
         &self.rules
     }
 
-    /// Goes by other rules from now on.
+    /// Changes the rules.
     pub fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
         self.statistics.others_depth = self.device.geometry().queue_depth;
         self.looked_at = (0, 0);
     }
 
-    /// As [`Device::submit`], for one of the consumers; a number beyond theirs is the last one's.
+    /// As [`Device::submit`], for one of the consumers; a number beyond the last means the last
+    /// one.
     ///
     /// # Errors
     /// As [`Device::submit`].
@@ -357,14 +361,14 @@ impl<D: Device> Scheduler<D> {
         }
     }
 
-    /// Whether reads wait, are in the disk, or were there just now.
+    /// Whether reads wait, are in the disk, or were there a moment ago.
     fn reads_are_about(&self, now: Instant) -> bool {
         let reads = &self.statistics.classes[Class::Read as usize];
         let recent = |last: Instant| now < last.after_nanos(READS_GONE_NANOS);
         reads.queued + reads.active > 0 || self.last_read.is_some_and(recent)
     }
 
-    /// When a class that waits may go: now, later, or (`None`) when something else ended.
+    /// When a waiting class may be admitted: now, later, or (`None`) when something else has ended.
     fn when(&self, class: Class, now: Instant) -> Option<Instant> {
         let Statistics { classes, others_depth, .. } = &self.statistics;
         let statistics = &classes[class as usize];
@@ -397,7 +401,7 @@ impl<D: Device> Scheduler<D> {
         lineups.filter_map(turn).min().unwrap_or(u64::MAX)
     }
 
-    /// Which class goes next.
+    /// The class that is next.
     fn choose(&self, now: Instant) -> Option<Class> {
         let may = |class: &Class| {
             self.statistics.classes[*class as usize].queued > 0
@@ -444,7 +448,7 @@ impl<D: Device> Scheduler<D> {
         }
     }
 
-    /// Puts a request back that was taken and not let in.
+    /// Puts back a request that was taken and not admitted.
     fn put_back(&mut self, class: Class, at: u16) {
         let place = &mut self.places[usize::from(at)];
         let lineup = &mut self.lines[class as usize].lineups[usize::from(place.consumer)];
@@ -456,7 +460,7 @@ impl<D: Device> Scheduler<D> {
         }
     }
 
-    /// Lets in what may go.
+    /// Admits all requests that the rules allow.
     fn dispatch(&mut self, now: Instant) {
         while !self.is_full {
             let Some(class) = self.choose(now) else { return };
@@ -497,7 +501,7 @@ impl<D: Device> Scheduler<D> {
         *bytes = (*bytes).max(now).after_nanos(time(request.length, bytes_per_second));
     }
 
-    /// Looks at how long a read took.
+    /// Evaluates the latency of a read.
     fn look_at(&mut self, latency: u64) {
         let goal = self.rules.read_latency;
         if goal == 0 {
@@ -521,7 +525,7 @@ impl<D: Device> Scheduler<D> {
         }
     }
 
-    /// Gives a place back; the completion as its owner knows it.
+    /// Frees an entry; returns the completion as its owner expects it.
     fn end(
         &mut self,
         at: u16,
@@ -576,7 +580,8 @@ impl<D: Device> Device for Scheduler<D> {
         self.submit_for(0, request, now)
     }
 
-    /// Nothing may wait here: it is refused as [`Refused::Full`] until what does is in the disk.
+    /// An ordered request must not wait here: it is refused as [`Refused::Full`] until all waiting
+    /// requests are in the disk.
     fn submit_ordered(&mut self, request: &Request, now: Instant) -> Result<(), Refused> {
         if self.statistics.classes.iter().any(|class| class.queued > 0) {
             return Err(Refused::Full);

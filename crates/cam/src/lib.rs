@@ -1,9 +1,9 @@
-//! The command layer: what stands between block requests and a host controller's port.
+//! The command layer between block requests and a host controller's port.
 //!
 //! The port (a SIM, in CAM's words) only wraps commands and unwraps answers. Everything else is
 //! here: finding the logical units ([`scan`](mod@scan)), turning requests into commands and handing
-//! them to the port ([`Disk`]), deadlines, retries, and what an error means ([`sense`]). A disk is
-//! generic over its port's protocol; what is specific to one protocol is its [`Family`].
+//! them to the port ([`Disk`]), deadlines, retries, and the meaning of errors ([`sense`]). A disk
+//! is generic over its port's protocol; what is specific to one protocol is its [`Family`].
 //!
 //! | module | what |
 //! |---|---|

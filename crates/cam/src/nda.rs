@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::family::{Action, DELETE_LIST_MAX, Family, Meaning, Trouble, Verdict};
 
 const _: () = assert!(DSM_RANGE <= Nvme::DELETE_LIST);
-/// The bit of NSATTR that says that a namespace is write protected.
+/// The bit of NSATTR that means that a namespace is write protected.
 const WRITE_PROTECTED: u8 = 1;
 
 impl Family for Nvme {
@@ -46,7 +46,7 @@ impl Family for Nvme {
         (command, DSM_RANGE)
     }
 
-    /// The driver tells in [`Failure::code`] how long the controller wants to be left alone.
+    /// The driver reports in [`Failure::code`] how long the controller wants the host to wait.
     fn verdict(ended: Ended, failure: &Failure<Self>, _: bool) -> Verdict {
         if ended != Ended::Answered {
             return Verdict::without_answer(ended, failure.code);
@@ -65,18 +65,18 @@ impl Family for Nvme {
     }
 }
 
-/// What a status means. DNR turns every cure into failure; CRD turns a try into a later one.
+/// What a status means. DNR turns every action into failure; CRD delays a retry.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// SCT and SC, from and to; the last row has all of them.
     pub status: (u16, u16),
-    /// The cure.
+    /// The action to take.
     pub action: Action,
-    /// What it is called if the cure does not help.
+    /// The failure to report if the action does not help.
     pub meaning: Meaning,
-    /// What is counted.
+    /// The counter to increment.
     pub trouble: Trouble,
-    /// Why this cure.
+    /// The reason for this action.
     pub reason: &'static str,
 }
 
@@ -92,10 +92,10 @@ const fn row(
 use Action::{BackOff, Fail, PollReady, Requeue, Retry, Succeed};
 use Meaning::{Device, Gone, Medium, OutOfRange, Unsupported, WriteProtected};
 
-/// As often as the disk's options say.
+/// As many retries as the disk's options allow.
 const AGAIN: Action = Retry(u8::MAX);
 
-/// The status table; the first row that matches decides.
+/// The status table; the first matching row decides.
 #[rustfmt::skip]
 pub static STATUS: &[Row] = &[
     row((0x000, 0x000), Succeed, (Device, Trouble::None), "carried out; DW0 says more"),
@@ -135,11 +135,11 @@ pub fn lookup(status: Status) -> &'static Row {
     hit.unwrap_or(&STATUS[STATUS.len() - 1])
 }
 
-/// What a disk needs to know of a namespace.
+/// The properties of a namespace that a disk needs.
 ///
 /// # Errors
-/// [`Error::NotADisk`] without blocks, [`Error::Metadata`] where a block is more than its data,
-/// [`Error::BlockSize`] where its size makes no sense.
+/// [`Error::NotADisk`] without blocks, [`Error::Metadata`] if a block contains more than data,
+/// [`Error::BlockSize`] if the block size makes no sense.
 pub fn shape(
     id: u32,
     controller: &IdentifyController,

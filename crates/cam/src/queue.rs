@@ -1,16 +1,15 @@
-//! What a disk has in hand: wishes (block requests) and their parts (commands).
+//! Pending work of a disk: wishes (block requests) and their parts (commands).
 //!
-//! Theory. A wish is one block request; it is carried out by one or more parts, each of which is
-//! one command. Both live in tables allocated once; an index is a name. The common case, one
-//! command while nothing waits, needs the wish alone: 64 bytes with all it takes to issue the
-//! command again. Every wish has the part of the same index for its own; the parts beyond are lent
-//! to wishes that need more. A part is in exactly one place: free,
-//! *started* (the port owes its outcome), *waiting* (to be started as soon as there is room, first
-//! in first out) or *delayed* (to be started at an instant). A wish is free, *unsplit* (still has
-//! blocks without a part), in hand (all its parts exist), or *finished* (ended without an outcome
-//! of its own, to be handed out by the next poll). Lists are links in tables beside the slots, and
-//! of free wishes in the wishes themselves, so moving between places is a few stores and never
-//! allocates.
+//! Theory. A wish is one block request; one or more parts carry it out, each of which is one
+//! command. Both live in tables that are allocated once, and are named by their index. The common
+//! case, one command while nothing waits, needs only the wish: 64 bytes with everything needed to
+//! issue the command again. Every wish owns the part of the same index; the parts beyond those are
+//! lent to wishes that need more. A part is in exactly one place: free, *started* (the port owes
+//! its outcome), *waiting* (to be started as soon as there is room, first in first out) or
+//! *delayed* (to be started at an instant). A wish is free, *unsplit* (still has blocks without a
+//! part), in hand (all its parts exist), or *finished* (ended without an outcome of its own, to be
+//! returned by the next poll). Lists are links in tables beside the slots, and for free wishes in
+//! the wishes themselves, so moving between places is a few stores and never allocates.
 
 use alloc::boxed::Box;
 
@@ -57,8 +56,8 @@ impl Fifo {
         self.tail = index;
     }
 
-    /// Puts an index before all others: for free parts, so that they stay warm in the cache, and
-    /// for what must not lose its turn.
+    /// Puts an index at the front: for free parts, so that they stay in the cache, and for entries
+    /// that must not lose their turn.
     #[inline]
     fn push_front(&mut self, links: &mut Links, index: u16) {
         links.0[usize::from(index)] = self.head;
@@ -79,64 +78,64 @@ impl Fifo {
     }
 }
 
-/// How a write gets to the medium.
+/// How a write reaches the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Force {
-    /// When the device likes.
+    /// Whenever the device likes.
     No,
-    /// By force unit access of the command itself.
+    /// By forced unit access of the command itself.
     Bit,
     /// By a cache flush after it.
     Flush,
 }
 
-/// Where a wish stands.
+/// State of a wish.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// One command is all of it, the port has it, and there is no part for it.
+    /// It is a single command, the port has it, and it has no part.
     Single,
     /// It is in parts, or free.
     InParts,
-    /// It waits for parts: it does not end before it left that list.
+    /// It waits for parts: it does not end before it has left that list.
     Listed,
 }
 
-/// A block request in hand.
+/// A pending block request.
 #[derive(Debug)]
 pub(crate) struct Wish {
-    /// What was asked.
+    /// The operation requested.
     pub(crate) token: u64,
     pub(crate) accepted: Instant,
-    /// The blocks that have no part yet, and where their data is. Of a single wish: all.
+    /// The blocks that have no part yet, and their data. For a single wish: all.
     pub(crate) lba: u64,
     pub(crate) blocks: u64,
     pub(crate) data: Data,
-    /// Number of the token of its own command: the index below, a generation above.
+    /// Number of the token of its own command: the index in the low bits, a generation above it.
     pub(crate) number: u32,
     pub(crate) operation: Operation,
     pub(crate) standing: Standing,
-    /// The free wish after this, while it is free.
+    /// The next free wish, if this one is free.
     next_free: u16,
 }
 
 const _: () = assert!(size_of::<Wish>() <= 64);
 
-/// How far a wish in parts is.
+/// Progress of a wish in parts.
 #[derive(Debug)]
 pub(crate) struct Course {
     /// Parts that have not ended.
     pub(crate) open: u16,
     /// The first failure.
     pub(crate) error: Option<Error>,
-    /// When the first part was issued, the last finished and was seen.
+    /// When the first part was issued, and when the last one finished and was seen.
     pub(crate) issued: Instant,
     pub(crate) device_done: Option<Instant>,
     pub(crate) seen: Instant,
     /// The key of the blocks that have no part yet.
     pub(crate) crypto: Option<CryptoContext>,
-    /// How what is written gets to the medium.
+    /// How written data reaches the medium.
     pub(crate) force: Force,
-    /// Whether it comes after everything before it and before everything after it.
+    /// Whether it is ordered after everything before it and before everything after it.
     pub(crate) ordered: bool,
 }
 
@@ -168,7 +167,7 @@ impl Wish {
         }
     }
 
-    /// Becomes what `request` asks for.
+    /// Takes over the content of `request`.
     #[inline(always)]
     pub(crate) fn begin(&mut self, request: &Request, block_shift: u32, standing: Standing) {
         self.token = request.token;
@@ -181,14 +180,14 @@ impl Wish {
     }
 }
 
-/// How often a part was tried, by what made another try necessary.
+/// How often a part was tried, by the reason for the retry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tries {
-    /// Tries that count against the retry budget.
+    /// Retries that count against the retry budget.
     pub(crate) counted: u8,
-    /// Tries after events that were not the command's fault.
+    /// Retries after events that were not the command's fault.
     pub(crate) requeued: u8,
-    /// Tries after a pause.
+    /// Retries after a pause.
     pub(crate) paused: u8,
 }
 
@@ -199,14 +198,14 @@ pub(crate) struct Order<P: Protocol> {
     pub(crate) direction: Direction,
     pub(crate) data: Data,
     pub(crate) crypto: Option<CryptoContext>,
-    /// How long the command may take, nanoseconds.
+    /// Time limit of the command, nanoseconds.
     pub(crate) timeout_nanos: u64,
 }
 
-/// A command in hand.
+/// A pending command.
 #[derive(Debug)]
 pub(crate) struct Part<P: Protocol> {
-    /// What it asks; none while it is free.
+    /// What it asks; nothing while it is free.
     pub(crate) order: Option<Order<P>>,
     /// The wish it belongs to.
     pub(crate) wish: u16,
@@ -214,14 +213,14 @@ pub(crate) struct Part<P: Protocol> {
     busy: bool,
     /// Whether the port owes its outcome.
     pub(crate) started: bool,
-    /// Number of its last token, as [`Wish::number`]: an outcome of an earlier life is not taken
-    /// for one of this.
+    /// Number of its last token, as [`Wish::number`]: a late outcome of an earlier use is not taken
+    /// for one of this use.
     pub(crate) number: u32,
     pub(crate) tries: Tries,
     not_before: Instant,
 }
 
-/// The token after the one of this number.
+/// The token that follows the one with this number.
 #[inline(always)]
 pub(crate) fn next_token(number: &mut u32) -> Token {
     *number = number.wrapping_add(1 << 16);
@@ -233,7 +232,7 @@ pub(crate) fn next_token(number: &mut u32) -> Token {
 pub(crate) struct Queue<P: Protocol> {
     pub(crate) wishes: Box<[Wish]>,
     pub(crate) courses: Box<[Course]>,
-    /// Last freed first taken, so that wishes stay warm in the cache.
+    /// Last freed is first taken, so that wishes stay in the cache.
     free_wish: u16,
     wish_links: Links,
     unsplit: Fifo,
@@ -243,19 +242,19 @@ pub(crate) struct Queue<P: Protocol> {
     free_parts: Fifo,
     waiting: Fifo,
     delayed: Fifo,
-    /// How many are on `unsplit` and `waiting`, whose turn it is before that of any newcomer, and
-    /// how many reasons there are to hold newcomers back.
+    /// Number of entries on `unsplit` and `waiting`, whose turn is before that of any newcomer,
+    /// plus the number of reasons to hold newcomers back.
     lined_up: u32,
-    /// Those reasons.
+    /// The number of those reasons.
     holds: u32,
-    /// The earliest `not_before` of the delayed parts; [`Instant::NEVER`] if there is none.
+    /// The earliest `not_before` of the delayed parts; [`Instant::NEVER`] if there are none.
     earliest: Instant,
     /// Parts whose outcome the port owes.
     pub(crate) started: u32,
 }
 
 impl<P: Protocol> Queue<P> {
-    /// Room for so many wishes, each with a part of its own, and so many parts to lend; each at
+    /// Tables with this many wishes, each with its own part, and this many parts to lend; each at
     /// least 1, together below 65535.
     pub(crate) fn new(wishes: u16, lent: u16) -> Self {
         let parts = wishes + lent;
@@ -305,19 +304,19 @@ impl<P: Protocol> Queue<P> {
         &mut self.parts[usize::from(index)]
     }
 
-    /// Whether nothing waits for room or time: a submitted wish may go first.
+    /// Whether nothing waits for room or time: a submitted wish may then go first.
     #[inline]
     pub(crate) fn nothing_waits(&self) -> bool {
         self.lined_up == 0
     }
 
-    /// Lets every newcomer line up, until [`release`](Self::release).
+    /// Makes every newcomer queue up, until [`release`](Self::release).
     pub(crate) fn hold(&mut self) {
         self.holds += 1;
         self.lined_up += 1;
     }
 
-    /// Takes one [`hold`](Self::hold) back.
+    /// Undoes one [`hold`](Self::hold).
     pub(crate) fn release(&mut self) {
         self.holds -= 1;
         self.lined_up -= 1;
@@ -328,7 +327,7 @@ impl<P: Protocol> Queue<P> {
         self.lined_up - self.holds
     }
 
-    /// How many requests are in hand.
+    /// Number of pending requests.
     pub(crate) fn wishes_in_hand(&self) -> u32 {
         let mut free = 0;
         let mut index = self.free_wish;
@@ -359,7 +358,7 @@ impl<P: Protocol> Queue<P> {
         Some((index, wish))
     }
 
-    /// Takes a request in, if there is room.
+    /// Accepts a request, if there is room.
     pub(crate) fn take_wish(&mut self, request: &Request, block_shift: u32) -> Option<u16> {
         let (index, wish) = self.pop_wish()?;
         wish.begin(request, block_shift, Standing::InParts);
@@ -367,7 +366,7 @@ impl<P: Protocol> Queue<P> {
         Some(index)
     }
 
-    /// Gives a single wish, whose command did not plainly end well, the part it did without.
+    /// Gives a part to a single wish whose command did not plainly succeed.
     #[cold]
     pub(crate) fn give_part(&mut self, index: u16, order: Order<P>) {
         let wish = self.wish(index);
@@ -391,14 +390,14 @@ impl<P: Protocol> Queue<P> {
         self.wish(index).next_free = next_free;
     }
 
-    /// Lets a wish wait for parts.
+    /// Makes a wish wait for parts.
     pub(crate) fn push_unsplit(&mut self, index: u16) {
         self.wish(index).standing = Standing::Listed;
         self.unsplit.push(&mut self.wish_links, index);
         self.lined_up += 1;
     }
 
-    /// The wish whose turn it is to get parts.
+    /// The next wish to get parts.
     pub(crate) fn first_unsplit(&self) -> Option<u16> {
         self.unsplit.first()
     }
@@ -411,7 +410,7 @@ impl<P: Protocol> Queue<P> {
         Some(index)
     }
 
-    /// Lets a wish wait to be handed out.
+    /// Makes a wish wait to be completed.
     pub(crate) fn push_finished(&mut self, index: u16) {
         self.finished.push(&mut self.wish_links, index);
     }
@@ -424,7 +423,7 @@ impl<P: Protocol> Queue<P> {
         !self.finished.is_empty()
     }
 
-    /// A free part, now belonging to `wish`.
+    /// A free part, which now belongs to `wish`.
     pub(crate) fn take_part(&mut self, wish: u16) -> Option<u16> {
         let own = &mut self.parts[usize::from(wish)];
         let index = if own.busy {
@@ -439,7 +438,7 @@ impl<P: Protocol> Queue<P> {
         Some(index)
     }
 
-    /// Gives a part back; answers the wish it belonged to, which has one part less open.
+    /// Frees a part; returns the wish to which it belonged, which has one open part less.
     pub(crate) fn release_part(&mut self, index: u16) -> u16 {
         let part = &mut self.parts[usize::from(index)];
         (part.busy, part.order) = (false, None);
@@ -453,7 +452,7 @@ impl<P: Protocol> Queue<P> {
         wish
     }
 
-    /// Lets a part wait for room, at the end or, if it was its turn already, at the front.
+    /// Makes a part wait for room, at the end or, if its turn had already come, at the front.
     pub(crate) fn wait(&mut self, index: u16, front: bool) {
         if front {
             self.waiting.push_front(&mut self.part_links, index);
@@ -469,14 +468,14 @@ impl<P: Protocol> Queue<P> {
         Some(index)
     }
 
-    /// Lets a part wait until `not_before`.
+    /// Makes a part wait until `not_before`.
     pub(crate) fn delay(&mut self, index: u16, not_before: Instant) {
         self.part(index).not_before = not_before;
         self.delayed.push(&mut self.part_links, index);
         self.earliest = self.earliest.min(not_before);
     }
 
-    /// Moves the delayed parts whose time has come to the waiting ones, or all of them.
+    /// Moves delayed parts whose time has come, or all of them, to the waiting ones.
     pub(crate) fn wake(&mut self, now: Instant, all: bool) {
         if self.delayed.is_empty() || (self.earliest > now && !all) {
             return;

@@ -1,25 +1,25 @@
-//! One command to its end: for scanning and for commands a user passes through.
+//! Runs a single command to its end: for scanning and for commands a user passes through.
 
 use flysch_api::command::{Command, Declined, NotStarted, Outcome, Port};
 use flysch_api::machine::{Clock, Instant};
 
-/// First look at the port after a command was issued, nanoseconds; each next pause is twice as
-/// long. A port that is polled raises no interrupt to wait for.
+/// Delay of the first look at the port after a command was issued, nanoseconds; each further pause
+/// is twice as long. A port that is polled raises no interrupt to wait for.
 const FIRST_LOOK_NANOS: u64 = 20_000;
 /// Longest pause between two looks, nanoseconds.
 const LAST_LOOK_NANOS: u64 = 1_000_000;
 
-/// What recovery may take beyond the deadline, nanoseconds. A port owes every command an end; one
-/// that does not keep to that must not keep us for ever.
+/// Time allowed for recovery beyond the deadline, nanoseconds. A port owes every command an end; if
+/// it breaks this rule, it must not block the caller forever.
 const GRACE_NANOS: u64 = 60_000_000_000;
 
-/// Puts `command` to a port that carries no other commands, and waits until it has ended.
+/// Sends `command` to a port that carries no other commands, and waits until it has ended.
 ///
-/// The command's deadline bounds the time; recovery by the port may add to it. What
-/// [`Port::failure`] says afterwards is about this command.
+/// The command's deadline bounds the time; recovery by the port may add to it. Afterwards
+/// [`Port::failure`] describes this command.
 ///
 /// # Errors
-/// [`NotStarted`] if the port did not take the command before its deadline, or never ended it.
+/// [`NotStarted`] if the port did not accept the command before its deadline, or never ended it.
 pub fn run<P: Port, C: Clock>(
     port: &mut P,
     clock: &C,
@@ -57,7 +57,8 @@ pub fn run<P: Port, C: Clock>(
     }
 }
 
-/// Sleeps until the port may have something: its interrupt, its own wish, or the next look.
+/// Sleeps until the port may have something: on its interrupt, at the time it requested, or until
+/// the next look.
 fn look_again<P: Port, C: Clock>(port: &P, clock: &C, pause: &mut u64) {
     let now = clock.now();
     let next = now.after_nanos(*pause);

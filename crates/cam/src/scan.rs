@@ -1,9 +1,9 @@
-//! Which logical units there are, and what they say about themselves.
+//! Finds the logical units and what they report about themselves.
 //!
-//! REPORT LUNS names the units; each one is asked for INQUIRY data, its vital product data pages,
-//! its capacity and its mode parameters. A unit that does not answer a question lacks that answer
-//! and nothing more: only a device without any unit that answers INQUIRY fails the scan. The order
-//! of the questions follows CAM's probe and the attach states of `da`.
+//! REPORT LUNS lists the units; each one is queried for INQUIRY data, its vital product data pages,
+//! its capacity and its mode parameters. If a unit does not answer a query, only that answer is
+//! missing: the scan fails only if no unit of the device answers INQUIRY. The order of the queries
+//! follows CAM's probe and the attach states of `da`.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -28,23 +28,23 @@ use crate::error::Error;
 use crate::family::{Action, Family};
 use crate::{run, sense};
 
-/// Scratch memory a scan needs, bytes: the longest answer asked for.
+/// Scratch memory that a scan needs, bytes: the longest answer requested.
 pub const SCRATCH_BYTES: usize = ANSWER_MAX as usize;
-/// Longest answer asked for, bytes: REPORT LUNS with every UFS unit, any page.
+/// Longest answer requested, bytes: REPORT LUNS with every UFS unit, any page.
 const ANSWER_MAX: u16 = 1024;
-/// Longest VPD page asked for, bytes; page lengths above a byte make some devices stumble.
+/// Longest VPD page requested, bytes; page lengths above a byte confuse some devices.
 const PAGE_MAX: u16 = 252;
-/// How long one question may take, milliseconds.
+/// Time limit of one query, milliseconds.
 const TIMEOUT_MS: u64 = 10_000;
-/// How often a question is put again after an answer that tells of an event or a passing trouble
+/// How often a query is repeated after an answer that reports an event or a temporary failure
 /// (CAM's probe: 4).
 const TRIES: u32 = 5;
-/// How often a unit that is becoming ready is asked, and the pause between, milliseconds.
+/// How often a unit that is becoming ready is queried, and the pause between queries, milliseconds.
 const READY_TRIES: u32 = 20;
 const READY_PAUSE_MS: u64 = 100;
-/// Units looked at if REPORT LUNS does not answer: as many as a UFS device can have.
+/// Number of units to try if REPORT LUNS does not answer: as many as a UFS device can have.
 const FALLBACK_LUNS: u8 = 32;
-/// The well-known unit that answers REPORT LUNS where there is no unit 0 (SPC-6 clause 8).
+/// The well-known unit that answers REPORT LUNS if there is no unit 0 (SPC-6 clause 8).
 const REPORT_LUNS_UNIT: LogicalUnitNumber = LogicalUnitNumber([0xC1, 0x01, 0, 0, 0, 0, 0, 0]);
 /// Longest identifier kept, bytes.
 const IDENTIFIER_MAX: usize = 64;
@@ -52,7 +52,7 @@ const IDENTIFIER_MAX: usize = 64;
 /// A logical unit that answered INQUIRY.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peripheral {
-    /// The unit.
+    /// The unit's number.
     pub lun: LogicalUnitNumber,
     /// Standard INQUIRY data.
     pub inquiry: InquiryData,
@@ -60,17 +60,17 @@ pub struct Peripheral {
     pub pages: Vec<VpdPage>,
     /// The serial number (page 80), without padding.
     pub serial_number: Option<Vec<u8>>,
-    /// The designator of the unit (page 83), the most unique one there is.
+    /// The designator of the unit (page 83), the most specific one available.
     pub identifier: Option<Vec<u8>>,
     /// Limits of commands (page B0).
     pub block_limits: Option<BlockLimits>,
-    /// What the medium is (page B1).
+    /// Characteristics of the medium (page B1).
     pub characteristics: Option<BlockDeviceCharacteristics>,
     /// Thin provisioning (page B2).
     pub provisioning: Option<LogicalBlockProvisioning>,
     /// Whether TEST UNIT READY answered GOOD.
     pub ready: bool,
-    /// Its capacity (READ CAPACITY(16), or (10) where that is all there is).
+    /// Its capacity (READ CAPACITY(16), or (10) if it supports nothing else).
     pub capacity: Option<Capacity16>,
     /// WP and DPOFUA of the mode parameter header.
     pub device_specific: DeviceSpecific,
@@ -78,18 +78,18 @@ pub struct Peripheral {
     pub caching: Option<Caching>,
     /// The control mode page.
     pub control: Option<Control>,
-    /// The questions that got no answer, and why.
+    /// The queries without an answer, and why.
     pub faults: Vec<Fault>,
 }
 
-/// A question that got no answer.
+/// A query without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// The command.
     pub name: &'static str,
     /// How it ended.
     pub ended: Ended,
-    /// The device's words, if it said any.
+    /// The device's sense data, if it sent any.
     pub cause: Option<Cause>,
 }
 
@@ -99,10 +99,10 @@ impl Peripheral {
         self.inquiry.peripheral.device_type() == DeviceType::Block
     }
 
-    /// What a [`Disk`](crate::Disk) needs to know of this unit.
+    /// The properties of this unit that a [`Disk`](crate::Disk) needs.
     ///
     /// # Errors
-    /// [`Error::NotADisk`] if it is no block device or told no capacity.
+    /// [`Error::NotADisk`] if it is not a block device or reported no capacity.
     pub fn shape(&self) -> Result<Shape, Error> {
         let unit = self.lun.to_bits();
         let not_a_disk = Error::NotADisk { unit };
@@ -133,14 +133,14 @@ impl fmt::Display for Peripheral {
     }
 }
 
-/// Finds the logical units behind `port`, which carries no other commands meanwhile.
+/// Finds the logical units behind `port`, which must not carry other commands meanwhile.
 ///
 /// `scratch` is part of the port's memory, at least [`SCRATCH_BYTES`] long; it is free again
-/// afterwards. Units in the order of their numbers.
+/// afterwards. Units are returned in the order of their numbers.
 ///
 /// # Errors
-/// [`Error::Scratch`]; [`Error::NotStarted`] if the controller is out of order;
-/// [`Error::Command`] if no unit answers.
+/// [`Error::Scratch`]; [`Error::NotStarted`] if the controller has failed; [`Error::Command`] if no
+/// unit answers.
 pub fn scan<P: Port<Protocol = Scsi>, C: Clock>(
     port: &mut P,
     clock: &C,
@@ -149,8 +149,8 @@ pub fn scan<P: Port<Protocol = Scsi>, C: Clock>(
     scan_luns(port, clock, scratch, &[])
 }
 
-/// As [`scan`], looking besides at these units, which REPORT LUNS does not name: well-known ones,
-/// or the units a UFS device's descriptors tell of.
+/// As [`scan`], but also examines these units, which REPORT LUNS does not list: well-known ones, or
+/// the units in a UFS device's descriptors.
 ///
 /// # Errors
 /// As [`scan`].
@@ -191,7 +191,7 @@ pub fn scan_luns<P: Port<Protocol = Scsi>, C: Clock>(
     }
 }
 
-/// The way questions are put to one unit.
+/// How queries are sent to one unit.
 struct Probe<'a, P, C> {
     port: &'a mut P,
     clock: &'a C,
@@ -202,7 +202,7 @@ struct Probe<'a, P, C> {
 }
 
 impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
-    /// The units REPORT LUNS names; all there may be if it does not answer.
+    /// The units that REPORT LUNS lists; all possible ones if it does not answer.
     fn report_luns(&mut self) -> Result<Vec<LogicalUnitNumber>, Error> {
         let select = SelectReport::LogicalUnits;
         let cdb = Cdb::ReportLuns { select, allocation_length: ANSWER_MAX.into() };
@@ -301,7 +301,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         self.ask(name, &Cdb::Inquiry { page, allocation_length: PAGE_MAX }, PAGE_MAX)
     }
 
-    /// TEST UNIT READY until it is, or will not be soon.
+    /// Repeats TEST UNIT READY until the unit is ready, or will not be soon.
     fn test_unit_ready(&mut self) -> Result<bool, Error> {
         for _ in 0..READY_TRIES {
             let Err(bad) = self.ask_all("TEST UNIT READY", &Cdb::TestUnitReady, 0)? else {
@@ -369,7 +369,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         Ok(())
     }
 
-    /// Puts a question whose missing answer is noted and no more.
+    /// Sends a query; if the answer is missing, that is only noted.
     fn ask(
         &mut self,
         name: &'static str,
@@ -390,8 +390,8 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         self.faults.push(Fault { name, ended: bad.ended, cause });
     }
 
-    /// Puts a question, again after a unit attention or a passing trouble; the answer, or the
-    /// last end if there is none.
+    /// Sends a query, again after a unit attention or a temporary failure; returns the answer, or
+    /// how the last attempt ended if there is none.
     fn ask_all(
         &mut self,
         name: &'static str,
@@ -412,7 +412,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         }
     }
 
-    /// Puts a question once; how it ended, if not plainly well.
+    /// Sends a query once; returns how it ended, if not with plain success.
     fn put(&mut self, name: &'static str, cdb: &Cdb, length: u16) -> Result<Option<Bad>, Error> {
         let empty = length == 0;
         self.scratch.fill(0, usize::from(length), 0);
@@ -433,8 +433,8 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
         Ok((ended != Ended::Good).then(|| Bad { ended, failure: self.port.failure() }))
     }
 
-    /// The bytes that came. A device may send fewer than asked for and say so; what is missing is
-    /// zero, and every structure says its own length.
+    /// The bytes received. A device may send fewer than requested and say so; missing bytes are
+    /// zero, and every structure contains its own length.
     fn answer(&self, residual: u32, length: u16) -> Vec<u8> {
         let residual = usize::try_from(residual).unwrap_or(usize::MAX);
         let mut bytes = alloc::vec![0; usize::from(length).saturating_sub(residual)];
@@ -443,20 +443,20 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Probe<'_, P, C> {
     }
 }
 
-/// An end that was not plainly good.
+/// An end other than plain success.
 struct Bad {
     ended: Ended,
     failure: Failure<Scsi>,
 }
 
 impl Bad {
-    /// What it means for a question; a short answer is one.
+    /// What it means for a query; a short answer is an answer too.
     fn action(&self) -> Action {
         Scsi::verdict(self.ended, &self.failure, false).action
     }
 }
 
-/// The designator of the unit itself that says most: NAA, EUI-64, T10, vendor's, in this order.
+/// The most specific designator of the unit itself: NAA, EUI-64, T10, vendor's, in this order.
 fn identifier(page: &[u8]) -> Option<Vec<u8>> {
     let rank = |designator: DesignatorType| match designator {
         DesignatorType::Naa => 4,

@@ -9,7 +9,7 @@ use crate::disk::Shape;
 use crate::error::Error;
 use crate::family::{Action, DELETE_LIST_MAX, Family, Meaning, Trouble, Verdict};
 
-/// Bytes that name the range of a delete: first and last sector.
+/// Bytes that describe the range of a delete: first and last sector.
 const RANGE: usize = 8;
 const _: () = assert!(RANGE <= DELETE_LIST_MAX);
 /// Longest transfer: 16 bits of sectors.
@@ -25,8 +25,8 @@ impl Family for Mmc {
         SECTOR
     }
 
-    /// CMD18 or CMD25; the driver takes the forms for one block where that is what it is. A forced
-    /// write is a reliable one.
+    /// CMD18 or CMD25; for a single block the driver uses the forms for one block. A forced write
+    /// is a reliable write.
     #[inline]
     fn transfer(write: bool, lba: u64, _: u32, force_unit_access: bool) -> MmcCommand {
         let index =
@@ -81,13 +81,13 @@ impl Family for Mmc {
 pub struct Row {
     /// The bits; any of them.
     pub bits: CardStatus,
-    /// The cure.
+    /// The action to take.
     pub action: Action,
-    /// What it is called if the cure does not help.
+    /// The failure to report if the action does not help.
     pub meaning: Meaning,
-    /// What is counted.
+    /// The counter to increment.
     pub trouble: Trouble,
-    /// Why this cure.
+    /// The reason for this action.
     pub reason: &'static str,
 }
 
@@ -103,11 +103,11 @@ const fn row(
 use Action::{Fail, Retry};
 use Meaning::{Device, Medium, OutOfRange, WriteProtected};
 
-/// As often as the disk's options say.
+/// As many retries as the disk's options allow.
 const AGAIN: Action = Retry(u8::MAX);
 const NONE: CardStatus = CardStatus::new();
 
-/// The status table; the first row that matches decides.
+/// The status table; the first matching row decides.
 #[rustfmt::skip]
 pub static STATUS: &[Row] = &[
     row(NONE.with_wp_violation(true), Fail, (WriteProtected, Trouble::None),
@@ -136,7 +136,7 @@ pub static STATUS: &[Row] = &[
         "a part is write protected"),
 ];
 
-/// What is not in the table may pass.
+/// Other errors may be temporary.
 static OTHER: Row = row(NONE, AGAIN, (Device, Trouble::None), "anything else may pass");
 
 /// The row of [`STATUS`] for a device status.
@@ -145,7 +145,7 @@ pub fn lookup(status: CardStatus) -> &'static Row {
     STATUS.iter().find(hit).unwrap_or(&OTHER)
 }
 
-/// What the driver knows of a card.
+/// What the driver knows about a card.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Card {
     /// Sectors of 512 bytes of the partition.
@@ -153,11 +153,11 @@ pub struct Card {
     /// Bytes of a block of the disk: 512, or 4096 where the device takes whole native sectors only
     /// (DATA_SECTOR_SIZE of EXT_CSD).
     pub block_size: u32,
-    /// A volatile cache is on.
+    /// A volatile cache is enabled.
     pub cache: bool,
-    /// Writes can be made reliable.
+    /// Reliable writes are supported.
     pub reliable_write: bool,
-    /// Sectors can be given up.
+    /// Sectors can be discarded.
     pub trim: bool,
     /// The whole card is write protected.
     pub write_protected: bool,
@@ -177,7 +177,7 @@ impl Default for Card {
     }
 }
 
-/// What a disk needs to know of a partition, by its PARTITION_ACCESS.
+/// The properties of a partition that a disk needs, by its PARTITION_ACCESS.
 ///
 /// # Errors
 /// [`Error::NotADisk`] without sectors, or with more than commands can address;

@@ -1,12 +1,12 @@
-//! What a SCSI device's words mean: a table from sense data to what to do next.
+//! The meaning of SCSI errors: a table from sense data to the action to take.
 //!
-//! Theory. An end that is not plain success falls into one of few kinds of trouble, and each kind
-//! has one cure. [`SENSE`] lists the kinds a device describes by sense data (SPC-5 4.4), most
-//! particular row first; the first row that matches decides. Ends without sense data are few and
-//! are decided in [`da`](mod@crate::da). Whether a try *counts* is what keeps this finite: troubles
-//! the command itself may have caused count against its retry budget; troubles it merely met (a
+//! Theory. An end other than plain success falls into one of a few kinds of trouble, and each kind
+//! has one remedy. [`SENSE`] lists the kinds that a device describes by sense data (SPC-5 4.4),
+//! most specific row first; the first matching row decides. The few ends without sense data are
+//! decided in [`da`](mod@crate::da). Retries are finite because some of them *count*: troubles that
+//! the command itself may have caused count against its retry budget. Troubles it merely met (a
 //! unit attention, somebody else's reset) do not, but every command has a hard limit of attempts,
-//! and waiting has its own. The classes follow FreeBSD's CAM error recovery tables.
+//! and waiting has its own limit. The classes follow FreeBSD's CAM error recovery tables.
 
 use flysch_api::block::{Cause, Error};
 use flysch_api::command::SenseBytes;
@@ -23,11 +23,11 @@ pub struct Row {
     pub asc: Option<u8>,
     /// Additional sense code qualifier; `None` matches any.
     pub ascq: Option<u8>,
-    /// The cure.
+    /// The action to take.
     pub action: Action,
-    /// What it is called if the cure does not help.
+    /// The failure to report if the action does not help.
     pub failure: Meaning,
-    /// Why this cure.
+    /// The reason for this action.
     pub reason: &'static str,
 }
 
@@ -84,7 +84,7 @@ pub static SENSE: &[Row] = &[
     row(0xF, None, None, (Succeed, Device), "COMPLETED"),
 ];
 
-/// Decides about a CHECK CONDITION with this sense data.
+/// Decides what to do about a CHECK CONDITION with this sense data.
 pub fn verdict(sense: &SenseBytes) -> Verdict {
     // CHECK CONDITION without sense data: the cause is lost, the command may work.
     let Some(sense) = parse(sense) else {
@@ -137,7 +137,7 @@ pub fn lookup(key: u8, asc: u8, ascq: u8) -> Option<&'static Row> {
     SENSE.iter().find(|row| row.key == key && any(row.asc, asc) && any(row.ascq, ascq))
 }
 
-/// Sense data as the neutral cause of a failure.
+/// Sense data as the protocol-independent cause of a failure.
 pub(crate) fn cause(sense: &Sense) -> Cause {
     let Sense { key, additional, information, .. } = *sense;
     let (asc, ascq) = (additional.asc(), additional.ascq());

@@ -1,5 +1,5 @@
-//! `ses`: enclosures. What elements one has, how they are, which device is in which slot, and
-//! where that is: the physical path that the block layer asks for.
+//! `ses`: enclosures. The elements of an enclosure, their status, which device is in which slot,
+//! and where that is: the physical path for which the block layer asks.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -15,31 +15,31 @@ use crate::error::Error;
 use crate::family::{Action, Family};
 use crate::run;
 
-/// Scratch memory that reading an enclosure needs, bytes: the longest page asked for.
+/// Scratch memory needed to read an enclosure, bytes: the longest page requested.
 pub const SCRATCH_BYTES: usize = PAGE_MAX as usize;
 const PAGE_MAX: u16 = 16 << 10;
-/// How long one page may take, milliseconds.
+/// Time limit of one page, milliseconds.
 const TIMEOUT_MS: u64 = 10_000;
-/// How often a page is asked for again after a passing trouble, and all pages after a change of
+/// How often a page is requested again after a temporary failure, and all pages after a change of
 /// the configuration between two of them.
 const TRIES: u32 = 5;
-/// Most elements an enclosure is read with.
+/// Maximum number of elements with which an enclosure is read.
 const ELEMENTS_MAX: usize = 4096;
 
-/// An element of an enclosure, or all of a type together.
+/// An element of an enclosure, or the entry for all elements of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Element {
-    /// What it is.
+    /// Its type.
     pub kind: ElementType,
-    /// Which type of the enclosure's.
+    /// Index of the type in the enclosure's list of types.
     pub type_index: usize,
-    /// Its number within the type: 0 is all of them together, the first one is 1.
+    /// Its number within the type: 0 for the entry for all of them; the first element is 1.
     pub number: usize,
     /// Its four bytes of status.
     pub status: [u8; 4],
-    /// What it is called.
+    /// Its name.
     pub description: String,
-    /// DEVICE SLOT NUMBER, where the enclosure tells.
+    /// DEVICE SLOT NUMBER, if the enclosure reports it.
     pub slot: Option<u8>,
     /// SAS address of the device in it.
     pub address: Option<u64>,
@@ -56,17 +56,17 @@ impl Element {
         self.status[0] & 0x40 != 0
     }
 
-    /// IDENT of a slot: its light is on so that it can be found.
+    /// IDENT of a slot: its locate light is on.
     pub const fn is_located(&self) -> bool {
         self.kind.is_slot() && self.status[2] & 0x02 != 0
     }
 
-    /// FAULT REQSTD of a slot: its light says that what is in it failed.
+    /// FAULT REQSTD of a slot: its light indicates a failed device.
     pub const fn is_marked_faulty(&self) -> bool {
         self.kind.is_slot() && self.status[3] & 0x20 != 0
     }
 
-    /// What the status of some types says besides: revolutions a minute, degrees.
+    /// What the status of some types also reports: revolutions per minute, degrees.
     pub fn measured(&self) -> Option<String> {
         let [_, high, low, _] = self.status;
         match self.kind {
@@ -91,14 +91,14 @@ pub struct Enclosure {
     pub name: String,
     /// INVOP 4, INFO 3, NON-CRIT 2, CRIT 1, UNRECOV 0.
     pub status: u8,
-    /// Generation of its configuration.
+    /// Generation code of its configuration.
     pub generation: u32,
-    /// Its elements, those of a type after the entry for all of them.
+    /// Its elements; those of a type follow the entry for all of them.
     pub elements: Vec<Element>,
 }
 
 impl Enclosure {
-    /// Where an element is, as FreeBSD's `ses` says it: `id1,enc@n.../type@.../slot@...`.
+    /// The location of an element, as FreeBSD's `ses` writes it: `id1,enc@n.../type@.../slot@...`.
     pub fn physical_path(&self, element: &Element) -> String {
         let Element { type_index, number, description, .. } = element;
         let identifier = self.identifier;
@@ -124,7 +124,7 @@ impl Enclosure {
     }
 }
 
-/// The way pages are read from one unit and written to it.
+/// How pages are read from and written to one unit.
 #[derive(Debug)]
 pub struct Reader<'a, P, C> {
     /// The port; it carries no other commands.
@@ -141,8 +141,8 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
     /// Reads the enclosure.
     ///
     /// # Errors
-    /// [`Error::Scratch`]; [`Error::NotStarted`] and [`Error::Command`] of a page that cannot be
-    /// had, but for names and slots, which an enclosure need not tell; [`Error::BadAnswer`].
+    /// [`Error::Scratch`]; [`Error::NotStarted`] and [`Error::Command`] for a page that cannot be
+    /// read, except for names and slots, which an enclosure need not report; [`Error::BadAnswer`].
     pub fn read(&mut self) -> Result<Enclosure, Error> {
         if self.scratch.len() < SCRATCH_BYTES {
             return Err(Error::Scratch { needed: SCRATCH_BYTES, got: self.scratch.len() });
@@ -224,11 +224,11 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
         Ok(elements)
     }
 
-    /// Has a slot's lights say where it is, or that what is in it failed: `at` is the element's
-    /// place in [`Enclosure::elements`], which must have been read just now.
+    /// Switches the locate light and the fault light of a slot. `at` is the element's index in
+    /// [`Enclosure::elements`], which must have been read just before.
     ///
     /// # Errors
-    /// As [`read`](Self::read); [`Error::BadAnswer`] for an element that is no slot.
+    /// As [`read`](Self::read); [`Error::BadAnswer`] for an element that is not a slot.
     pub fn set_lights(
         &mut self,
         enclosure: &Enclosure,
@@ -236,7 +236,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
         locate: bool,
         fault: bool,
     ) -> Result<(), Error> {
-        /// SELECT: this element is meant.
+        /// SELECT: this element is to be changed.
         const SELECT: u8 = 0x80;
         if !enclosure.elements.get(at).is_some_and(|element| element.kind.is_slot()) {
             return Err(self.bad("that element is no slot"));
@@ -267,7 +267,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
         Error::BadAnswer { name, lun, fault, cause: Some(cause) }
     }
 
-    /// A page that need not be there.
+    /// Reads an optional page.
     fn optional(&mut self, page: Page) -> Result<Option<Vec<u8>>, Error> {
         match self.page(page) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -346,7 +346,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
     }
 }
 
-/// Text of a device without padding; what cannot be printed is a question mark.
+/// Text from a device without padding; unprintable characters become question marks.
 fn printable(text: &[u8]) -> String {
     let text = text.trim_ascii();
     let end = text.iter().rposition(|&byte| byte != 0 && byte != b' ').map_or(0, |at| at + 1);

@@ -1,15 +1,15 @@
-//! Several users of one lane: disks on other units of the same controller, and whoever passes
+//! Several users of one lane: disks on different units of the same controller, and users that pass
 //! commands through beside them.
 //!
-//! Theory. A lane's port hands out outcomes by token, and each user has tokens of its own. Between
-//! them stands a table with a row for each slot of the port: a row remembers whose command it is
-//! and what that user's token was, the port sees the row's number and generation as token. An
-//! outcome that is not of the user who polled waits in its row, on the list of its owner. So an
-//! I/O costs a row taken and a row given back; nothing is searched, allocated or locked, and a
-//! user that has the lane for itself needs none of this.
+//! Theory. A lane's port returns outcomes by token, and each user has its own tokens. Between them
+//! is a table with a row for each slot of the port: a row remembers whose command it is and what
+//! that user's token was; the port sees the row's number and generation as the token. If an outcome
+//! does not belong to the user who polled, it waits in its row, on the list of its owner. So an I/O
+//! costs taking and returning a row; nothing is searched, allocated or locked. A user that has the
+//! lane for itself needs none of this.
 //!
-//! The slots are shared fairly: a user that was turned away for want of a slot while it had less
-//! than its share makes those who have more wait until it got one.
+//! The slots are shared fairly: if a user was turned away for lack of a slot while it had less than
+//! its share, users that have more must wait until it has got one.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -22,36 +22,36 @@ use flysch_api::machine::{DmaRegion, Instant};
 
 /// No row.
 const NONE: u16 = u16::MAX;
-/// Most rows: a row's number fits 16 bits.
+/// Maximum number of rows: a row's number fits 16 bits.
 const ROWS_MAX: u32 = 32_768;
 
-/// A command in hand.
+/// A pending command.
 #[derive(Debug)]
 struct Row<P: Port> {
     /// Its token as the port knows it.
     number: u32,
     /// Its token as its owner knows it.
     owners: u32,
-    /// Whose it is.
+    /// The user who owns it.
     user: u16,
     /// The next row of the same list.
     next: u16,
-    /// What waits for its owner, and what more there is to it.
+    /// An outcome that waits for its owner, and the details of its failure.
     outcome: Option<Outcome>,
     failure: Failure<P::Protocol>,
 }
 
-/// What is known of a user.
+/// State of a user.
 #[derive(Clone, Copy, Debug)]
 struct User {
-    /// Its commands in hand.
+    /// Number of its pending commands.
     active: u32,
     /// It was turned away and has less than its share.
     is_hungry: bool,
-    /// Its outcomes that wait: first and last row.
+    /// Its waiting outcomes: first and last row.
     first: u16,
     last: u16,
-    /// Nothing of it is started.
+    /// Nothing of this user is started.
     frozen: u32,
 }
 
@@ -70,9 +70,9 @@ struct Shared<P: Port> {
     hungry: u32,
     /// Nothing at all is started.
     frozen: u32,
-    /// About the outcome that was handed out last.
+    /// Details of the outcome that was returned last.
     failure: Failure<P::Protocol>,
-    /// Outcomes that were nobody's.
+    /// Outcomes that belonged to nobody.
     strays: u64,
 }
 
@@ -207,17 +207,17 @@ impl<P: Port> Shared<P> {
     }
 }
 
-/// Nothing to say about a failure.
+/// No details of a failure.
 fn none<F: Protocol>() -> Failure<F> {
     Failure { status: F::Status::default(), residual: 0, code: 0 }
 }
 
-/// A lane for several users. The last of it and of its [`Member`]s ends the port.
+/// A lane for several users. The port ends when the last of it and its [`Member`]s is dropped.
 #[derive(Debug)]
 pub struct Lane<P: Port>(Rc<RefCell<Shared<P>>>);
 
 impl<P: Port> Lane<P> {
-    /// Over a port that carries no commands.
+    /// Creates it over a port that carries no commands.
     pub fn new(port: P) -> Self {
         let slots = port.limits().slots.min(ROWS_MAX) as u16;
         let row = |at: u16| Row {
@@ -241,7 +241,7 @@ impl<P: Port> Lane<P> {
         Self(Rc::new(RefCell::new(shared)))
     }
 
-    /// A port for one more user: for a disk, or for commands that are passed through.
+    /// A port for another user: for a disk, or for commands that are passed through.
     pub fn member(&self) -> Member<P> {
         let mut shared = self.0.borrow_mut();
         let user = shared.users.len() as u16;
@@ -250,24 +250,24 @@ impl<P: Port> Lane<P> {
         Member { shared: Rc::clone(&self.0), user, limits, memory }
     }
 
-    /// Starts nothing until [`release`](Self::release) was called as often as this (CAM's SIM
-    /// queue); what is in flight ends.
+    /// Starts nothing until [`release`](Self::release) has been called as often as this (CAM's SIM
+    /// queue); commands in flight end.
     pub fn freeze(&self) {
         self.0.borrow_mut().frozen += 1;
     }
 
-    /// Takes one [`freeze`](Self::freeze) back.
+    /// Undoes one [`freeze`](Self::freeze).
     pub fn release(&self) {
         let mut shared = self.0.borrow_mut();
         shared.frozen = shared.frozen.saturating_sub(1);
     }
 
-    /// Outcomes that were nobody's: a fault of the port.
+    /// Outcomes that belonged to nobody: a fault of the port.
     pub fn strays(&self) -> u64 {
         self.0.borrow().strays
     }
 
-    /// Does something with the port itself: its control path.
+    /// Runs a function on the port itself: its control path.
     pub fn with_port<R>(&self, what: impl FnOnce(&mut P) -> R) -> R {
         what(&mut self.0.borrow_mut().port)
     }
@@ -283,12 +283,13 @@ pub struct Member<P: Port> {
 }
 
 impl<P: Port> Member<P> {
-    /// Starts nothing of this user until [`release`](Self::release) was called as often as this.
+    /// Starts nothing of this user until [`release`](Self::release) has been called as often as
+    /// this.
     pub fn freeze(&self) {
         self.shared.borrow_mut().users[usize::from(self.user)].frozen += 1;
     }
 
-    /// Takes one [`freeze`](Self::freeze) back.
+    /// Undoes one [`freeze`](Self::freeze).
     pub fn release(&self) {
         let frozen = &mut self.shared.borrow_mut().users[usize::from(self.user)].frozen;
         *frozen = frozen.saturating_sub(1);

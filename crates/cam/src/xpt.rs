@@ -1,17 +1,16 @@
-//! The transport layer's table of devices (CAM's XPT and its existing device table): buses, what
-//! was found on them, which peripheral drivers took it, and what changes.
+//! The transport layer's table of devices (CAM's XPT and its existing device table): buses, the
+//! units found on them, the peripheral drivers attached to the units, and changes.
 //!
-//! Theory. A bus is a port of a host controller (a SIM). What a scan of it finds is put into the
-//! table by [`Table::scanned`], which compares it with what was known and says what became of each
-//! unit: found, lost, another one in its place, another size. Those are CAM's asynchronous events
-//! ([`Event`]); for the disk among a unit's peripheral drivers an event carries what it means to a
-//! block device ([`Change`]), which is what the layer above is told. Nothing here speaks to a
-//! device:
-//! whoever owns the ports scans them, when a controller comes ([`Table::add_bus`]) and whenever
-//! [`Table::attention`] says that a scan is due.
+//! Theory. A bus is a port of a host controller (a SIM). [`Table::scanned`] puts the result of a
+//! scan into the table, compares it with what was known, and reports what happened to each unit:
+//! found, lost, replaced by another, or resized. Those are CAM's asynchronous events ([`Event`]).
+//! For the disk among a unit's peripheral drivers, an event carries its meaning for a block device
+//! ([`Change`]), which is passed to the layer above. Nothing here communicates with a device: the
+//! owner of the ports scans them when a controller arrives ([`Table::add_bus`]) and whenever
+//! [`Table::attention`] requests a scan.
 //!
-//! Numbers are the lowest free ones, of buses, of controllers of one name and of the units of each
-//! peripheral driver, as CAM has them.
+//! Buses, controllers of the same name and units of each peripheral driver get the lowest free
+//! number, as in CAM.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -21,7 +20,7 @@ use flysch_api::block::Change;
 
 use crate::family::Attention;
 
-/// Which units are meant: one, or with wildcards many.
+/// The units meant: one, or several if there are wildcards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Path {
     /// Number of the bus.
@@ -43,12 +42,12 @@ impl Path {
         Self { bus, target: Self::ANY_TARGET, lun: Self::ANY_LUN }
     }
 
-    /// All of the target this is about.
+    /// All of this target.
     pub const fn target(self) -> Self {
         Self { lun: Self::ANY_LUN, ..self }
     }
 
-    /// Whether `other` is among what this means.
+    /// Whether this path covers `other`.
     pub const fn covers(self, other: Self) -> bool {
         self.bus == other.bus
             && (self.target == Self::ANY_TARGET || self.target == other.target)
@@ -78,16 +77,16 @@ pub struct Description {
     pub target: u32,
     /// Its logical unit number.
     pub lun: u64,
-    /// What it calls itself: vendor, product and revision.
+    /// Its identification: vendor, product and revision.
     pub text: String,
-    /// What tells it from others of its kind; empty if it does not say.
+    /// Its serial number; empty if it reports none.
     pub serial: String,
-    /// The peripheral driver that takes it besides `pass`: `da`, `ada`, `nda`, `sdda`, `cd`, `ses`,
-    /// `pmp`.
+    /// The peripheral driver that attaches to it besides `pass`: `da`, `ada`, `nda`, `sdda`, `cd`,
+    /// `ses`, `pmp`.
     pub driver: Option<&'static str>,
-    /// Bytes it has, if it is a disk with a medium.
+    /// Its size in bytes, if it is a disk with a medium.
     pub bytes: u64,
-    /// Where it is in an enclosure, if somebody knows.
+    /// Its location in an enclosure, if known.
     pub physical_path: Option<String>,
 }
 
@@ -96,7 +95,7 @@ pub struct Description {
 pub struct Periph {
     /// The driver.
     pub driver: &'static str,
-    /// Which of its units.
+    /// The number of the unit of that driver.
     pub number: u32,
 }
 
@@ -106,21 +105,21 @@ impl fmt::Display for Periph {
     }
 }
 
-/// The peripheral driver that every unit has: it passes commands through.
+/// The peripheral driver that every unit has; it passes commands through.
 const PASS: &str = "pass";
-/// Drivers that attach after `pass`, and so are listed before it: a list has the youngest first.
+/// Drivers that attach after `pass` and so are listed before it: a list starts with the youngest.
 const ATTACH_LATE: [&str; 2] = ["ada", "pmp"];
 
 /// A unit in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
-    /// Where it is.
+    /// Its path.
     pub path: Path,
-    /// What it is.
+    /// Its description.
     pub description: Description,
     /// The peripheral drivers on it, the youngest first.
     pub periphs: Vec<Periph>,
-    /// Counts what changed about its peripheral drivers (`camcontrol periphlist`).
+    /// Counts changes of its peripheral drivers (`camcontrol periphlist`).
     pub generation: u32,
 }
 
@@ -153,13 +152,13 @@ pub struct Bus {
     pub number: u32,
     /// The controller's driver.
     pub sim: String,
-    /// Which controller of that driver.
+    /// Number of the controller among those of that driver.
     pub unit: u32,
     /// What was found on it, by target and unit.
     pub units: Vec<Unit>,
 }
 
-/// The line of `camcontrol devlist -v` that tells of a bus.
+/// The line of `camcontrol devlist -v` that describes a bus.
 impl fmt::Display for Bus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { number, sim, unit, .. } = self;
@@ -167,7 +166,7 @@ impl fmt::Display for Bus {
     }
 }
 
-/// What kind of event; the numbers are CAM's asynchronous callback codes.
+/// The kind of an event; the numbers are CAM's asynchronous callback codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum Async {
@@ -175,45 +174,45 @@ pub enum Async {
     BusReset = 0x1,
     /// A target was reset.
     SentBdr = 0x10,
-    /// A bus came.
+    /// A bus was added.
     PathRegistered = 0x20,
-    /// A bus went.
+    /// A bus was removed.
     PathDeregistered = 0x40,
-    /// A unit came.
+    /// A unit arrived.
     FoundDevice = 0x80,
-    /// A unit went.
+    /// A unit departed.
     LostDevice = 0x100,
-    /// A unit calls itself something else.
+    /// A unit's identification changed.
     InquiryChanged = 0x400,
-    /// A unit has another size.
+    /// A unit's size changed.
     GetdevChanged = 0x800,
-    /// Another thing that is known of a unit changed: its physical path.
+    /// Another known property of a unit changed: its physical path.
     AdvinfoChanged = 0x2000,
-    /// A unit told of an event.
+    /// A unit reported an event.
     UnitAttention = 0x4000,
 }
 
-/// Something happened.
+/// An event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// What.
+    /// Its kind.
     pub code: Async,
-    /// To what.
+    /// The path that it concerns.
     pub path: Path,
-    /// The peripheral driver whose device it is, and what it means to that.
+    /// The peripheral driver whose device it is, and the meaning of the event for it.
     pub change: Option<(Periph, Change)>,
 }
 
-/// What has to be asked again.
+/// What must be scanned again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
     /// Nothing.
     Nothing,
-    /// The unit, or with wildcards all units.
+    /// The unit, or all units if there are wildcards.
     Scan(Path),
 }
 
-/// All buses and what is on them.
+/// All buses and everything on them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     buses: Vec<Bus>,
@@ -225,12 +224,12 @@ fn lowest_free(taken: impl Iterator<Item = u32> + Clone) -> u32 {
 }
 
 impl Table {
-    /// Without buses.
+    /// Creates a table without buses.
     pub const fn new() -> Self {
         Self { buses: Vec::new() }
     }
 
-    /// The buses by their numbers.
+    /// The buses, by number.
     pub fn buses(&self) -> &[Bus] {
         &self.buses
     }
@@ -251,7 +250,7 @@ impl Table {
         self.units().find(has)
     }
 
-    /// A controller of the driver `sim` came; answers its bus, which is to be scanned.
+    /// Adds a controller of the driver `sim`; returns its bus, which must be scanned.
     pub fn add_bus(&mut self, sim: &str) -> (u32, Event) {
         let number = lowest_free(self.buses.iter().map(|bus| bus.number));
         let same = self.buses.iter().filter(|bus| bus.sim == sim);
@@ -262,7 +261,7 @@ impl Table {
         (number, Event::without_device(Async::PathRegistered, Path::of_bus(number)))
     }
 
-    /// A controller went, and everything on its bus.
+    /// Removes a controller, and everything on its bus.
     pub fn remove_bus(&mut self, number: u32) -> Vec<Event> {
         let mut events = self.scanned(Path::of_bus(number), Vec::new());
         let known = self.buses.len();
@@ -273,7 +272,7 @@ impl Table {
         events
     }
 
-    /// Takes what a scan of `scope` found, and says what became of each unit in it.
+    /// Takes the result of a scan of `scope`, and reports what happened to each unit in it.
     pub fn scanned(&mut self, scope: Path, found: Vec<Description>) -> Vec<Event> {
         let mut events = Vec::new();
         let known: Vec<Path> = self.units().map(|unit| unit.path).collect();
@@ -303,7 +302,8 @@ impl Table {
         events
     }
 
-    /// A unit told of an event, or several: what happened, and what has to be asked again.
+    /// A unit reported one or several events: returns what happened, and what must be scanned
+    /// again.
     pub fn attention(&mut self, path: Path, attention: Attention) -> (Vec<Event>, Due) {
         let Some(unit) = self.unit(path) else { return (Vec::new(), Due::Nothing) };
         let mut events = alloc::vec![Event::without_device(Async::UnitAttention, path)];
@@ -324,7 +324,7 @@ impl Table {
         (events, due)
     }
 
-    /// A bus was reset: every unit on it lost what was volatile.
+    /// A bus was reset: every unit on it lost its volatile state.
     pub fn bus_reset(&self, number: u32) -> Vec<Event> {
         let bus = self.buses.iter().filter(|bus| bus.number == number);
         let units = bus.flat_map(|bus| &bus.units);
@@ -333,7 +333,7 @@ impl Table {
         events
     }
 
-    /// What an enclosure says about where a unit is.
+    /// Takes an enclosure's report of where a unit is.
     pub fn set_physical_path(&mut self, path: Path, place: Option<String>) -> Option<Event> {
         let unit = self.unit_mut(path)?;
         if unit.description.physical_path == place {
@@ -378,7 +378,7 @@ impl Table {
     }
 }
 
-/// The physical path is another.
+/// The physical path has changed.
 const PHYSICAL_PATH: Change = Change::Attribute("GEOM::physpath");
 
 impl Description {
@@ -386,7 +386,7 @@ impl Description {
         Path { bus, target: self.target, lun: self.lun }
     }
 
-    /// Whether this is the same device: same words, same serial number, same kind.
+    /// Whether this is the same device: same identification, same serial number, same kind.
     fn is_same_device(&self, other: &Self) -> bool {
         (&self.text, &self.serial, self.driver) == (&other.text, &other.serial, other.driver)
     }
@@ -422,7 +422,7 @@ impl Event {
     }
 }
 
-/// How much `devlist` tells.
+/// How much `devlist` prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
     /// Buses, and the units that are not configured.
@@ -432,12 +432,12 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// A bus before its units, if buses are told.
+    /// A bus before its units, if buses are printed.
     pub fn heading(self, bus: &Bus) -> Option<String> {
         (self.verbose || self.buses_only).then(|| bus.to_string())
     }
 
-    /// The line that ends a bus, if there is one: what no unit has.
+    /// The line that ends a bus, if there is one: for everything that is not a unit.
     pub fn ending(self, bus: &Bus) -> Option<String> {
         let end =
             || alloc::format!("{:<33}  at scbus{} target -1 lun ffffffff ()", "<>", bus.number);

@@ -1,5 +1,5 @@
-//! Deflate: libdeflate where there is an operating system, and zlib-rs for writing with a small
-//! window; miniz_oxide elsewhere.
+//! Deflate: libdeflate if there is an operating system, with zlib-rs for writing with a small
+//! window; miniz_oxide otherwise.
 
 use miniz_oxide::deflate::core::{self as tdefl, CompressorOxide, TDEFLFlush, TDEFLStatus};
 use miniz_oxide::inflate::TINFLStatus;
@@ -7,10 +7,10 @@ use miniz_oxide::inflate::core::{self as tinfl, DecompressorOxide, inflate_flags
 
 use crate::Error;
 
-/// What stands around a deflate stream, and how far back it may reach.
+/// The framing of a deflate stream, and its maximum distance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrapping {
-    /// Nothing; distances up to 2 KiB: Linux gives its reader for UBIFS a window of 11 bits.
+    /// None; distances up to 2 KiB: Linux gives its UBIFS reader a window of 11 bits.
     Raw11,
     /// A zlib header and checksum; distances up to 32 KiB.
     Zlib15,
@@ -59,7 +59,7 @@ pub(crate) fn deflate(
     }
 }
 
-/// A compressor for each thread and the level it was made for.
+/// A compressor for each thread, and the level for which it was made.
 #[cfg(feature = "std")]
 type Kept<C> = core::cell::RefCell<Option<(i32, C)>>;
 
@@ -80,7 +80,7 @@ fn deflate_zlib(level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
     })
 }
 
-/// libdeflate has one window; zlib-rs takes any.
+/// libdeflate has only one window size; zlib-rs supports any.
 #[cfg(feature = "std")]
 fn deflate_narrow(level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
     use zlib_rs::{Deflate, DeflateFlush, Status};
@@ -114,8 +114,8 @@ fn deflate_narrow(level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> 
 #[cfg(not(feature = "std"))]
 pub(crate) use deflate_portably as deflate;
 
-/// Most input between two points that matches do not cross, bytes: how the portable compressor,
-/// whose window cannot be set, stays within 2 KiB.
+/// Maximum input between two points that matches do not cross, bytes: this keeps the portable
+/// compressor, whose window cannot be set, within 2 KiB.
 const SECTION: usize = 2048;
 
 #[cfg_attr(feature = "std", allow(dead_code, reason = "the tests compare both"))]

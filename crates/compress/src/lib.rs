@@ -1,10 +1,11 @@
 //! Compression as flash file systems need it: one block, into a buffer of known size.
 //!
-//! What is decompressed comes from images and is hostile: whatever the bytes, a call returns,
-//! writes only into `output` and takes bounded memory. The methods are well-kept crates; what this
-//! crate adds is one face, the bounds, and LZO. With the feature `std` each thread keeps its
-//! contexts, deflate is read by libdeflate and written by zlib-rs, and Zstandard is the C library:
-//! two to three times as fast as what serves without.
+//! Data to be decompressed comes from images and is hostile: whatever the bytes, a call returns,
+//! writes only into `output` and takes bounded memory. The methods are implemented by
+//! well-maintained crates; this crate adds a common interface, the bounds, and LZO. With the
+//! feature `std` each thread keeps its contexts, deflate is read by libdeflate and written by
+//! zlib-rs, and Zstandard is the C library: two to three times as fast as the implementations used
+//! without it.
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -21,24 +22,24 @@ mod tests;
 
 use core::fmt;
 
-/// How bytes were compressed.
+/// A compression method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// LZO1X without framing, as liblzo2 and the Linux kernel write it.
     Lzo,
-    /// Deflate without a header, what UBIFS calls zlib. Any window size is read; written are
-    /// distances up to 2 KiB, as far as Linux reads.
+    /// Deflate without a header, which UBIFS calls zlib. Any window size can be read; distances up
+    /// to 2 KiB are written, because Linux reads no more.
     Deflate,
-    /// Deflate behind a two-byte zlib header. The checksum at the end is not looked at: the block
-    /// has a CRC of its own, and Linux's JFFS2 does not look at it either.
+    /// Deflate with a two-byte zlib header. The checksum at the end is ignored: the block has its
+    /// own CRC, and Linux's JFFS2 ignores it too.
     Zlib,
     /// One or more Zstandard frames.
     Zstd,
 }
 
 impl Method {
-    /// The level Linux compresses at when it writes: LZO1X-1, deflate 6 for UBIFS and 3 for JFFS2,
-    /// Zstandard 3.
+    /// The level at which Linux compresses: LZO1X-1, deflate 6 for UBIFS and 3 for JFFS2, Zstandard
+    /// 3.
     pub fn level(self) -> i32 {
         match self {
             Self::Lzo => 1,
@@ -51,7 +52,7 @@ impl Method {
 /// Why decompression failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
-    /// The input is not what the compressor would have written.
+    /// The input is not the output of a compressor.
     Corrupt,
     /// The output would not fit.
     TooLong,
@@ -68,7 +69,7 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// Decompresses `input` into `output`; returns how many bytes it became.
+/// Decompresses `input` into `output`; returns the number of bytes written.
 pub fn decompress(method: Method, input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
     match method {
         Method::Lzo => lzo_reader::decompress(input, output),
@@ -78,17 +79,17 @@ pub fn decompress(method: Method, input: &[u8], output: &mut [u8]) -> Result<usi
     }
 }
 
-/// Compresses `input` at the level Linux does; returns how many bytes of `output` that took, or
-/// `None` if it does not fit: give an output of as many bytes as are worth it.
+/// Compresses `input` at the same level as Linux; returns the number of bytes of `output` used, or
+/// `None` if the result does not fit: pass an output as long as is worth it.
 pub fn compress(method: Method, input: &[u8], output: &mut [u8]) -> Option<usize> {
     compress_at(method, method.level(), input, output)
 }
 
 /// Compresses `input` at `level`, as `compress` does.
 ///
-/// Levels are 1 to 9 for deflate, 1 to 12 for zlib, those of the library for Zstandard; LZO has 1,
-/// one pass, and from 2 on a search for good matches. A level beyond its range is taken as the
-/// nearest.
+/// Levels are 1 to 9 for deflate, 1 to 12 for zlib, and those of the library for Zstandard. For
+/// LZO, 1 is a single pass, and 2 and up search for good matches. A level out of range is replaced
+/// by the nearest one.
 pub fn compress_at(method: Method, level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
     match method {
         Method::Lzo if level > 1 => lzo::compress_thoroughly(input, output),
@@ -99,8 +100,8 @@ pub fn compress_at(method: Method, level: i32, input: &[u8], output: &mut [u8]) 
     }
 }
 
-/// The deflate stream behind a zlib header (RFC 1950): method 8, window at most 32 KiB, check bits
-/// right, no preset dictionary.
+/// The deflate stream after a zlib header (RFC 1950): method 8, window at most 32 KiB, correct
+/// check bits, no preset dictionary.
 fn strip_zlib_header(input: &[u8]) -> Result<&[u8], Error> {
     let (header, rest) = input.split_first_chunk::<2>().ok_or(Error::Corrupt)?;
     let known = header[0] & 0x0f == 8 && header[0] >> 4 <= 7 && header[1] & 0x20 == 0;

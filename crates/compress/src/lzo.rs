@@ -1,32 +1,32 @@
 //! LZO1X compression in one pass over the input, as fast as the format allows.
 //!
-//! The stream is a list of instructions, each a run of literals or a match. What a byte below 16
-//! means hangs on how many literals came before it, so at most three literals are carried in the
-//! two low bits of the match before them and longer runs have an instruction of their own; a
-//! stream never starts with a match. The formats of the instructions stand at their writers;
-//! they are described in Linux's `Documentation/staging/lzo.rst`.
+//! The stream is a list of instructions, each a run of literals or a match. The meaning of a byte
+//! below 16 depends on the number of literals before it, so the two low bits of a match carry up to
+//! three literals that follow it, and longer runs have their own instruction; a stream never starts
+//! with a match. The formats of the instructions are documented at their writers; they are
+//! described in Linux's `Documentation/staging/lzo.rst`.
 
-/// Shortest match that is looked for, bytes: what one comparison of words can tell.
+/// Shortest match to search for, bytes: what one comparison of words can find.
 const MATCH_MIN: usize = 4;
-/// Farthest distance of a match in two bytes; in three bytes; in three bytes with a distance bit.
+/// Maximum distance of a match in two bytes; in three bytes; in three bytes with a distance bit.
 const NEAR_MAX: usize = 0x0800;
 const MIDDLE_MAX: usize = 0x4000;
 const FAR_MAX: usize = 0xbfff;
-/// Longest match that goes with a near distance into two bytes.
+/// Longest match with a near distance that fits two bytes.
 const NEAR_LENGTH_MAX: usize = 8;
-/// First bytes of the three kinds of matches; what is or'ed in stands at `Writer::copy`.
+/// First bytes of the three kinds of matches; `Writer::copy` documents what is ORed in.
 const MIDDLE: u8 = 0b0010_0000;
 const FAR: u8 = 0b0001_0000;
-/// The end of a stream: a far match of length 3 at the distance no other has.
+/// The end of a stream: a far match of length 3 with a distance that no other match has.
 const END: [u8; 3] = [FAR | 1, 0, 0];
 
-/// Bits of a hash: 16 KiB of positions, which stay in the first-level cache.
+/// Bits of a hash: 16 KiB of positions, which fit the first-level cache.
 const HASH_BITS: u32 = 12;
 
 /// Compresses `input`; `None` if it does not fit `output`.
 ///
-/// Like LZO1X-1, one earlier place is tried for each position, and where nothing was found for long
-/// the steps grow: input that does not compress is passed over fast.
+/// As in LZO1X-1, one earlier place is tried for each position, and the steps grow if nothing has
+/// been found for long: incompressible input is passed over quickly.
 pub(crate) fn compress(input: &[u8], output: &mut [u8]) -> Option<usize> {
     let mut writer = Writer { output, at: 0, first: true };
     let mut seen = [0_u32; 1 << HASH_BITS];
@@ -53,11 +53,11 @@ pub(crate) fn compress(input: &[u8], output: &mut [u8]) -> Option<usize> {
     Some(writer.at)
 }
 
-/// How many earlier places with the same start are looked at.
+/// Number of earlier places with the same start to examine.
 const CHAIN_MAX: usize = 48;
 
-/// Compresses `input` better and slower: of many earlier places, from three bytes on, the one that
-/// saves most is taken, unless the next position has a better one.
+/// Compresses `input` better and slower: examines many earlier places, with matches from three
+/// bytes on, and takes the one that saves most, unless the next position has a better one.
 pub(crate) fn compress_thoroughly(input: &[u8], output: &mut [u8]) -> Option<usize> {
     let mut writer = Writer { output, at: 0, first: true };
     let mut chains =
@@ -93,7 +93,7 @@ struct Match {
     saved: usize,
 }
 
-/// Places by what they start with, the newest first; a place is stored as one more than itself.
+/// Places by their first bytes, newest first; a place is stored plus one.
 struct Chains<'i> {
     input: &'i [u8],
     newest: [u32; 1 << HASH_BITS],
@@ -146,7 +146,7 @@ fn hash(word: u32) -> usize {
     (word.wrapping_mul(0x9e37_79b1) >> (u32::BITS - HASH_BITS)) as usize
 }
 
-/// How many bytes two slices have in common from their starts; the second is the shorter one.
+/// Length of the common prefix of two slices; the second is the shorter one.
 fn common(earlier: &[u8], here: &[u8]) -> usize {
     let mut length = 0;
     let words = earlier.chunks_exact(8).zip(here.chunks_exact(8));
@@ -161,11 +161,11 @@ fn common(earlier: &[u8], here: &[u8]) -> usize {
     length + earlier[length..].iter().zip(&here[length..]).take_while(|(a, b)| a == b).count()
 }
 
-/// Writes instructions; everything gives `None` once the output is full.
+/// Writes instructions; every call returns `None` once the output is full.
 struct Writer<'a> {
     output: &'a mut [u8],
     at: usize,
-    /// Nothing is written yet.
+    /// Nothing has been written yet.
     first: bool,
 }
 
@@ -177,8 +177,8 @@ impl Writer<'_> {
         Some(())
     }
 
-    /// A run of literals. Up to three stand right behind a match, counted in the low bits of its
-    /// last byte but one. From 4 on: `0000LLLL`, L + 3 literals. At the start of a stream also
+    /// A run of literals. Up to three directly follow a match and are counted in the low bits of
+    /// its last byte but one. From 4 on: `0000LLLL`, L + 3 literals. At the start of a stream also
     /// one byte, L + 17, from 18 on (17 would be taken for the mark of a later version).
     fn literals(&mut self, run: &[u8]) -> Option<()> {
         let count = run.len();
@@ -196,10 +196,11 @@ impl Writer<'_> {
         self.put(run)
     }
 
-    /// A match. Near and short: `LLLDDDSS`, `DDDDDDDD` (L + 1 bytes, L from 2 on); else a first
-    /// byte with the length less 2 and, if that does not fit, bytes of extension, then the distance
-    /// in 14 bits above SS. The middle kind counts distances from 1, the far one from 16384, with
-    /// bit 3 of the first byte as the fifteenth bit. SS are the literals that follow.
+    /// A match. Near and short: `LLLDDDSS`, `DDDDDDDD` (L + 1 bytes, L from 2 on). Otherwise a
+    /// first byte with the length less 2 and, if that does not fit, extension bytes, then the
+    /// distance in 14 bits above SS. The middle kind counts distances from 1, the far one from
+    /// 16384, with bit 3 of the first byte as the fifteenth bit. SS is the number of literals that
+    /// follow.
     fn copy(&mut self, distance: usize, length: usize) -> Option<()> {
         debug_assert!(!self.first && length >= 3 && (1..=FAR_MAX).contains(&distance));
         if distance <= NEAR_MAX && length <= NEAR_LENGTH_MAX {
@@ -218,7 +219,7 @@ impl Writer<'_> {
         self.put(&((low << 2) as u16).to_le_bytes())
     }
 
-    /// The first byte of a match and its length, which fits up to `most` into that byte.
+    /// The first byte of a match and its length, of which up to `most` fits that byte.
     fn length(&mut self, first: u8, most: usize, length: usize) -> Option<()> {
         if length <= most {
             return self.put(&[first | length as u8]);
@@ -227,7 +228,7 @@ impl Writer<'_> {
         self.extended(length - most)
     }
 
-    /// A number from 1 on: a zero byte for each 255, then what is left, 1 to 255.
+    /// A number from 1 on: a zero byte for each 255, then the rest, 1 to 255.
     fn extended(&mut self, mut number: usize) -> Option<()> {
         while number > 255 {
             self.put(&[0])?;

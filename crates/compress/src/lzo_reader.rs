@@ -1,10 +1,10 @@
 //! The LZO1X decompressor.
 //!
-//! Theory. A stream is a row of instructions: runs of literals, and copies of what came out
-//! before, each followed by up to three literals of its own. What an instruction byte below 16
-//! means depends on how many literals came last. Almost everything is short, so pieces of 16 bytes
-//! are copied whole where both buffers reach that far; what is too much is overwritten by what
-//! comes next (Linux `Documentation/staging/lzo.rst` tells the format).
+//! Theory. A stream is a sequence of instructions: runs of literals, and copies of earlier output,
+//! each followed by up to three literals. The meaning of an instruction byte below 16 depends on
+//! the number of preceding literals. Almost everything is short, so chunks of 16 bytes are copied
+//! whole if both buffers have room for that; the following output overwrites the excess (Linux
+//! `Documentation/staging/lzo.rst` describes the format).
 
 use crate::Error;
 
@@ -14,26 +14,26 @@ const PIECE: usize = 16;
 const END: usize = 16384;
 /// Length in the instruction that ends a stream.
 const END_LENGTH: usize = 3;
-/// Lengths beyond this fit no buffer, bytes.
+/// Lengths beyond this do not fit any buffer, bytes.
 const LENGTH_MAX: usize = 1 << 29;
-/// What counts as last literals after a run of them.
+/// The value of the last literals after a run of them.
 const RUN: usize = 4;
 
-/// An instruction of two bytes, found by its first.
+/// An instruction of two bytes, looked up by its first.
 #[derive(Clone, Copy)]
 struct Short {
-    /// Bytes to copy; 0: it is none of these.
+    /// Bytes to copy; 0 if it is not such an instruction.
     length: u8,
-    /// The second byte counts two to the power of this.
+    /// Base-2 logarithm of the weight of the second byte.
     shift: u8,
-    /// What the distance is where the second byte is 0.
+    /// The distance if the second byte is 0.
     distance: u16,
 }
 
 /// Longest copy of a short instruction, bytes.
 const SHORT_MAX: usize = 8;
 
-/// Short instructions by what came before - no literals, up to three, a run - and by first byte.
+/// Short instructions, by what came before (no literals, up to three, a run) and by first byte.
 static SHORT: [[Short; 256]; 3] = [shorts(0), shorts(1), shorts(2)];
 
 const fn shorts(before: usize) -> [Short; 256] {
@@ -54,7 +54,7 @@ const fn shorts(before: usize) -> [Short; 256] {
     table
 }
 
-/// Decompresses a whole stream into `output`; returns the bytes it became.
+/// Decompresses a whole stream into `output`; returns the number of bytes written.
 pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize, Error> {
     let mut reader = Reader { input, from: 0, output, to: 0 };
     let mut literals = 0;
@@ -106,8 +106,8 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// Does short instructions as long as there is room to do them whole, `literals` being those
-    /// that came last; returns how many came last then.
+    /// Executes short instructions as long as there is room for whole chunks, where `literals` is
+    /// the number of preceding literals; returns the new number.
     #[inline]
     fn shorts(&mut self, mut literals: usize) -> usize {
         let mut before = literals.min(1) + usize::from(literals == RUN);
@@ -153,8 +153,8 @@ impl Reader<'_> {
         Ok(usize::from(bytes[0]) | usize::from(bytes[1]) << 8)
     }
 
-    /// A length from its field of the instruction: 0 says that it is more than `most`, and bytes
-    /// follow to add up.
+    /// A length from its field of the instruction: 0 means that it is more than `most`, and bytes
+    /// to be added follow.
     #[inline]
     fn length(&mut self, field: usize, most: usize) -> Result<usize, Error> {
         if field != 0 {
@@ -170,7 +170,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Passes `count` bytes on.
+    /// Copies `count` literals.
     #[inline]
     fn literals(&mut self, count: usize) -> Result<(), Error> {
         let (from, to) = (self.from, self.to);
@@ -189,7 +189,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Repeats `length` bytes that came out `distance` bytes before.
+    /// Repeats `length` bytes from `distance` bytes back in the output.
     #[inline]
     fn copy(&mut self, distance: usize, length: usize) -> Result<(), Error> {
         let to = self.to;
@@ -212,7 +212,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Near the end of the output, or where what is repeated overlaps with itself.
+    /// For the end of the output, or if the source overlaps with the copy.
     fn copy_slowly(&mut self, from: usize, end: usize) -> Result<(), Error> {
         let to = self.to;
         if end > self.output.len() {

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Text of repeated and new words, as files are.
+/// Text of repeated and new words, as in real files.
 fn sample(length: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let mut out = Vec::new();
@@ -123,7 +123,7 @@ proptest! {
         let _ = deflate::inflate_portably(&stored, &mut output);
     }
 
-    /// Against a reader that is not ours, on streams that are good, damaged, or too long.
+    /// Compares with an independent reader, on streams that are valid, damaged, or too long.
     #[test]
     fn lzo_is_read_as_others_read_it(
         parts in proptest::collection::vec((any::<u16>(), any::<u8>(), 0_usize..300), 0..60),
@@ -166,7 +166,7 @@ proptest! {
     }
 }
 
-/// Bytes made of earlier ones and new ones.
+/// Bytes composed of earlier ones and new ones.
 fn repetitive(parts: Vec<(u16, u8, usize)>) -> Vec<u8> {
     let mut input = Vec::new();
     for (back, byte, length) in parts {
@@ -183,8 +183,8 @@ fn repetitive(parts: Vec<(u16, u8, usize)>) -> Vec<u8> {
     input
 }
 
-/// Inputs that make every instruction of the formats: runs and matches of all lengths, near and
-/// far, nothing, and noise.
+/// Inputs that produce every instruction of the formats: runs and matches of all lengths, near and
+/// far, empty input, and noise.
 fn inputs() -> Vec<Vec<u8>> {
     let noise = |length: usize, mut state: u32| -> Vec<u8> {
         let step = |_| {

@@ -1,11 +1,12 @@
-//! Zstandard: the C library where there is an operating system, ruzstd elsewhere.
+//! Zstandard: the C library if there is an operating system, ruzstd otherwise.
 
 use ruzstd::decoding::FrameDecoder;
 use ruzstd::decoding::errors::FrameDecoderError;
 
 use crate::Error;
 
-/// Largest window a frame may ask memory for, bytes. A block of a flash file system is 4 KiB.
+/// Largest window for which a frame may request memory, bytes. A block of a flash file system is 4
+/// KiB.
 const WINDOW_MAX: u64 = 1 << 20;
 
 #[cfg(feature = "std")]
@@ -52,7 +53,7 @@ pub(crate) fn compress(level: i32, input: &[u8], output: &mut [u8]) -> Option<us
 #[cfg(not(feature = "std"))]
 pub(crate) use compress_portably as compress;
 
-/// The portable compressor has one level.
+/// The portable compressor has only one level.
 #[cfg_attr(feature = "std", allow(dead_code, reason = "the tests compare both"))]
 pub(crate) fn compress_portably(_level: i32, input: &[u8], output: &mut [u8]) -> Option<usize> {
     use ruzstd::encoding::{CompressionLevel, compress_to_vec};

@@ -1,4 +1,4 @@
-//! A check of everything: every checksum, every rule, and whom each fault hits.
+//! A complete check: every checksum, every rule, and which file each fault affects.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -17,13 +17,13 @@ use crate::node::{self, DATA_MAX, Data, Reader};
 use crate::scan::Summaries;
 use crate::{Jffs2, MountError};
 
-/// Deepest directory that a path is told for.
+/// Maximum depth of a directory for which a path is reported.
 const DEPTH_MAX: usize = 4096;
 
-/// Checks the JFFS2 on `flash` and tells `report` everything that is wrong or worth knowing.
+/// Checks the JFFS2 on `flash` and passes everything that is wrong or worth knowing to `report`.
 ///
 /// # Errors
-/// When there is no JFFS2 to check.
+/// If there is no JFFS2 to check.
 pub fn check<F: Flash>(
     flash: F,
     order: Option<ByteOrder>,
@@ -40,7 +40,7 @@ pub fn check<F: Flash>(
     Ok(())
 }
 
-/// For each inode one of its entries, by inode.
+/// For each inode, one of its directory entries.
 fn parents<F>(fs: &Jffs2<F>) -> Vec<u32> {
     let mut parents: Vec<u32> = (0..fs.index.entries.len() as u32).collect();
     parents.sort_by_key(|&entry| fs.index.entries[entry as usize].ino);
@@ -53,7 +53,7 @@ struct Checker<'c, F> {
     report: &'c mut dyn FnMut(Finding),
 }
 
-/// What a finding is about.
+/// The subject of a finding.
 #[derive(Clone, Copy, Default)]
 struct Subject {
     place: Place,
@@ -109,7 +109,7 @@ impl<F: Flash> Checker<'_, F> {
         Some(parts.join(&b'/'))
     }
 
-    /// What the scan stumbled over.
+    /// Reports the problems that the scan found.
     fn problems(&mut self) {
         let fs = self.fs;
         for problem in &fs.index.problems {
@@ -183,7 +183,7 @@ impl<F: Flash> Checker<'_, F> {
         });
     }
 
-    /// Names against what they name.
+    /// Checks names against the inodes they refer to.
     fn entries(&mut self) {
         let fs = self.fs;
         for entry in &fs.index.dangling {
@@ -329,7 +329,7 @@ impl<F: Flash> Checker<'_, F> {
         }
     }
 
-    /// Everything but regular files: only the latest node counts.
+    /// Checks everything except regular files: only the latest node is valid.
     fn special(&mut self, kind: FileKind, nodes: &[NodeRef]) {
         let mut reader = Reader::new(&self.fs.flash, self.fs.order);
         let newest = nodes.len().saturating_sub(1);
@@ -364,7 +364,7 @@ impl<F: Flash> Checker<'_, F> {
         }
     }
 
-    /// Inodes without a name: left by an unclean stop, or because their entry is lost.
+    /// Inodes without a name: left by an unclean stop, or because their entry was lost.
     fn nameless(&mut self) {
         let fs = self.fs;
         let mut reader = Reader::new(&fs.flash, fs.order);

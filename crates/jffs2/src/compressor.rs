@@ -1,4 +1,4 @@
-//! Which of its compressors JFFS2 uses for a piece of a file.
+//! Selects the compressor for a piece of a file.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -8,19 +8,19 @@ use flysch_wire::jffs2::Compression;
 
 use crate::rtime;
 
-/// A compressor that is written with. All three are read by every Linux that has them built in.
+/// A compressor used for writing. Every Linux that has them built in can read all three.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compressor {
     /// LZO1X. Linux's priority 80.
     Lzo,
     /// zlib. Linux's priority 60.
     Zlib,
-    /// JFFS2's own search for repeats. Linux's priority 50.
+    /// JFFS2's own search for repetitions. Linux's priority 50.
     Rtime,
 }
 
 impl Compressor {
-    /// All of them, the one Linux prefers first.
+    /// All of them, in Linux's order of preference.
     pub const ALL: [Self; 3] = [Self::Lzo, Self::Zlib, Self::Rtime];
 
     /// The compressor that mkfs.jffs2 and Linux call `name`.
@@ -29,7 +29,7 @@ impl Compressor {
         Self::ALL.into_iter().find(|compressor| compressor.name() == name)
     }
 
-    /// What mkfs.jffs2 and Linux call it.
+    /// Its name in mkfs.jffs2 and Linux.
     #[must_use]
     pub fn name(self) -> &'static str {
         self.id().name()
@@ -59,14 +59,14 @@ pub enum Mode {
     None,
     /// The first one, by priority, that makes the data shorter.
     Priority,
-    /// The one that makes it shortest.
+    /// The one with the shortest result.
     Size,
-    /// LZO, unless another one's result is less than 80 % of LZO's.
+    /// LZO, unless the result of another one is less than 80 % of LZO's.
     FavourLzo,
 }
 
 impl Mode {
-    /// The mode that mkfs.jffs2 and Linux's mount option `compr` call `name`.
+    /// The mode that mkfs.jffs2 and the mount option `compr` of Linux call `name`.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
@@ -79,12 +79,12 @@ impl Mode {
     }
 }
 
-/// What to compress with. To force one compressor, name it alone.
+/// Which compressors to use. To force one, list it alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compressors {
-    /// How one is chosen.
+    /// How one is selected.
     pub mode: Mode,
-    /// Those to choose from, by falling priority.
+    /// The candidates, by descending priority.
     pub enabled: Vec<Compressor>,
 }
 
@@ -97,18 +97,18 @@ impl Compressors {
 }
 
 impl Default for Compressors {
-    /// As mkfs.jffs2 and Debian's kernels: zlib, and rtime where zlib does not help.
+    /// As mkfs.jffs2 and Debian's kernels: zlib, or rtime if zlib does not help.
     fn default() -> Self {
         Self { mode: Mode::Priority, enabled: vec![Compressor::Zlib, Compressor::Rtime] }
     }
 }
 
-/// LZO is preferred as long as others need more than this share of what it needs, percent.
+/// LZO is preferred as long as the result of another compressor exceeds this percentage of LZO's.
 const FAVOUR_LZO_PERCENT: usize = 80;
-/// Pieces of less than this are stored as they are, bytes.
+/// Pieces shorter than this are stored uncompressed, bytes.
 const LEN_MIN: usize = 32;
 
-/// Compresses one piece after the other, with buffers that are kept.
+/// Compresses pieces one after the other, with buffers that are reused.
 #[derive(Debug)]
 pub(crate) struct Packer {
     how: Compressors,
@@ -129,8 +129,8 @@ impl Packer {
         Self { how, best: vec![], trial: vec![] }
     }
 
-    /// Packs `input`, or the longest beginning of it that is sure to fit, into at most `room`
-    /// bytes. Both are not 0.
+    /// Compresses `input`, or the longest beginning of it that is certain to fit, into at most
+    /// `room` bytes. Neither is 0.
     pub(crate) fn pack<'a>(&'a mut self, input: &'a [u8], room: usize) -> Packed<'a> {
         let mut len = input.len();
         let mut found = self.choose(&input[..len]);
@@ -153,7 +153,7 @@ impl Packer {
         }
     }
 
-    /// Leaves the best result in `best`; who made it and how long it is.
+    /// Leaves the best result in `best`; returns which compressor made it and how long it is.
     fn choose(&mut self, input: &[u8]) -> Option<(Compressor, usize)> {
         if self.how.mode == Mode::None || input.len() < LEN_MIN {
             return None;

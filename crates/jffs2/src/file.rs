@@ -1,13 +1,13 @@
-//! Files: from an inode's nodes to its attributes and its bytes.
+//! Files: derives an inode's attributes and content from its nodes.
 //!
-//! Theory. Each node carries all attributes and at most one piece of data; the node with the
-//! highest version tells the attributes, and where pieces overlap the higher version shows. An
-//! interrupted write leaves a torn node at the end of what was written, which counts as if it were
-//! not there; that is Linux's rule. Linux applies it to every node whose checksum is wrong, and so
-//! shows older data, or zeros, where data is damaged. Here a damaged node keeps its place, and
-//! reading it fails: what cannot be known is not made up. For the same reason what no node covers
-//! reads as zeros only as long as nothing suggests that nodes are missing; Linux and mkfs.jffs2
-//! write a node for every hole.
+//! Theory. Each node carries all attributes and at most one piece of data. The node with the
+//! highest version determines the attributes, and where pieces overlap the higher version is
+//! visible. An interrupted write leaves a torn node at the end of what was written, which is
+//! treated as if it did not exist; this is Linux's rule. Linux applies it to every node with a
+//! wrong checksum, and so shows older data, or zeros, where data is damaged. Here a damaged node
+//! keeps its place and reading it fails: unknown data is not made up. For the same reason ranges
+//! that no node covers read as zeros only as long as nothing suggests that nodes are missing; Linux
+//! and mkfs.jffs2 write a node for every hole.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -21,12 +21,12 @@ use flysch_wire::jffs2::{ByteOrder, Compression, Inode};
 use crate::found::NodeRef;
 use crate::node::{self, Data, Reader};
 
-/// What a piece of a file is.
+/// The kind of a piece of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Piece {
     /// Data of the node with this number among the inode's nodes.
     Data(u32),
-    /// Zeros that were written as a hole, by this node.
+    /// Zeros written as a hole by this node.
     Hole(u32),
     /// Data of this node that cannot be read.
     Damaged(u32),
@@ -42,17 +42,17 @@ pub(crate) struct Fragment {
     pub(crate) piece: Piece,
 }
 
-/// Where the bytes of a file come from: fragments by rising offset, none overlapping. What none
-/// covers is zeros.
+/// The source of a file's bytes: fragments in ascending order, without overlap. Ranges without a
+/// fragment are zeros.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Layout {
     pub(crate) fragments: Vec<Fragment>,
-    /// A node of the file cannot be read: what no fragment covers may not be zeros.
+    /// A node of the file cannot be read: ranges without a fragment may not be zeros.
     pub(crate) has_lost_nodes: bool,
 }
 
-/// The node that tells the attributes, with its number among `nodes`: of the highest version that
-/// is not torn.
+/// The node that determines the attributes, with its index among `nodes`: the one with the highest
+/// version that is not torn.
 pub(crate) fn latest<F: Flash>(
     flash: &F,
     order: ByteOrder,
@@ -80,23 +80,23 @@ pub(crate) fn latest<F: Flash>(
     Err(first_error.unwrap_or(nothing))
 }
 
-/// A node with what its fixed part says of its data.
+/// A node, and what its fixed part says about its data.
 #[derive(Clone, Copy)]
 struct Extent {
-    /// Number among the inode's nodes.
+    /// Index among the inode's nodes.
     number: u32,
     version: u32,
     start: u32,
     end: u32,
     is_hole: bool,
-    /// The fixed part cannot be read; the place is unknown.
+    /// The fixed part cannot be read; its position in the file is unknown.
     is_lost: bool,
 }
 
 impl Layout {
-    /// Puts together a file from its nodes, by rising version; `latest` is the one that tells the
-    /// attributes, `size` is what it says. That judgement stands, however the nodes read by now:
-    /// newer ones are torn, and this one is not.
+    /// Assembles a file from its nodes, in ascending order of versions; `latest` is the node that
+    /// determines the attributes, and `size` is from that node. This verdict stands, however the
+    /// nodes read by now: newer nodes are torn, and this one is not.
     pub(crate) fn build<F: Flash>(
         flash: &F,
         order: ByteOrder,
@@ -133,7 +133,7 @@ impl Layout {
         Self { fragments, has_lost_nodes }
     }
 
-    /// The fragments that end behind `offset`.
+    /// The fragments that end after `offset`.
     pub(crate) fn from(&self, offset: u32) -> &[Fragment] {
         &self.fragments[self.fragments.partition_point(|fragment| fragment.end <= offset)..]
     }
@@ -180,8 +180,8 @@ fn extents<F: Flash>(flash: &F, order: ByteOrder, nodes: &[NodeRef]) -> Vec<Exte
     nodes.iter().enumerate().map(extent).collect()
 }
 
-/// Lays extents, by rising version, over each other, the newest on top. `judge` is asked about the
-/// data of those that show at all.
+/// Overlays extents in ascending order of versions, the newest on top. `judge` is asked about the
+/// data of those extents that are visible at all.
 fn overlay(extents: &[Extent], mut judge: impl FnMut(&Extent) -> Data) -> Vec<Fragment> {
     // What is covered already, as merged ranges: start to end.
     let mut covered: BTreeMap<u32, u32> = BTreeMap::new();
@@ -233,7 +233,8 @@ fn gaps(covered: &BTreeMap<u32, u32>, start: u32, end: u32) -> Vec<(u32, u32)> {
     gaps
 }
 
-/// Covers `start..end`, merging with what touches it, so that ranges only ever get fewer.
+/// Covers `start..end` and merges it with adjacent ranges, so that the number of ranges never
+/// grows.
 fn cover(covered: &mut BTreeMap<u32, u32>, start: u32, end: u32) {
     let (mut start, mut end) = (start, end);
     if let Some((&before, &before_end)) = covered.range(..=start).next_back()
@@ -285,7 +286,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against writing the extents into an array one after the other.
+        /// Compares with writing the extents into an array one after the other.
         #[test]
         fn the_newest_extent_shows_everywhere(
             writes in prop::collection::vec((0u32..60, 1u32..40, 0u8..6), 0..25),

@@ -1,4 +1,4 @@
-//! The mounted file system as everybody else sees it.
+//! The file-system interface of a mount.
 
 use alloc::boxed::Box;
 use core::num::NonZeroUsize;
@@ -22,7 +22,7 @@ use crate::read::{
 };
 use crate::xattr::Attribute;
 
-/// Files with fewer nodes are put together anew at every call instead of being kept.
+/// Files with fewer nodes are assembled again on every call instead of being cached.
 const KEPT_NODES_MIN: usize = 8;
 
 impl<F: Flash> Jffs2<F> {
@@ -30,7 +30,7 @@ impl<F: Flash> Jffs2<F> {
         &self.index.nodes[record.nodes()]
     }
 
-    /// The node that tells the attributes; `None` for a directory that has none.
+    /// The node that determines the attributes; `None` for a directory without one.
     pub(crate) fn latest(
         &self,
         record: &InodeRecord,
@@ -58,8 +58,8 @@ impl<F: Flash> Jffs2<F> {
         kind(&self.flash, &self.told(record)?)
     }
 
-    /// Puts a file together, or remembers how it was; `latest` tells its attributes and `size` is
-    /// among them.
+    /// Assembles a file, or takes it from the cache; `latest` determines its attributes, which
+    /// include `size`.
     pub(crate) fn with_layout<R>(
         &self,
         record: &InodeRecord,
@@ -79,12 +79,12 @@ impl<F: Flash> Jffs2<F> {
         record.layout.get().map(use_it).expect("it was just set")
     }
 
-    /// Whether what no node of the file covers may have been something else than zeros.
+    /// Whether ranges that no node of the file covers may originally have been other than zeros.
     pub(crate) fn is_lossy(&self, layout: &Layout) -> bool {
         layout.has_lost_nodes || self.index.may_miss_nodes
     }
 
-    /// The attribute that a reference leads to; `None` if its namespace is not known.
+    /// The attribute to which a reference leads; `None` if its namespace is unknown.
     pub(crate) fn attribute(&self, xref: &XrefRef) -> Result<Option<Attribute>, Error> {
         View(self).attribute(xref)
     }
@@ -140,7 +140,7 @@ impl<F: Flash> Names for Jffs2<F> {
         self.index.lookup(directory, name).map(|entry| entry.ino)
     }
 
-    /// By name; the position is the number among them.
+    /// By name; the position is the index among them.
     fn entries(&self, directory: &InodeRecord, position: u64, visit: &mut Visitor<'_>) {
         let entries = &self.index.entries[directory.entries()];
         let first = usize::try_from(position).unwrap_or(usize::MAX).min(entries.len());

@@ -1,4 +1,4 @@
-//! What a scan finds on the flash, before anybody asks what it means.
+//! The results of a scan of the flash, before they are interpreted.
 
 use alloc::vec::Vec;
 
@@ -6,15 +6,15 @@ use flysch_wire::jffs2::Error as NodeError;
 
 use crate::stamp::Stamp;
 
-/// Bytes of an address unit: nodes start on multiples of it, so 32 bits reach 16 GiB.
+/// Bytes per address unit: nodes start at multiples of it, so 32 bits reach 16 GiB.
 const UNIT: u64 = 4;
 
-/// Where a node starts, from the start of the flash.
+/// Position of a node, from the start of the flash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Address(u32);
 
 impl Address {
-    /// Flashes beyond this many bytes cannot be addressed.
+    /// Larger flashes, in bytes, cannot be addressed.
     pub(crate) const LIMIT: u64 = UNIT << 32;
 
     pub(crate) fn new(offset: u64) -> Self {
@@ -36,7 +36,7 @@ pub(crate) struct NodeRef {
     pub(crate) total_len: u32,
 }
 
-/// A directory entry node. Its name stands in [`Found::names`].
+/// A directory entry node. Its name is in [`Found::names`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DirentRef {
     pub(crate) pino: u32,
@@ -77,41 +77,41 @@ pub(crate) struct XrefRef {
 pub(crate) enum Wrong {
     /// Neither a node nor erased nor zeros, between nodes.
     Garbage { len: u64 },
-    /// The same at the end of what was written to a block: an interrupted write.
+    /// The same at the end of a block's content: an interrupted write.
     Unfinished { len: u64 },
-    /// Something that has a node's header, but is no good node.
+    /// Something with a node's header that is not a valid node.
     Node(NodeError),
-    /// The header is damaged; the rest tells what it was.
+    /// The header is damaged; the rest shows what it was.
     Header,
-    /// The flash ends within a node of this length, or within the header that would tell it. No
-    /// power cut leaves that, for no node is begun that does not fit: it is an image that was cut.
+    /// The flash ends within a node of this length, or within its header. A power cut does not
+    /// leave this, because a node that does not fit is never started: the image was truncated.
     CutShort { len: Option<u32> },
-    /// A node reaches into the next block: the block size may be wrong.
+    /// A node extends into the next block: the block size may be wrong.
     CrossesBlock,
-    /// The table of contents of a block.
+    /// The summary of a block.
     Summary(NodeError),
-    /// A summary whose entries are not the nodes of its block.
+    /// A summary whose entries do not match the nodes of its block.
     SummaryMismatch,
-    /// A node type that a reader must know to read the file system at all.
+    /// A node type that a reader must support to read the file system at all.
     Incompatible(u16),
-    /// A name that no file can have.
+    /// An invalid file name.
     Name,
     /// The block could not be read.
     Unreadable,
 }
 
-/// A place where something is wrong, and whom it hits as far as that can be told.
+/// A place where something is wrong, and what it affects, if known.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem {
     pub(crate) offset: u64,
     pub(crate) wrong: Wrong,
-    /// Inode the node belonged to.
+    /// Inode to which the node belonged.
     pub(crate) ino: Option<u32>,
     /// Directory and name, if the node was a directory entry.
     pub(crate) entry: Option<(u32, Vec<u8>)>,
 }
 
-/// Space by what it holds, bytes.
+/// Used space by type, bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Space {
     pub(crate) erased: u64,
@@ -120,28 +120,28 @@ pub(crate) struct Space {
     pub(crate) summaries: u32,
 }
 
-/// What an erase block looks like, for those who are going to write.
+/// State of an erase block, for writing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BlockFound {
     pub(crate) is_bad: bool,
-    /// Behind this byte everything is erased, and no node reaches.
+    /// After this byte everything is erased, and no node extends beyond it.
     pub(crate) end: u32,
-    /// Behind this byte everything is erased; the last node may be longer than what was written.
+    /// After this byte everything is erased; the last node may be longer than what was written.
     pub(crate) written: u32,
-    /// CRC-32 of its [last page](crate::scan::last_page) as the nodes were taken from it; none
-    /// where the scan did not read that.
+    /// CRC-32 of its [last page](crate::scan::last_page) when the nodes were taken from it; none if
+    /// the scan did not read that page.
     pub(crate) last: Option<u32>,
-    /// Its summary is good: it was written to its end.
+    /// Its summary is valid: it was written to its end.
     pub(crate) has_summary: bool,
     /// Length of the clean marker at its start, 0 if there is none.
     pub(crate) cleanmarker_len: u32,
     /// Bytes of padding nodes.
     pub(crate) padded: u32,
-    /// When it was opened, the last time, if that was met: a summary does not list it.
+    /// When it was last opened, if the scan saw the stamp: a summary does not list it.
     pub(crate) stamp: Option<Stamp>,
 }
 
-/// Everything a scan found, in the order of the flash.
+/// Everything that a scan found, in the order of the flash.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     /// One for each erase block.
@@ -157,19 +157,19 @@ pub(crate) struct Found {
     pub(crate) names: Vec<u8>,
     pub(crate) xattrs: Vec<XattrRef>,
     pub(crate) xrefs: Vec<XrefRef>,
-    /// Stamps that were met, with where they begin: summaries do not list them.
+    /// The stamps that the scan saw, and where they begin: summaries do not list them.
     pub(crate) stamps: Vec<(u64, Stamp)>,
     pub(crate) problems: Vec<Problem>,
-    /// Problems beyond those that are kept.
+    /// Number of problems beyond those that are kept.
     pub(crate) problems_dropped: u64,
-    /// Something suggests that nodes are missing: damage, a block that was erased out of turn, an
-    /// image that ends abruptly. What no node covers may then have been more than zeros.
+    /// Something suggests that nodes are missing: damage, a block that was erased out of turn, or
+    /// an image that ends abruptly. Ranges that no node covers may then have been other than zeros.
     pub(crate) may_miss_nodes: bool,
     pub(crate) space: Space,
 }
 
 impl Found {
-    /// Problems that are kept; damage beyond that is counted only.
+    /// Maximum number of problems to keep; the rest is only counted.
     const PROBLEMS_MAX: usize = 1 << 16;
 
     pub(crate) fn problem(&mut self, problem: Problem) {
@@ -180,7 +180,7 @@ impl Found {
         }
     }
 
-    /// Takes a directory entry, or says that its name cannot be one.
+    /// Adds a directory entry, or records that its name is invalid.
     pub(crate) fn dirent(&mut self, mut dirent: DirentRef, name: &[u8]) {
         let is_name = !name.is_empty()
             && name != b"."

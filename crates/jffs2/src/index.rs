@@ -1,4 +1,4 @@
-//! From what a scan found to what there is: which entry of a name counts, which inodes have names.
+//! Interprets the results of a scan: which entry of a name is valid, and which inodes have names.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -15,7 +15,7 @@ use crate::found::{Address, DirentRef, Found, NodeRef, Problem, Space, XattrRef,
 /// `DT_DIR`.
 const KIND_DIRECTORY: u8 = 4;
 
-/// A directory entry node, which may hold the time when its directory was changed.
+/// A directory entry node that may hold the time when its directory was changed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LastChange {
     pub(crate) version: u32,
@@ -26,22 +26,22 @@ pub(crate) struct LastChange {
 #[derive(Debug)]
 pub(crate) struct InodeRecord {
     pub(crate) ino: u32,
-    /// Names it has.
+    /// Number of its names.
     pub(crate) names: u32,
-    /// Directories among its entries.
+    /// Number of directories among its entries.
     pub(crate) subdirectories: u32,
-    /// Its nodes in [`Index::nodes`], by rising version.
+    /// Its nodes in [`Index::nodes`], in ascending order of versions.
     nodes: (u32, u32),
     /// Its entries in [`Index::entries`], by name.
     entries: (u32, u32),
-    /// Its entries and removals in [`Index::changes`], the newest first.
+    /// Its entries and removals in [`Index::changes`], newest first.
     changes: (u32, u32),
-    /// Which of its nodes tells the attributes, counted from 1, once somebody asked: a page that
-    /// does not read the same each time is judged once.
+    /// Which of its nodes determines the attributes, counted from 1, once this has been decided: a
+    /// page that does not read the same each time is judged only once.
     pub(crate) told_by: OnceNonZeroUsize,
-    /// Whether it is a directory, once somebody asked.
+    /// Whether it is a directory, once this has been decided.
     pub(crate) is_directory: OnceBool,
-    /// Where the pieces of a large file are, once somebody asked.
+    /// The pieces of a large file, once they have been determined.
     pub(crate) layout: OnceBox<Layout>,
 }
 
@@ -59,23 +59,23 @@ impl InodeRecord {
     }
 }
 
-/// Everything there is, in tables sorted for lookup.
+/// The content of the file system, in tables sorted for lookup.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// By inode and rising version.
+    /// By inode and ascending version.
     pub(crate) nodes: Vec<NodeRef>,
     /// By inode number.
     pub(crate) inodes: Vec<InodeRecord>,
-    /// Entries that count, by directory and name.
+    /// Valid entries, by directory and name.
     pub(crate) entries: Vec<DirentRef>,
     pub(crate) names: Vec<u8>,
-    /// What may tell when directories were changed, by directory, the newest first.
+    /// Entries that may tell when directories were changed, by directory, newest first.
     pub(crate) changes: Vec<LastChange>,
     /// The newest node of each attribute, by number.
     pub(crate) xattrs: Vec<XattrRef>,
-    /// References that count, by inode.
+    /// Valid references, by inode.
     pub(crate) xrefs: Vec<XrefRef>,
-    /// Entries that name no inode on the flash.
+    /// Entries that refer to no inode on the flash.
     pub(crate) dangling: Vec<DirentRef>,
     /// Inodes without a name, and those in directories without one.
     pub(crate) nameless: Vec<u32>,
@@ -86,12 +86,12 @@ pub(crate) struct Index {
     pub(crate) space: Space,
 }
 
-/// What becomes of inodes that no path leads to.
+/// How to treat inodes to which no path leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nameless {
-    /// They are dropped with all that is in them, as Linux does.
+    /// They are dropped with everything in them, as in Linux.
     Drop,
-    /// They can be reached by number.
+    /// They can be accessed by number.
     Keep,
 }
 
@@ -143,7 +143,7 @@ impl Index {
         Some(&entries[at])
     }
 
-    /// References to attributes of `ino`.
+    /// References of `ino` to attributes.
     pub(crate) fn xrefs_of(&self, ino: u32) -> &[XrefRef] {
         let start = self.xrefs.partition_point(|xref| xref.ino < ino);
         let len = self.xrefs[start..].partition_point(|xref| xref.ino == ino);
@@ -156,7 +156,7 @@ impl Index {
         Some(&self.xattrs[at])
     }
 
-    /// Of all references the newest for each inode and attribute, unless that says "removed".
+    /// Of all references, the newest for each inode and attribute, unless it is a removal.
     fn living_xrefs(&self, mut xrefs: Vec<XrefRef>) -> Vec<XrefRef> {
         xrefs.sort_unstable_by_key(|xref| (xref.ino, xref.xid, Reverse(xref.xseqno)));
         xrefs.dedup_by_key(|xref| (xref.ino, xref.xid));
@@ -173,13 +173,14 @@ fn sorted_nodes(mut nodes: Vec<NodeRef>) -> Vec<NodeRef> {
     nodes
 }
 
-/// The last directory entry node at the front of the flash that mkfs.jffs2 wrote and nothing has
-/// moved since.
+/// The last directory entry node of the part at the front of the flash that mkfs.jffs2 wrote and
+/// that has not been moved since.
 ///
-/// It numbers entries of all directories with one counter from 0 in the order of the flash, which
-/// Linux never does, and puts the time of the file into each, not that of the directory's change.
-/// Where Linux goes on in the directory whose entry was the last one, it goes on with the numbers,
-/// too. But it writes a new file before its name, and mkfs the name before the file.
+/// mkfs.jffs2 numbers the entries of all directories with one counter from 0, in the order of the
+/// flash, which Linux never does, and gives each the time of the file, not that of the directory's
+/// change. If Linux continues in the directory whose entry was the last one, it continues the
+/// numbers too. But it writes a new file before its name, and mkfs.jffs2 writes the name before the
+/// file.
 pub(crate) fn written_by_mkfs(dirents: &[DirentRef], nodes: &[NodeRef]) -> Option<Address> {
     let count = (0u32..).zip(dirents).take_while(|(n, dirent)| *n == dirent.version).count();
     let last = dirents[..count].last()?;
@@ -202,8 +203,8 @@ pub(crate) fn written_by_mkfs(dirents: &[DirentRef], nodes: &[NodeRef]) -> Optio
     dirents[..count].iter().take_while(by_mkfs).last().map(|dirent| dirent.address)
 }
 
-/// For each name of each directory the entry that counts, removals left out, by directory and name;
-/// and the same entries with removals, the newest of each directory first, without those up to
+/// For each name of each directory the valid entry, without removals, by directory and name; and
+/// the same entries including removals, newest first in each directory, without those up to
 /// `by_mkfs`.
 fn resolve(
     dirents: &mut [DirentRef],
@@ -238,8 +239,9 @@ fn resolve(
     (winners, changes)
 }
 
-/// Inodes with a node, and directories with an entry, be it a removal: Linux makes up attributes
-/// for the latter. Of removals alone those count whose directory has a name.
+/// Inodes with a node, and directories with an entry, even if it is a removal: Linux makes up
+/// attributes for the latter. Directories with nothing but removals are included only if they have
+/// a name.
 fn known_inos(nodes: &[NodeRef], entries: &[DirentRef], changes: &[(u32, LastChange)]) -> Vec<u32> {
     let mut inos: Vec<u32> = vec![ROOT_INO];
     inos.extend(nodes.chunk_by(|a, b| a.ino == b.ino).map(|chunk| chunk[0].ino));
@@ -257,8 +259,8 @@ fn known_inos(nodes: &[NodeRef], entries: &[DirentRef], changes: &[(u32, LastCha
     inos
 }
 
-/// Drops the entries of directories that have no name themselves, down the tree; returns those that
-/// stay and the inodes that have no name in the end.
+/// Drops the entries of directories that have no name themselves, down the tree; returns the
+/// remaining entries and the inodes that end up without a name.
 fn reachable(entries: Vec<DirentRef>, inos: &[u32]) -> (Vec<DirentRef>, Vec<u32>) {
     let position = |ino: u32| inos.binary_search(&ino).ok();
     let mut names = vec![0u32; inos.len()];

@@ -1,11 +1,11 @@
-//! JFFS2 on raw flash: mounted by one scan, read without changing anything.
+//! JFFS2 on raw flash: mounted with one scan, and read without changing anything.
 //!
 //! Theory. JFFS2 keeps no tables on the flash. Everything is a log of nodes with version numbers,
-//! and what there is follows from the newest of them: for each name the directory entry node with
-//! the highest version, for each file the attributes of its newest node and, for each byte, the
-//! newest node that covers it. A mount therefore finds all nodes (`scan`), sorts them into tables
-//! (`index`) and decides names at once; which bytes of a file come from where is decided when it
-//! is read (`file`).
+//! and the newest of them determine the content: for each name the directory entry node with the
+//! highest version, for each file the attributes of its newest node and, for each byte, the newest
+//! node that covers it. A mount therefore finds all nodes (`scan`), sorts them into tables
+//! (`index`) and resolves names at once; the source of each byte of a file is resolved when the
+//! file is read (`file`).
 //!
 //! The rules are those of Linux; where Linux silently shows older data or zeros in place of damaged
 //! data, a read fails instead.
@@ -53,21 +53,21 @@ use crate::found::Address;
 use crate::index::{Index, Nameless};
 use crate::scan::{Summaries, scan};
 
-/// Headers that are looked at to tell the byte order.
+/// Number of headers examined to determine the byte order.
 const HEADERS_SAMPLED: usize = 64;
-/// Blocks whose clean markers out of band are looked at for it.
+/// Number of blocks whose out-of-band clean markers are examined to determine it.
 const MARKERS_SAMPLED: u32 = 64;
-/// Bytes read at once while looking for them.
+/// Bytes read at once while searching for them.
 const WINDOW: usize = 64 << 10;
 
 /// Why a flash could not be mounted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MountError {
-    /// There is no JFFS2 node on it, and it is not erased either.
+    /// There is no JFFS2 node on it, but it is not erased either.
     NotJffs2,
     /// It is larger than 16 GiB.
     TooLarge,
-    /// It can be read, but not be written to; the text says why.
+    /// It can be read but must not be written; the text says why.
     NotWritable(&'static str),
     /// It cannot be read.
     Flash(FlashError),
@@ -99,12 +99,12 @@ impl From<FlashError> for MountError {
     }
 }
 
-/// What is on the flash besides files.
+/// Statistics of the flash, apart from files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// Byte order of the processor that wrote it.
+    /// Byte order of the processor that wrote the file system.
     pub order: ByteOrder,
-    /// Inode nodes, outdated ones included.
+    /// Inode nodes, including obsolete ones.
     pub nodes: usize,
     /// Files, directories and everything else that has a name.
     pub inodes: usize,
@@ -116,7 +116,7 @@ pub struct Facts {
     pub summaries: u32,
     /// Erase blocks that are marked bad.
     pub bad_blocks: u32,
-    /// Places where the scan found something wrong.
+    /// Places where the scan found a problem.
     pub problems: u64,
 }
 
@@ -129,18 +129,18 @@ pub struct Jffs2<F> {
 }
 
 impl<F: Flash> Jffs2<F> {
-    /// Mounts `flash`; finds out the byte order unless `order` says it.
+    /// Mounts `flash`; detects the byte order unless `order` is given.
     ///
     /// # Errors
-    /// When there is no JFFS2 or the flash cannot be read. Damage is no error here: it shows where
-    /// it hits.
+    /// If there is no JFFS2 or the flash cannot be read. Damage is not an error here: it is
+    /// reported where it has an effect.
     pub fn mount(flash: F, order: Option<ByteOrder>) -> Result<Self, MountError> {
         Self::mount_with(flash, order, Summaries::Use, Nameless::Drop)
     }
 
     /// Mounts `flash` and keeps the inodes that Linux drops because no path leads to them, with
-    /// what is in them: [`unreachable`](Self::unreachable) tells their numbers. Most of them were
-    /// deleted and their nodes not yet collected; some lost their names.
+    /// everything in them: [`unreachable`](Self::unreachable) returns their numbers. Most of them
+    /// were deleted and their nodes not yet collected; some lost their names.
     ///
     /// # Errors
     /// As [`mount`](Self::mount).
@@ -165,7 +165,7 @@ impl<F: Flash> Jffs2<F> {
         Ok(Self { flash, order, index })
     }
 
-    /// What is on the flash besides files.
+    /// Statistics of the flash, apart from files.
     pub fn facts(&self) -> Facts {
         let space = &self.index.space;
         Facts {
@@ -180,8 +180,8 @@ impl<F: Flash> Jffs2<F> {
         }
     }
 
-    /// Files that have no name, if they were kept; what lies in a directory without a name comes
-    /// with the directory. Files whose kind is lost are left out.
+    /// Files without a name, if they were kept; what is in a directory without a name comes with
+    /// that directory. Files whose kind is lost are left out.
     pub fn unreachable(&self) -> Vec<(Inode, FileKind)> {
         let nameless = self.index.nameless.iter();
         let roots = nameless.filter_map(|&ino| self.index.inode(ino));
@@ -196,8 +196,8 @@ impl<F: Flash> Jffs2<F> {
         &self.flash
     }
 
-    /// Bytes that Linux never lets a write take: two blocks for deletions, and two more, one in
-    /// fifty and 100 bytes per block for garbage collection.
+    /// Bytes that Linux never lets a write use: two blocks for deletions, and two more, plus one in
+    /// fifty and 100 bytes per block, for garbage collection.
     fn reserved_bytes(&self) -> u64 {
         let geometry = self.flash.geometry();
         let erase_size = u64::from(geometry.erase_size);
@@ -206,8 +206,8 @@ impl<F: Flash> Jffs2<F> {
     }
 }
 
-/// The byte order in which more of the first nodes have a good header. Erased flash has none; any
-/// will do.
+/// The byte order in which more of the first nodes have a valid header. Erased flash has none; any
+/// order will do.
 fn detect_order<F: Flash>(flash: &F) -> Result<ByteOrder, MountError> {
     if let Some(order) = order_of_markers(flash) {
         return Ok(order);
@@ -239,7 +239,7 @@ fn detect_order<F: Flash>(flash: &F) -> Result<ByteOrder, MountError> {
     }
 }
 
-/// The byte order of clean markers out of band, which is that of the file system.
+/// The byte order of out-of-band clean markers, which is that of the file system.
 fn order_of_markers<F: Flash>(flash: &F) -> Option<ByteOrder> {
     let geometry = flash.geometry();
     if !geometry.kind.is_nand() || geometry.oob_available < 8 {

@@ -12,22 +12,22 @@ use flysch_wire::jffs2::{ByteOrder, Compression, Error as NodeError, Header, Ino
 use crate::found::{Address, NodeRef};
 use crate::{rtime, rubin};
 
-/// Most bytes of a file in one node. Linux writes at most a page, 4 KiB to 64 KiB; holes may be
-/// longer, but store nothing.
+/// Maximum bytes of a file in one node. Linux writes at most a page, 4 KiB to 64 KiB; holes may be
+/// longer but store nothing.
 pub(crate) const DATA_MAX: u32 = 256 << 10;
-/// Most stored bytes that are read for one node.
+/// Maximum stored bytes to read for one node.
 const STORED_MAX: u32 = DATA_MAX + 4096;
-/// The largest page looked at where the image does not tell its size, bytes.
+/// The largest page size to consider if the image does not record its size, bytes.
 const UNKNOWN_PAGE: u64 = 4096;
-/// The smallest page there is, bytes.
+/// The smallest possible page size, bytes.
 const LEAST_PAGE: u64 = 512;
-/// Most bytes that a writer leaves at the end of a block: Linux ends one when the next node, a page
-/// of 4 KiB as it is at most, does not fit.
+/// Maximum bytes that a writer leaves unused at the end of a block: Linux ends a block if the next
+/// node, with at most an uncompressed page of 4 KiB, does not fit.
 const LEFT_OVER_MAX: u64 = 4096 + Inode::LEN as u64;
-/// An interrupted write leaves the end of a node erased; so many bytes tell.
+/// An interrupted write leaves the end of a node erased; this many bytes are enough to tell.
 const TORN_TAIL: usize = 4;
 
-/// Where a node lies, for the user.
+/// The position of a node, for the user.
 pub(crate) fn place<F: Flash>(flash: &F, address: Address) -> Place {
     place_at(flash, address.offset())
 }
@@ -40,7 +40,7 @@ pub(crate) fn place_at<F: Flash>(flash: &F, offset: u64) -> Place {
     Place { peb: Some(block), leb: None, offset: u32::try_from(inside).ok() }
 }
 
-/// Reads bytes; bits beyond repair are left to the checksums.
+/// Reads bytes; uncorrectable bits are left to the checksums to detect.
 pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Result<(), Error> {
     match flash.read(offset, buffer) {
         Ok(_) | Err(FlashError::Uncorrectable { .. }) => Ok(()),
@@ -52,14 +52,14 @@ pub(crate) fn read<F: Flash>(flash: &F, offset: u64, buffer: &mut [u8]) -> Resul
     }
 }
 
-/// Whether power was cut while a damaged node of `len` bytes was written. Nothing is written behind
-/// its page in its block, and
-/// - error correction gives up on that page, whatever else reads well in it; or nothing in it is
-///   written behind the node, and
-/// - garbage follows, or the node's last page is erased, or there is room that no writer leaves at
-///   the end of a block unless it was stopped.
+/// Whether power was cut while a damaged node of `len` bytes was written. That is so if nothing is
+/// written after its page in its block, and
+/// - either error correction gives up on that page, whatever else reads correctly in it,
+/// - or no node follows in that page, and there is garbage after the node, the node's last page is
+///   erased, or the block has so much room left that its writer must have been interrupted.
 ///
-/// Data that rotted elsewhere has none of these, and is not taken for something that never was.
+/// Data that decayed elsewhere has none of these signs, and is not taken for something that never
+/// existed.
 pub(crate) fn is_cut_off<F: Flash>(flash: &F, order: ByteOrder, offset: u64, len: u64) -> bool {
     let geometry = flash.geometry();
     let block = geometry.block_of(offset);
@@ -113,24 +113,24 @@ fn is_erased<F: Flash>(flash: &F, start: u64, end: u64) -> bool {
     true
 }
 
-/// What the data of a node turned out to be.
+/// The verdict on the data of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     /// The checksum is right.
     Good,
     /// The write was interrupted: the end of the data was never programmed, or [`is_cut_off`].
-    /// Linux passes such a node over, and what was there before shows.
+    /// Linux ignores such a node, and the earlier content is visible.
     Torn,
     /// The checksum is wrong.
     Damaged,
 }
 
-/// Reads bytes and keeps the pages that it read last: small nodes lie together, and a page is read
-/// as a whole by whoever corrects errors.
+/// Reads bytes and caches the last pages: small nodes are close together, and error correction
+/// reads a page as a whole.
 #[derive(Debug)]
 pub(crate) struct Pages<'f, F> {
     flash: &'f F,
-    /// Where `bytes` begin.
+    /// Position at which `bytes` begin.
     at: u64,
     bytes: Vec<u8>,
 }
@@ -140,7 +140,7 @@ impl<'f, F: Flash> Pages<'f, F> {
         Self { flash, at: 0, bytes: vec![] }
     }
 
-    /// `len` bytes from `offset` on; bits beyond repair are left to the checksums.
+    /// `len` bytes from `offset` on; uncorrectable bits are left to the checksums to detect.
     pub(crate) fn read(&mut self, offset: u64, len: usize) -> Result<&[u8], Error> {
         let geometry = self.flash.geometry();
         let node_end = offset.saturating_add(len as u64);
@@ -178,7 +178,7 @@ impl<'f, F: Flash> Pages<'f, F> {
     }
 }
 
-/// Reads nodes' data; keeps its buffers from one node to the next.
+/// Reads the data of nodes; reuses its buffers from one node to the next.
 #[derive(Debug)]
 pub(crate) struct Reader<'f, F> {
     flash: &'f F,
@@ -225,7 +225,7 @@ impl<'f, F: Flash> Reader<'f, F> {
         inode.data(bytes).map_err(|error| damaged(damage(error)))
     }
 
-    /// The bytes `skip..skip + output.len()` of the node's data, which must be there.
+    /// The bytes `skip..skip + output.len()` of the node's data, which must exist.
     pub(crate) fn data(
         &mut self,
         node: NodeRef,
@@ -265,13 +265,13 @@ impl<'f, F: Flash> Reader<'f, F> {
         })
     }
 
-    /// The error of a damaged part of `node`, still without what is wrong with it.
+    /// The error for a damaged part of `node`, still without the kind of damage.
     fn damaged(&self, structure: &'static str, node: NodeRef) -> impl Fn(Damage) -> Error + use<F> {
         let place = place(self.flash, node.address);
         move |cause| Error::Damaged { structure, place, cause }
     }
 
-    /// Reads the whole node; what an image that was cut off no longer has is left out.
+    /// Reads the whole node, as far as a truncated image contains it.
     fn load(&mut self, node: NodeRef) -> Result<(Inode, &[u8]), Error> {
         let damaged = self.damaged("inode node", node);
         let offset = node.address.offset();
@@ -298,7 +298,7 @@ fn is_torn(inode: &Inode, node: &[u8]) -> bool {
     !tail.is_empty() && tail.iter().all(|&byte| byte == 0xFF)
 }
 
-/// What is wrong with a node, as every format has it.
+/// What is wrong with a node, in the terms common to all formats.
 pub(crate) fn damage(error: NodeError) -> Damage {
     match error {
         NodeError::Truncated => Damage::Truncated,

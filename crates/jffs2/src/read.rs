@@ -1,8 +1,9 @@
-//! Reading, for whoever mounted: what the verbs of a file system mean on what a mount knows.
+//! Reading, for both kinds of mount: the operations of a file system in terms of what a mount
+//! knows.
 //!
-//! A mount that only reads has sorted tables ([`Index`](crate::index::Index)), one that writes has
-//! tables that change. Both say through [`Catalog`], [`Names`] and [`Content`] what they know, and
-//! [`View`] answers from that: the rules of reading stand here alone.
+//! A read-only mount has sorted tables ([`Index`](crate::index::Index)); a mount for writing has
+//! tables that change. Both expose their knowledge through [`Catalog`], [`Names`] and [`Content`],
+//! and [`View`] answers from it: the rules of reading are implemented only here.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,10 +21,10 @@ use crate::xattr::{Attribute, read_attribute};
 
 /// Unit of the sizes in the statistics, bytes: Linux's page.
 pub(crate) const BLOCK_SIZE: u32 = 4096;
-/// Mode of a directory that has entries, or is the root, but has no node of its own.
+/// Mode of a directory that has entries, or is the root, but has no node.
 const MODE_MADE_UP: u32 = 0o040_755;
 
-/// Attributes as they stand in every node of an inode.
+/// Attributes as stored in every node of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Attributes {
     pub(crate) mode: u32,
@@ -36,7 +37,7 @@ pub(crate) struct Attributes {
 }
 
 impl Attributes {
-    /// Those of a directory that has no node.
+    /// Those of a directory without a node.
     pub(crate) const MADE_UP: Self =
         Self { mode: MODE_MADE_UP, uid: 0, gid: 0, size: 0, atime: 0, mtime: 0, ctime: 0 };
 
@@ -75,33 +76,33 @@ impl Attributes {
     }
 }
 
-/// What the nodes of an inode tell of it.
+/// What the nodes of an inode determine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) attributes: Attributes,
-    /// The node that tells them; none for a directory that has none.
+    /// The node that determines them; none for a directory without one.
     pub(crate) node: Option<NodeRef>,
 }
 
-/// How an inode hangs in the tree.
+/// The place of an inode in the tree.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ties {
     pub(crate) ino: u32,
-    /// Names it has.
+    /// Number of its names.
     pub(crate) names: u32,
-    /// Directories among its entries.
+    /// Number of directories among its entries.
     pub(crate) subdirectories: u32,
     pub(crate) has_entries: bool,
 }
 
-/// Where a stretch of a file comes from.
+/// Source of a stretch of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// Data of this node, which begins so far into the file.
+    /// Data of this node, which begins at this offset of the file.
     Data(NodeRef, u32),
     /// Zeros that were written as a hole.
     Hole,
-    /// Data of the node at this place, which cannot be read.
+    /// Data of the node at this position, which cannot be read.
     Damaged(Address),
 }
 
@@ -113,14 +114,14 @@ pub(crate) struct Stretch {
     pub(crate) source: Source,
 }
 
-/// The stretches of a part of a file, by rising offset, none overlapping.
+/// The stretches of a part of a file, in ascending order, without overlap.
 pub(crate) struct Stretches<'s> {
     pub(crate) each: &'s mut dyn Iterator<Item = Stretch>,
-    /// A node of the file cannot be read: what no stretch covers may not be zeros.
+    /// A node of the file cannot be read: ranges without a stretch may not be zeros.
     pub(crate) has_lost_nodes: bool,
 }
 
-/// What a mount knows of the inodes.
+/// A mount's knowledge of inodes.
 pub(crate) trait Catalog {
     type Flash: Flash;
     /// An inode as its tables have it.
@@ -140,34 +141,34 @@ pub(crate) trait Catalog {
 
     fn ties(&self, inode: Self::Inode<'_>) -> Ties;
 
-    /// What its nodes tell. That judgement stands as long as the mount does.
+    /// What its nodes determine. The verdict stands as long as the mount does.
     fn told(&self, inode: Self::Inode<'_>) -> Result<Told, Error>;
 
-    /// Whether it is a directory: by its node's mode.
+    /// Whether it is a directory, by the mode in its node.
     fn is_directory(&self, inode: Self::Inode<'_>) -> Result<bool, Error> {
         let told = self.told(inode)?;
         Ok(kind(self.flash(), &told)? == FileKind::Directory)
     }
 }
 
-/// What it knows of the names.
+/// A mount's knowledge of names.
 pub(crate) trait Names: Catalog {
     /// The inode of a name in a directory.
     fn entry(&self, directory: Self::Inode<'_>, name: &[u8]) -> Option<u32>;
 
-    /// Shows the entries from a position on, until the visitor has enough. An entry keeps its
-    /// position as long as it is there.
+    /// Passes the entries from a position on to the visitor, until it stops. An entry keeps its
+    /// position as long as it exists.
     fn entries(&self, directory: Self::Inode<'_>, position: u64, visit: &mut Visitor<'_>);
 
-    /// When a directory was last changed, if an entry tells that more recently than its node of
-    /// this version, and [`told`](Catalog::told) does not know it.
+    /// When a directory was last changed, if an entry gives a time more recent than its node with
+    /// this version and [`told`](Catalog::told) does not know it.
     fn newest_entry_time(&self, inode: Self::Inode<'_>, version: u32)
     -> Result<Option<u32>, Error>;
 }
 
-/// What it knows of content and extended attributes.
+/// A mount's knowledge of content and extended attributes.
 pub(crate) trait Content: Catalog {
-    /// Hands on what the node stores besides attributes: a symlink's target, a device number.
+    /// Passes on what the node stores besides attributes: a symlink's target, a device number.
     fn with_stored<R>(
         &self,
         inode: Self::Inode<'_>,
@@ -175,7 +176,7 @@ pub(crate) trait Content: Catalog {
         use_it: impl FnOnce(&[u8]) -> R,
     ) -> Result<R, Error>;
 
-    /// Hands on where the bytes of a regular file between two offsets come from.
+    /// Passes on the sources of a regular file's bytes between two offsets.
     fn with_stretches<R>(
         &self,
         inode: Self::Inode<'_>,
@@ -184,14 +185,14 @@ pub(crate) trait Content: Catalog {
         use_it: impl FnOnce(Stretches<'_>) -> R,
     ) -> R;
 
-    /// The references of an inode to attributes, without those that say "removed".
+    /// The references of an inode to attributes, without removals.
     fn xrefs(&self, ino: u32) -> impl Iterator<Item = XrefRef>;
 
     /// The node of an attribute.
     fn xattr(&self, xid: u32) -> Option<XattrRef>;
 }
 
-/// The kind of file that a mode says.
+/// The kind of file in a mode.
 pub(crate) fn kind<F: Flash>(flash: &F, told: &Told) -> Result<FileKind, Error> {
     FileKind::from_mode(told.attributes.mode).ok_or_else(|| {
         let place = told.node.map(|node| node::place(flash, node.address));
@@ -201,9 +202,9 @@ pub(crate) fn kind<F: Flash>(flash: &F, told: &Told) -> Result<FileKind, Error> 
 }
 
 /// The time in the first of these directory entry nodes that has one: garbage collection writes
-/// none when the directory's were set by hand. A node that is damaged tells nothing any more.
+/// none if the directory's time was set by hand. A node that is damaged gives no time.
 ///
-/// # Errors
+/// If the flash cannot be read.
 /// When the flash cannot be read.
 pub(crate) fn entry_time<F: Flash>(
     flash: &F,
@@ -226,10 +227,10 @@ fn seconds(value: u32) -> Timestamp {
     Timestamp { seconds: i64::from(value), nanoseconds: 0 }
 }
 
-/// The attribute of one name, of which there may be several.
+/// The attribute of one name, of which there may be several instances.
 #[derive(Debug, Default)]
 pub(crate) struct FoundXattr {
-    /// The value that the newest reference leads to.
+    /// The value to which the newest reference leads.
     pub(crate) value: Option<Vec<u8>>,
     /// Numbers of all attributes of that name.
     pub(crate) xids: Vec<u32>,
@@ -244,7 +245,8 @@ impl<'c, C: Names + Content> View<'c, C> {
         self.0.inode(ino).ok_or(Error::NotFound)
     }
 
-    /// Refuses what is no directory. One whose node is damaged shows its entries all the same.
+    /// Returns an error for anything but a directory. If a directory's node is damaged, its entries
+    /// are shown all the same.
     pub(crate) fn check_directory(&self, inode: C::Inode<'c>) -> Result<(), Error> {
         match self.0.is_directory(inode) {
             Ok(true) => Ok(()),
@@ -254,7 +256,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         }
     }
 
-    /// What tells a regular file's attributes.
+    /// The node that determines a regular file's attributes.
     pub(crate) fn regular(&self, inode: C::Inode<'c>) -> Result<Told, Error> {
         let told = self.0.told(inode)?;
         match kind(self.0.flash(), &told)? {
@@ -363,8 +365,8 @@ impl<'c, C: Names + Content> View<'c, C> {
         self.read_content(found, &told, offset as u32, &mut buffer[..len])
     }
 
-    /// Reads a regular file from `offset` to the end of `buffer`, which lies within the file.
-    /// Returns how much was read before something damaged, or the error when nothing was.
+    /// Reads a regular file from `offset` to the end of `buffer`, which must lie within the file.
+    /// Returns the number of bytes before something damaged, or the error if there are none.
     pub(crate) fn read_content(
         &self,
         inode: C::Inode<'c>,
@@ -456,7 +458,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         }))
     }
 
-    /// The attribute that a reference leads to; `None` if its namespace is not known.
+    /// The attribute to which a reference leads; `None` if its namespace is unknown.
     pub(crate) fn attribute(&self, xref: &XrefRef) -> Result<Option<Attribute>, Error> {
         let Some(found) = self.0.xattr(xref.xid) else {
             let place = node::place(self.0.flash(), xref.address);
@@ -466,7 +468,7 @@ impl<'c, C: Names + Content> View<'c, C> {
         read_attribute(self.0.flash(), self.0.order(), &found)
     }
 
-    /// Looks for the attribute `name`; of several references to that name the newest counts.
+    /// Looks up the attribute `name`; of several references to that name the newest is valid.
     pub(crate) fn find_xattr(&self, ino: u32, name: &[u8]) -> Result<FoundXattr, Error> {
         let mut found = FoundXattr::default();
         let mut newest = 0;

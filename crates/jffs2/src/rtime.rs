@@ -1,7 +1,7 @@
-//! "rtime": a byte, then how many bytes to repeat from behind the last place it stood.
+//! "rtime": a byte, then the number of bytes to repeat from after its last occurrence.
 
-/// Compresses all of `input`; returns how many bytes of `output` that took, or `None` when it does
-/// not get shorter or does not fit.
+/// Compresses all of `input`; returns the number of bytes of `output` used, or `None` if the result
+/// is not shorter or does not fit.
 pub(crate) fn compress(input: &[u8], output: &mut [u8]) -> Option<usize> {
     let limit = output.len().min(input.len().saturating_sub(1));
     let mut last_position = [0usize; 256];
@@ -30,7 +30,7 @@ pub(crate) fn compress(input: &[u8], output: &mut [u8]) -> Option<usize> {
     Some(out)
 }
 
-/// Decompresses `input` until `output` is full. `None` when the input ends before.
+/// Decompresses `input` until `output` is full. `None` if the input ends before that.
 pub(crate) fn decompress(input: &[u8], output: &mut [u8]) -> Option<()> {
     let mut last_position = [0usize; 256];
     let mut pairs = input.chunks_exact(2);

@@ -2,26 +2,26 @@
 //! bits of a byte.
 //!
 //! The coder narrows an interval `[low, low + width)` in a 16-bit window bit by bit; the decoder
-//! follows it and looks on which side of the division the code value lies. Whenever the top bit of
-//! the window is settled, everything moves up by one bit.
+//! follows it and checks on which side of the division the code value lies. Whenever the top bit of
+//! the window is settled, everything is shifted up by one bit.
 
 /// Top bit of the window.
 const TOP: u32 = 1 << 15;
 
-/// How likely each bit of a byte is set, lowest bit first, out of `total`.
+/// Probability that each bit of a byte is set, lowest bit first, out of `total`.
 struct Model {
     total: u32,
     ones: [u32; 8],
 }
 
-/// Decodes data of the coder with a fixed model.
+/// Decodes data written by the coder with a fixed model.
 pub(crate) fn decompress_fixed(input: &[u8], output: &mut [u8]) {
     let model = Model { total: 1043, ones: [277, 249, 290, 267, 229, 341, 212, 241] };
     Decoder::new(input).fill(&model, output);
 }
 
-/// Decodes data of the coder whose model, out of 256, stands in the first 8 bytes. `None` when
-/// these are not all there.
+/// Decodes data written by the coder whose model, out of 256, is in the first 8 bytes. `None` if
+/// the data is shorter.
 pub(crate) fn decompress_dynamic(input: &[u8], output: &mut [u8]) -> Option<()> {
     let (ones, rest) = input.split_first_chunk::<8>()?;
     let model = Model { total: 256, ones: ones.map(u32::from) };
@@ -46,7 +46,7 @@ impl<'a> Decoder<'a> {
         decoder
     }
 
-    /// The next input bit, highest first; zeros behind the end.
+    /// The next input bit, highest first; zeros after the end.
     fn bit(&mut self) -> u32 {
         let byte = self.input.get(self.next_bit / 8).copied().unwrap_or(0);
         let bit = byte >> (7 - self.next_bit % 8) & 1;

@@ -1,9 +1,10 @@
-//! One pass over the flash: by summaries where blocks have them, else from node to node.
+//! One pass over the flash: uses summaries where blocks have them, and otherwise goes from node to
+//! node.
 //!
-//! Theory. A node is believed when its header's checksum is right, and used when that of its fixed
-//! part is. Behind anything else the scan goes on at the next 4-byte boundary, as Linux does, so
-//! that damage costs what it hits and nothing more. What such damage once was is told from its
-//! bytes where possible: a file that lost a node must not show zeros in its place.
+//! Theory. A node is recognised if the checksum of its header is right, and used if that of its
+//! fixed part is. After anything else the scan continues at the next 4-byte boundary, as in Linux,
+//! so that damage costs only what it hits. Where possible, the scan derives from the bytes what was
+//! damaged: a file that lost a node must not show zeros in its place.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,23 +24,23 @@ use crate::stamp::Stamp;
 /// Longest node that is read across the end of a block.
 const CROSSING_MAX: u32 = 128 << 10;
 
-/// Smallest image that is suspected of being cut off, bytes.
+/// Smallest image that is suspected of being truncated, bytes.
 const CUT_OFF_MIN: u64 = 64 << 10;
 
-/// Whether summaries may stand for the nodes they list.
+/// Whether summaries may be used instead of the nodes they list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Summaries {
-    /// Believe them when their checksums are right: fast.
+    /// Trust them if their checksums are right: fast.
     Use,
-    /// Look at every node: thorough.
+    /// Read every node: thorough.
     Verify,
 }
 
-/// Scans `flash`. What is wrong in the pages `torn`, byte ranges, was being written when the power
-/// was cut.
+/// Scans `flash`. Errors in the pages `torn`, given as byte ranges, come from writes that a power
+/// cut interrupted.
 ///
 /// # Errors
-/// When the flash refuses altogether; blocks that cannot be read are passed over.
+/// If the flash refuses altogether; blocks that cannot be read are skipped.
 pub(crate) fn scan<F: Flash>(
     flash: &F,
     order: ByteOrder,
@@ -97,13 +98,12 @@ pub(crate) fn scan<F: Flash>(
     Ok(found)
 }
 
-/// Bytes looked at where there are no pages, on both sides of the end: more than any write buffer
-/// has.
+/// Bytes to examine on both sides of the end if there are no pages: more than any write buffer has.
 pub(crate) const BYTES: u32 = 1024;
 
-/// Where in a block the page lies that was written last. Without pages as much on both sides of
-/// the end: a write buffer begins anywhere, seen from a block of UBI, and what was cut early may
-/// read as erased.
+/// Position in a block of the page that was written last. Without pages, the same length on both
+/// sides of the end: relative to a block of UBI a write buffer may begin anywhere, and a write that
+/// was interrupted early may read as erased.
 pub(crate) fn last_page(geometry: &Geometry, block: u32, written: u32) -> Range<u32> {
     let unit = geometry.write_size;
     let first = written.saturating_sub(1);
@@ -114,8 +114,8 @@ pub(crate) fn last_page(geometry: &Geometry, block: u32, written: u32) -> Range<
     start..end.min(geometry.block_len(block))
 }
 
-/// Whether the block at `base` was erased to its end, as its clean marker out of band says, and
-/// nothing was written since: blocks are filled from their first page on.
+/// Whether the block at `base` was completely erased, according to its out-of-band clean marker,
+/// and not written since: blocks are filled from their first page on.
 fn is_marked_empty<F: Flash>(flash: &F, base: u64, order: ByteOrder) -> bool {
     let geometry = flash.geometry();
     if !geometry.kind.is_nand() || geometry.oob_available < 8 {
@@ -130,8 +130,8 @@ fn is_marked_empty<F: Flash>(flash: &F, base: u64, order: ByteOrder) -> bool {
     flash.read(base, &mut page).is_ok() && erased_len(&page) == page.len()
 }
 
-/// Whether the image of a flash ends with something written: it may have been cut off there. Tiny
-/// images made by hand are not suspected.
+/// Whether the image of a flash ends with written bytes: it may have been truncated there. Tiny
+/// handmade images are not suspected.
 fn ends_abruptly<F: Flash>(flash: &F) -> Result<bool, FlashError> {
     let size = flash.geometry().size;
     let mut tail = [0xFF; 4];
@@ -145,12 +145,12 @@ fn ends_abruptly<F: Flash>(flash: &F) -> Result<bool, FlashError> {
     Ok(tail != [0xFF; 4])
 }
 
-/// Whether all bits are set, without an end in between.
+/// Whether all bits are set, without early exit.
 fn is_blank(bytes: &[u8]) -> bool {
     bytes.iter().fold(0xFF, |all, byte| all & byte) == 0xFF
 }
 
-/// Bytes of erased flash that `bytes` start with.
+/// Number of erased bytes at the start of `bytes`.
 fn erased_len(bytes: &[u8]) -> usize {
     let mut len = 0;
     for chunk in bytes.chunks(64) {
@@ -163,7 +163,7 @@ fn erased_len(bytes: &[u8]) -> usize {
     len
 }
 
-/// Bytes up to the last one that is not erased, to the next 4-byte boundary.
+/// Bytes up to the last one that is not erased, rounded up to a 4-byte boundary.
 fn written_len(bytes: &[u8]) -> usize {
     let mut end = bytes.len();
     while end >= 64 && is_blank(&bytes[end - 64..end]) {
@@ -179,7 +179,7 @@ struct Scanner<'f, F> {
     summaries: Summaries,
     /// Pages known to be torn.
     torn: &'f [Range<u64>],
-    /// An erased block without a clean marker was met, and nothing written since.
+    /// An erased block without a clean marker was found, with nothing written since.
     after_erased: bool,
     /// Offsets in the block of the nodes that a summary must list.
     listed: Vec<u32>,
@@ -197,14 +197,14 @@ impl<F: Flash> Scanner<'_, F> {
         self.found.problem(Problem { offset, wrong, ino: None, entry: None });
     }
 
-    /// Whether any of these bytes lie in a page that is known to be torn.
+    /// Whether any of these bytes are in a page known to be torn.
     fn is_torn(&self, offset: u64, len: u64) -> bool {
         self.torn.iter().any(|page| page.start < offset.saturating_add(len) && offset < page.end)
     }
 
-    /// Takes the nodes of the block at `base` from its summary; says whether there is a good one.
-    /// A summary says nothing of the nodes it was programmed together with: a block with a torn
-    /// page is read node by node. `block` is scratch space of the length of the block.
+    /// Takes the nodes of the block at `base` from its summary; returns whether it has a valid one.
+    /// A summary says nothing about the nodes with which it was programmed: a block with a torn
+    /// page is read node by node. `block` is scratch space with the length of the block.
     fn by_summary(&mut self, base: u64, block: &mut [u8]) -> Result<bool, FlashError> {
         if self.is_torn(base, block.len() as u64) {
             return Ok(false);
@@ -282,8 +282,8 @@ impl<F: Flash> Scanner<'_, F> {
         }
     }
 
-    /// Goes from node to node through `bytes`, a block that starts at `base`; returns where the
-    /// scan of the next block may begin at the earliest.
+    /// Goes from node to node through `bytes`, a block that starts at `base`; returns the earliest
+    /// position at which the scan of the next block may begin.
     fn walk(&mut self, base: u64, bytes: &[u8], start: u64) -> u64 {
         let mut at = usize::try_from(start).unwrap_or(usize::MAX).min(bytes.len());
         self.listed.clear();
@@ -340,8 +340,8 @@ impl<F: Flash> Scanner<'_, F> {
         resume
     }
 
-    /// Takes a node whose header is good; returns its length with padding, or `None` when it cannot
-    /// be as long as it says. `rest` reaches to the end of the block.
+    /// Takes a node with a valid header; returns its length with padding, or `None` if it cannot
+    /// have that length. `rest` reaches to the end of the block.
     fn node(&mut self, base: u64, at: usize, header: Header, rest: &[u8]) -> Option<u64> {
         let offset = base + at as u64;
         let total_len = header.total_len;
@@ -416,7 +416,7 @@ impl<F: Flash> Scanner<'_, F> {
         }
     }
 
-    /// Whether the name and value of an attribute were not written to their end.
+    /// Whether the name and value of an attribute were not written completely.
     fn is_xattr_torn(&self, offset: u64, xattr: &Xattr, node: &[u8]) -> bool {
         let end = Xattr::LEN + usize::from(xattr.name_len) + 1 + usize::from(xattr.value_len);
         xattr.name_and_value(node).is_err()
@@ -447,7 +447,7 @@ impl<F: Flash> Scanner<'_, F> {
         }
     }
 
-    /// A summary that was met on the way: its block's nodes are known by now.
+    /// A summary found along the way: the nodes of its block are already known.
     fn summary(&mut self, base: u64, at: usize, node: &[u8]) {
         self.found.space.summaries += 1;
         let offset = base + at as u64;
@@ -490,7 +490,7 @@ impl<F: Flash> Scanner<'_, F> {
         }
     }
 
-    /// Records a damaged node with what its bytes say about whom it belonged to.
+    /// Records a damaged node, with what its bytes say about its owner.
     fn bad_node(&mut self, offset: u64, node: &[u8], wrong: Wrong, kind: NodeType) {
         let mut problem = Problem { offset, wrong, ino: None, entry: None };
         let is_cut_off = || {
@@ -515,8 +515,8 @@ impl<F: Flash> Scanner<'_, F> {
         self.found.problem(problem);
     }
 
-    /// A node that runs over the end of its block, or of a truncated image. Only when all of it is
-    /// good is the block size the one that is wrong.
+    /// A node that extends beyond the end of its block, or of a truncated image. The block size is
+    /// considered wrong only if the whole node is valid.
     fn read_crossing(&self, offset: u64, total_len: u32) -> Option<Vec<u8>> {
         if total_len > CROSSING_MAX {
             return None;
@@ -541,7 +541,7 @@ impl<F: Flash> Scanner<'_, F> {
         good.then_some(node)
     }
 
-    /// Closes a run of garbage that ends at `end`; zeros are what Linux fills gaps with.
+    /// Ends a run of garbage at `end`; zeros are what Linux uses to fill gaps.
     fn end_garbage(&mut self, base: u64, bytes: &[u8], garbage: &mut Option<usize>, end: usize) {
         let Some(start) = garbage.take() else { return };
         let run = &bytes[start..end];
@@ -560,8 +560,8 @@ impl<F: Flash> Scanner<'_, F> {
         self.problem(offset, wrong);
     }
 
-    /// Whether garbage, `run`, is the beginning of a node that the image has no room for, and of
-    /// what type. Without the whole header only an image that ends within a block tells.
+    /// Whether the garbage `run` is the beginning of a node for which the image has no room, and of
+    /// which type. Without the whole header this is known only if the image ends within a block.
     fn cut_short(&self, offset: u64, run: &[u8]) -> Option<(Wrong, NodeType)> {
         let geometry = self.flash.geometry();
         if let Ok(header) = Header::parse(run, self.order) {
@@ -580,8 +580,8 @@ impl<F: Flash> Scanner<'_, F> {
     }
 }
 
-/// Whether a node was not written to its end: everything from the checksum that is wrong on is
-/// still erased.
+/// Whether a node was not written completely: everything from the wrong checksum on is still
+/// erased.
 fn is_unfinished(node: &[u8], wrong: Wrong, kind: NodeType) -> bool {
     let erased_from = match (wrong, kind) {
         // The checksum itself may be half written if enough erased bytes follow.
@@ -603,9 +603,9 @@ fn is_listed(node_type: NodeType) -> bool {
     matches!(node_type, NodeType::INODE | NodeType::DIRENT | NodeType::XATTR | NodeType::XREF)
 }
 
-/// Recognises an inode or directory entry node whose header is damaged: the checksum of its fixed
-/// part also covers the header as it was, and the header can be told from the fields behind it.
-/// Magic number or type must have survived.
+/// Recognises an inode or directory entry node with a damaged header: the checksum of its fixed
+/// part also covers the original header, which can be derived from the fields after it. The magic
+/// number or the type must have survived.
 fn headerless(bytes: &[u8], order: ByteOrder) -> Option<Header> {
     let words = bytes.first_chunk::<4>()?;
     for node_type in [NodeType::INODE, NodeType::DIRENT] {

@@ -1,30 +1,31 @@
 //! Which block was written last: a padding node with a number at the start of each block.
 //!
-//! JFFS2 does not tell. The last page that was written before a power cut may read well once more
-//! and never again, so who mounts must know where it is. Every block that is opened, or gone on
-//! with, gets a padding node with a number that is one higher than all others, the first one of a
-//! mount a number that is two higher: a block whose number is followed by the next one was written
-//! to its end by a mount that went on. What a padding node holds is of no interest to anybody else.
+//! JFFS2 does not record this. The last page that was written before a power cut may read correctly
+//! once more and never again, so a mount must know where it is. Every block that is opened, or in
+//! which writing continues, gets a padding node with a number one higher than all others; the first
+//! one of a mount gets a number two higher. So if a block's number is followed by the next one, the
+//! block was written to its end by a mount that continued. Other implementations ignore the content
+//! of padding nodes.
 
 use flysch_wire::jffs2::{ByteOrder, Header, NodeType, crc32};
 
 /// Begins the node's content.
 const MAGIC: [u8; 8] = *b"flysch:1";
-/// Bytes of its content.
+/// Length of its content, bytes.
 const CONTENT: usize = MAGIC.len() + 4 + 4 + 4;
 
-/// When a block was opened.
+/// A record of when a block was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     /// Counts the blocks that were opened.
     pub(crate) number: u32,
-    /// As long as this block is the one that was opened last, power may have gone in all blocks
-    /// from this number on: those that a mount had not yet moved when it opened this one.
+    /// As long as this block is the one opened last, power may have been lost in all blocks from
+    /// this number on: those that a mount had not yet moved when it opened this one.
     pub(crate) suspect: u32,
 }
 
 impl Stamp {
-    /// Bytes of the node.
+    /// Length of the node, bytes.
     pub(crate) const LEN: usize = Header::LEN + CONTENT;
 
     /// The node.
@@ -41,7 +42,7 @@ impl Stamp {
         bytes
     }
 
-    /// What a padding node says; `None` if it is one like others.
+    /// The stamp in a padding node; `None` if it is an ordinary one.
     pub(crate) fn parse(node: &[u8]) -> Option<Self> {
         let content = node.get(Header::LEN..Self::LEN)?;
         let word = |at: usize| {

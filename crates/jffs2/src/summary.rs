@@ -1,4 +1,4 @@
-//! Collecting the summary of an erase block while it is written.
+//! Collects the summary of an erase block while the block is written.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -23,7 +23,7 @@ impl Collector {
         Self { order, entries: vec![], count: 0 }
     }
 
-    /// Bytes that the summary will take at the end of the block with `more` bytes of entries.
+    /// Bytes that the summary will take at the end of the block, with `more` bytes of entries.
     pub(crate) fn len_with(&self, more: usize) -> usize {
         summary_len(self.entries.len() + more)
     }
@@ -36,7 +36,8 @@ impl Collector {
     }
 
     /// Writes the summary into `out`, which reaches from `offset` to the end of the block, and
-    /// starts anew. Says whether it was possible: `out` must be long enough and not too long.
+    /// starts a new one. Returns whether that was possible: `out` must be long enough and not too
+    /// long.
     pub(crate) fn finish(&mut self, offset: u32, facts: Facts, out: &mut [u8]) -> bool {
         let fits = self.count > 0 && out.len() >= self.len_with(0) && out.len() <= LEN_MAX;
         if fits {
@@ -55,16 +56,16 @@ impl Collector {
     }
 }
 
-/// What a summary tells of its block besides its nodes.
+/// What a summary says about its block, apart from nodes.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
     /// Length of the in-band clean marker, 0 without one.
     pub(crate) cleanmarker_len: u32,
-    /// Bytes that are padding nodes.
+    /// Bytes of padding nodes.
     pub(crate) padded: u32,
 }
 
-/// Bytes of a summary with `entries_len` bytes of entries, to the next node boundary.
+/// Bytes of a summary with `entries_len` bytes of entries, rounded up to the next node boundary.
 pub(crate) fn summary_len(entries_len: usize) -> usize {
     (Summary::LEN + entries_len + SummaryTrailer::LEN).next_multiple_of(4)
 }

@@ -48,7 +48,7 @@ impl Log {
         Self { order, bytes: vec![] }
     }
 
-    /// Appends a node and returns where it starts; begins a new block when it does not fit.
+    /// Appends a node and returns its position; starts a new block if it does not fit.
     fn push(&mut self, node: &[u8]) -> usize {
         let left = BLOCK - self.bytes.len() % BLOCK;
         if node.len() > left {
@@ -75,7 +75,7 @@ impl Log {
         self.push(&node)
     }
 
-    /// Data as it is, at `offset` of a file that is then `isize` bytes long.
+    /// Uncompressed data at `offset` of a file that is then `isize` bytes long.
     #[expect(clippy::too_many_arguments, reason = "the fields of a node, in their order")]
     fn write(&mut self, ino: u32, version: u32, isize: u32, offset: u32, data: &str) -> usize {
         let inode = jffs2::Inode { offset, dsize: data.len() as u32, ..file(ino, version, isize) };
@@ -372,7 +372,7 @@ fn an_image_that_ends_inside_a_node_is_told_from_an_interrupted_write() {
         && it.problem == "the image ends inside a node of 76 bytes"));
 }
 
-/// A flash with pages of 512 bytes, one of which is beyond repair.
+/// A flash with pages of 512 bytes, one of which cannot be corrected.
 struct Lossy {
     memory: Memory,
     lost: u64,
@@ -427,12 +427,12 @@ fn what_is_wrong_in_a_last_page_beyond_repair_was_cut_whatever_else_is_good_in_i
     }
 }
 
-/// A flash with pages of 512 bytes, one of which reads well at some times only.
+/// A flash with pages of 512 bytes, one of which reads correctly only at times.
 struct Unsteady {
     memory: Memory,
     page: u64,
-    /// Of each of its reads, the least significant bit first and again from there: whether it is
-    /// beyond repair.
+    /// For each of its reads, least significant bit first and then from the start again: whether it
+    /// cannot be corrected.
     lost: u64,
     reads: AtomicU32,
 }
@@ -629,7 +629,7 @@ mod properties {
     /// `JFFS2_NODE_ACCURATE` in the higher byte of a node's type.
     const ACCURATE: u8 = 0x20;
 
-    /// Where the higher bytes of the nodes' types are.
+    /// Positions of the higher bytes of the nodes' types.
     fn node_types(bytes: &[u8], order: ByteOrder) -> Vec<usize> {
         let (magic, higher) = match order {
             ByteOrder::Big => ([0x19, 0x85], 2),
@@ -639,7 +639,7 @@ mod properties {
         nodes.map(|at| at + higher).collect()
     }
 
-    /// Reads everything there is.
+    /// Reads everything in the file system.
     fn walk(fs: &impl FileSystem, directory: Inode, depth: u32) {
         let mut inodes = vec![];
         let _ = fs.list(directory, 0, &mut |entry| {

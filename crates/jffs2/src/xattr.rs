@@ -18,7 +18,7 @@ pub(crate) struct Attribute {
     pub(crate) value: Vec<u8>,
 }
 
-/// Reads an attribute; `None` if its namespace is not known.
+/// Reads an attribute; `None` if its namespace is unknown.
 pub(crate) fn read_attribute<F: Flash>(
     flash: &F,
     order: ByteOrder,
@@ -59,8 +59,8 @@ const ACL_TAGS_NAMED: [u16; 2] = [2, 8];
 /// Tags of the entries that do not (`ACL_USER_OBJ`, `ACL_GROUP_OBJ`, `ACL_MASK`, `ACL_OTHER`).
 const ACL_TAGS_UNNAMED: [u16; 4] = [1, 4, 0x10, 0x20];
 
-/// Turns a list as it lies on the flash - in its byte order, without ids where none are needed -
-/// into the form of Linux's `system.posix_acl_*` attributes.
+/// Converts a list from its form on the flash (in its byte order, without ids where none are
+/// needed) to that of Linux's `system.posix_acl_*` attributes.
 fn convert_acl(value: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     let (version, mut rest) = value.split_first_chunk::<4>()?;
     if order.value32(*version) != ACL_VERSION {
@@ -88,7 +88,8 @@ fn convert_acl(value: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Turns a list in the form of Linux's `system.posix_acl_*` attributes into what lies on the flash.
+/// Converts a list from the form of Linux's `system.posix_acl_*` attributes to its form on the
+/// flash.
 pub(crate) fn stored_acl(value: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     let (version, rest) = value.split_first_chunk::<4>()?;
     if u32::from_le_bytes(*version) != ACL_XATTR_VERSION || !rest.len().is_multiple_of(8) {
@@ -110,11 +111,11 @@ pub(crate) fn stored_acl(value: &[u8], order: ByteOrder) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// The attribute that holds the list by which access is decided.
+/// The attribute that holds the access list.
 pub(crate) const ACCESS_LIST: &[u8] = b"system.posix_acl_access";
 
-/// A list in the form of Linux's attributes with what permission bits say: the owner, everybody
-/// else, and the mask - or without one the group - are as there. `None` if it is no list.
+/// A list in the form of Linux's attributes that takes over permission bits: the owner, everybody
+/// else, and the mask (or the group if there is no mask). `None` if it is not a list.
 pub(crate) fn acl_with_permissions(list: &[u8], permissions: u16) -> Option<Vec<u8>> {
     let [user, group, mask, other] = ACL_TAGS_UNNAMED;
     let (version, entries) = list.split_first_chunk::<4>()?;
@@ -140,8 +141,8 @@ pub(crate) fn acl_with_permissions(list: &[u8], permissions: u16) -> Option<Vec<
 /// Longest value (the length field has 16 bits), bytes.
 const VALUE_LEN_MAX: usize = u16::MAX as usize;
 
-/// Namespace, name behind it and value as they are stored, of an attribute with its full name; or
-/// why it cannot be stored.
+/// Namespace, name within it and value, as stored, of an attribute given by its full name; or why
+/// it cannot be stored.
 pub(crate) fn stored_form(
     name: &[u8],
     value: &[u8],

@@ -1,11 +1,10 @@
-//! What the owner of a controller and its lanes say to each other: a handful of atomics, no lock.
+//! Communication between the owner of a controller and its lanes: a few atomics, no lock.
 //!
-//! Theory. Everything device-wide is decided by one owner, the host. Lanes may run on other
-//! threads and must not be stopped by force. So the host publishes an *order* - one word, a
-//! sequence number and flags - and every lane compares that word with the last one it obeyed,
-//! before it rings and before it looks: that load is the whole price of recovery on a healthy
-//! I/O path. A lane that sees a new order carries it out and acknowledges it by storing the
-//! word.
+//! Theory. Everything device-wide is decided by one owner, the host. Lanes may run on other threads
+//! and must not be stopped by force. So the host publishes an *order*, one word that consists of a
+//! sequence number and flags. Every lane compares that word with the last one it obeyed, before it
+//! rings and before it looks: on a healthy I/O path that load is the whole cost of recovery. A lane
+//! that sees a new order carries it out and acknowledges it by storing the word.
 //!
 //! A lane with nothing in flight need not be polled, so it cannot acknowledge. It *parks*
 //! instead: parked counts as obedient. Leaving the park is a store of `ACTIVE` followed by a load
@@ -13,11 +12,12 @@
 //! sequentially consistent, so at least one side sees the other (Dekker's argument): either the
 //! lane finds the order before it touches the queue, or the host finds the lane active and waits.
 //!
-//! A parked lane may sleep through a whole recovery. Its queues have been recreated by then, in
-//! places it does not know; so the host marks them as *renewed* before it lets lanes run, and a
+//! A parked lane may sleep through a whole recovery. Meanwhile its queues have been recreated in
+//! places it does not know. So the host marks them as *renewed* before it lets lanes run, and a
 //! lane that comes back checks for that.
 //!
-//! In the other direction, a lane *calls* the host, or *reports* causes to it, which also calls it.
+//! In the other direction, a lane *calls* the host, or *reports* causes to it, which is also a
+//! call.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -37,13 +37,13 @@ impl Order {
     pub const PAUSE: u32 = 1;
     /// The controller is disabled: finish everything.
     pub const STOP: u32 = 1 << 1;
-    /// The controller is out of order for good.
+    /// The controller has failed permanently.
     pub const GONE: u32 = 1 << 2;
-    /// The first of four flags that a driver gives a meaning of its own.
+    /// The first of four flags whose meaning is up to the driver.
     pub const OWN: u32 = 1 << 3;
-    /// Something waits for the host: set by lanes, cleared by the host, no order.
+    /// Something waits for the host: set by lanes, cleared by the host; not an order.
     const ATTENTION: u32 = 1 << 7;
-    /// No order there can be: a lane that obeys it looks at the next one closely.
+    /// A value that no order can have: a lane that has obeyed it examines the next order closely.
     pub const NONE: Self = Self(u32::MAX);
 
     /// Whether the order has any of these flags.
@@ -59,20 +59,20 @@ impl Order {
     }
 }
 
-/// What is between the host and one lane, in a cache line of its own: at depth 1 the lane stores
+/// The state shared by the host and one lane, in its own cache line: at depth 1 the lane stores
 /// here for each command.
 #[derive(Debug)]
 #[repr(align(64))]
 struct Word {
-    /// What the lane says: the last order obeyed, [`ACTIVE`](Self::ACTIVE) or
+    /// The lane's state: the last order obeyed, [`ACTIVE`](Self::ACTIVE) or
     /// [`PARKED`](Self::PARKED).
     said: AtomicU32,
-    /// The lane's queues were made anew, and it does not know.
+    /// The lane's queues were recreated, and it does not know yet.
     renewed: AtomicBool,
 }
 
 impl Word {
-    /// Not words an order can be: the sequence number never gets that high.
+    /// Values that no order can have: the sequence number never gets that high.
     const PARKED: u32 = u32::MAX;
     const ACTIVE: u32 = u32::MAX - 1;
 
@@ -81,17 +81,17 @@ impl Word {
     }
 }
 
-/// The standing order, and how the lanes stand to it.
+/// The standing order, and the state of the lanes.
 #[derive(Debug)]
 pub struct Orders {
     order: AtomicU32,
-    /// What lanes saw that is the host's to deal with; its bits are the driver's.
+    /// Causes seen by lanes that the host must deal with; the bits are defined by the driver.
     causes: AtomicU32,
     lanes: Box<[Word]>,
 }
 
 impl Orders {
-    /// For so many lanes, all of them parked, under an order to run.
+    /// For this many lanes, all of them parked, under an order to run.
     pub fn new(lanes: usize) -> Self {
         Self {
             order: AtomicU32::new(0),
@@ -131,28 +131,28 @@ impl Orders {
         self.lanes[lane].said.store(order.0, Ordering::SeqCst);
     }
 
-    /// Lane: whether its queues were made anew and it did not say that it [knows](Self::know). To
-    /// be asked under an order to run.
+    /// Lane: whether its queues were recreated and it has not yet confirmed that it
+    /// [knows](Self::know). To be called under an order to run.
     pub fn is_renewed(&self, lane: usize) -> bool {
         self.lanes[lane].renewed.load(Ordering::SeqCst)
     }
 
-    /// Lane: it knows where its queues stand.
+    /// Lane: it knows where its queues are.
     pub fn know(&self, lane: usize) {
         self.lanes[lane].renewed.store(false, Ordering::SeqCst);
     }
 
-    /// Host: the queues of this lane were made anew; to be said before the order to run.
+    /// Host: the queues of this lane were recreated; to be called before the order to run.
     pub fn renew(&self, lane: usize) {
         self.lanes[lane].renewed.store(true, Ordering::SeqCst);
     }
 
-    /// Lane: the host should look.
+    /// Lane: asks the host to look.
     pub fn call_host(&self) {
         self.order.fetch_or(Order::ATTENTION, Ordering::SeqCst);
     }
 
-    /// Lane: something was seen that the host has to deal with.
+    /// Lane: reports something that the host must deal with.
     pub fn report(&self, causes: u32) {
         self.causes.fetch_or(causes, Ordering::SeqCst);
         self.call_host();
@@ -168,7 +168,7 @@ impl Orders {
         let _ = self.order.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |w| Some(next(w)));
     }
 
-    /// Host: whether neither the order has changed nor a lane has called.
+    /// Host: whether the order is unchanged and no lane has called.
     #[inline]
     pub fn is_quiet(&self, obeyed: Order) -> bool {
         self.order.load(Ordering::Relaxed) == obeyed.0
@@ -183,7 +183,7 @@ impl Orders {
         })
     }
 
-    /// Host: whether every lane but its own, the first, has nothing in flight.
+    /// Host: whether no lane except its own, the first, has commands in flight.
     pub fn others_parked(&self) -> bool {
         self.lanes.iter().skip(1).all(|lane| lane.said.load(Ordering::SeqCst) == Word::PARKED)
     }
@@ -194,19 +194,19 @@ impl Orders {
         self.order.load(Ordering::Relaxed) & Order::ATTENTION != 0
     }
 
-    /// Host: takes the call, if there was one.
+    /// Host: takes the call, if there is one.
     pub fn take_call(&self) -> bool {
         let was = self.order.fetch_and(!Order::ATTENTION, Ordering::SeqCst);
         was & Order::ATTENTION != 0
     }
 
-    /// Host: what was reported.
+    /// Host: the causes reported.
     #[inline]
     pub fn causes(&self) -> u32 {
         self.causes.load(Ordering::SeqCst)
     }
 
-    /// Host: takes what was reported.
+    /// Host: takes the causes reported.
     pub fn take_causes(&self) -> u32 {
         self.causes.swap(0, Ordering::SeqCst)
     }

@@ -1,8 +1,8 @@
 //! Seeded random numbers: the same sequence from the same seed on every machine.
 //!
-//! [`SplitMix64`] is for workloads and tests: take this one. [`Xoshiro256`] is the only source of
-//! chance in the models. [`XorShift64`] is kept for tests whose seeds stand in reports and whose
-//! cases must stay what they were. None is for cryptography.
+//! [`SplitMix64`] is for workloads and tests and is the default choice. [`Xoshiro256`] is the only
+//! source of randomness in the models. [`XorShift64`] is kept for tests whose seeds are in reports
+//! and whose cases must not change. None is for cryptography.
 //!
 //! Sequences are part of the contract: recorded seeds, cut lists and figures depend on them.
 //!

@@ -7,7 +7,7 @@ pub struct SplitMix64 {
 }
 
 impl SplitMix64 {
-    /// The sequence that belongs to `seed`.
+    /// The sequence of `seed`.
     pub const fn new(seed: u64) -> Self {
         Self { state: seed }
     }
@@ -26,14 +26,14 @@ impl SplitMix64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// Another number below `bound`, which must not be 0: the remainder of the division by it.
-    /// Recorded seeds of the tests mean this one.
+    /// Another number below `bound`, which must not be 0, computed as the remainder of a division.
+    /// Recorded seeds of the tests depend on this variant.
     #[inline]
     pub fn modulo(&mut self, bound: u64) -> u64 {
         self.bits() % bound
     }
 
-    /// True so many times of a hundred.
+    /// True in this many of a hundred cases.
     #[inline]
     pub fn percent(&mut self, percent: u64) -> bool {
         self.modulo(100) < percent

@@ -5,13 +5,13 @@
 pub struct XorShift64(u64);
 
 impl XorShift64 {
-    /// The sequence behind the number `state`, which must not be 0: all behind 0 is 0.
+    /// The sequence that follows the number `state`, which must not be 0: after 0 there are only
+    /// zeros.
     pub const fn from_state(state: u64) -> Self {
         Self(state)
     }
 
-    /// The sequence that belongs to `seed`; seeds that follow each other give sequences that do
-    /// not.
+    /// The sequence of `seed`; consecutive seeds give unrelated sequences.
     pub const fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
@@ -25,7 +25,7 @@ impl XorShift64 {
         self.0
     }
 
-    /// A number below `bound`, which must not be 0: the remainder of the division by it.
+    /// A number below `bound`, which must not be 0, computed as the remainder of a division.
     #[inline]
     pub fn modulo(&mut self, bound: u64) -> u64 {
         self.bits() % bound
@@ -36,7 +36,7 @@ impl XorShift64 {
 mod tests {
     use super::*;
 
-    /// Worked out from the definition with a calculator of 64 bits.
+    /// Computed from the definition with a 64-bit calculator.
     #[test]
     fn the_sequence_behind_one() {
         let mut random = XorShift64::from_state(1);

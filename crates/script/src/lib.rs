@@ -1,15 +1,16 @@
-//! Sequential procedures that wait, without a thread, a stack of their own or `async`.
+//! Sequential procedures that wait, without a thread, a separate stack or `async`.
 //!
-//! Theory. A procedure is an ordinary function - loops, `?`, early returns - that asks questions.
-//! A question that has no answer yet starts a *wait* and unwinds; once the answer has arrived it is
-//! recorded and the function is **run again from the top**: questions answered before give their
-//! old answers at once, in order, and the first new one is where it continues. This works only if
-//! the function asks the same questions in the same order for the same answers, so every answer
-//! keeps the place in the source that asked for it, and a replay that asks from another place, or
-//! ends before it has asked for all of them, is caught on the spot: that is a bug of ours.
+//! Theory. A procedure is an ordinary function (loops, `?`, early returns) that asks questions. A
+//! question without an answer starts a *wait* and unwinds. Once the answer has arrived it is
+//! recorded, and the function is **run again from the top**: questions that were answered before
+//! return their old answers at once, in order, and execution continues at the first new one. This
+//! works only if the function asks the same questions in the same order for the same answers. So
+//! every answer records the place in the source that asked for it. A replay that asks from another
+//! place, or ends before it has asked for all of them, is caught immediately: that is a bug of
+//! ours.
 //!
-//! Nothing here knows what is asked or waited for. Procedures cut themselves into steps and
-//! [`turn_page`](Script::turn_page) between them, so that a replay stays short.
+//! This module does not know what is asked or waited for. Procedures divide themselves into steps
+//! and call [`turn_page`](Script::turn_page) between them, so that a replay stays short.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,7 +21,7 @@ extern crate alloc;
 use alloc::vec::Vec;
 use core::panic::Location;
 
-/// The answer is not there yet.
+/// There is no answer yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pending;
 
@@ -32,31 +33,31 @@ pub struct Script<A, W> {
     answers: Vec<(A, Place)>,
     cursor: usize,
     wait: Option<(W, Place)>,
-    /// The first wait between two looks and the next one, nanoseconds.
+    /// The initial and the next interval between two looks, nanoseconds.
     first: u32,
     patience: u32,
 }
 
-/// Answers of an ordinary step.
+/// Number of answers of an ordinary step.
 const PAGE: usize = 64;
-/// The longest wait between two looks, nanoseconds.
+/// The longest interval between two looks, nanoseconds.
 const LONGEST: u32 = 1_000_000;
 
 impl<A: Clone, W> Script<A, W> {
-    /// A page without answers; `first` is the first wait between two looks, nanoseconds.
+    /// A page without answers; `first` is the initial interval between two looks, nanoseconds.
     pub fn new(first: u32) -> Self {
         Self { answers: Vec::with_capacity(PAGE), cursor: 0, wait: None, first, patience: first }
     }
 
-    /// Before the procedure is run again.
+    /// Called before the procedure is run again.
     pub fn rewind(&mut self) {
         self.cursor = 0;
     }
 
-    /// What follows is a new step: the answers so far are not asked for again.
+    /// Starts a new step: the answers so far will not be asked for again.
     ///
     /// # Panics
-    /// If the step that ends now did not ask all it had asked before.
+    /// If the step that ends now did not ask for everything it had asked for before.
     pub fn turn_page(&mut self) {
         if let Some((_, asked)) = self.answers.get(self.cursor) {
             panic!("a step ended without asking what it had asked before at {asked}");
@@ -64,7 +65,7 @@ impl<A: Clone, W> Script<A, W> {
         self.abandon_page();
     }
 
-    /// Drops everything in the middle of a step, the wait included.
+    /// Abandons a step, including its wait.
     pub fn abandon(&mut self) {
         self.abandon_page();
         self.wait = None;
@@ -75,10 +76,10 @@ impl<A: Clone, W> Script<A, W> {
         self.cursor = 0;
     }
 
-    /// The answer written down for the question asked here; `None` for a new question.
+    /// The recorded answer to the question asked here; `None` for a new question.
     ///
     /// # Panics
-    /// If the answer is to a question from another place.
+    /// If the answer belongs to a question from another place.
     #[track_caller]
     pub fn recall(&mut self) -> Option<A> {
         let here = Location::caller();
@@ -91,7 +92,7 @@ impl<A: Clone, W> Script<A, W> {
     /// Answers a new question at once.
     ///
     /// # Panics
-    /// If there are answers that were not asked for.
+    /// If there are answers that have not been asked for.
     #[track_caller]
     pub fn write_down(&mut self, answer: A) {
         assert!(self.cursor == self.answers.len(), "there are answers not asked for");
@@ -99,10 +100,10 @@ impl<A: Clone, W> Script<A, W> {
         self.cursor += 1;
     }
 
-    /// Waits for the answer of a new question.
+    /// Waits for the answer to a new question.
     ///
     /// # Panics
-    /// If the procedure waits already.
+    /// If the procedure is already waiting.
     #[track_caller]
     pub fn wait_for(&mut self, wait: W) -> Pending {
         assert!(self.wait.is_none(), "a procedure asked while it was waiting");
@@ -111,21 +112,20 @@ impl<A: Clone, W> Script<A, W> {
         Pending
     }
 
-    /// How long to leave what is waited for alone before the next look, nanoseconds: twice as
-    /// long each time, up to 1 ms.
+    /// How long to wait before the next look, nanoseconds: twice as long each time, up to 1 ms.
     pub fn patience(&mut self) -> u64 {
         let now = self.patience;
         self.patience = now.saturating_mul(2).min(LONGEST);
         now.into()
     }
 
-    /// What is waited for, taken out so that whoever looks after it may use everything else.
+    /// Takes out the current wait, so that the code that serves it may use everything else.
     pub fn take_wait(&mut self) -> Option<Waiting<W>> {
         self.wait.take().map(|(what, place)| Waiting { what, place })
     }
 
-    /// Gives back what [`take_wait`](Self::take_wait) took, with its answer if that is there now;
-    /// `false` while it is not.
+    /// Returns what [`take_wait`](Self::take_wait) took, with its answer if there is one now;
+    /// `false` if there is none.
     pub fn settle(&mut self, waiting: Waiting<W>, answer: Option<A>) -> bool {
         let came = answer.is_some();
         match answer {
@@ -136,23 +136,23 @@ impl<A: Clone, W> Script<A, W> {
     }
 }
 
-/// Who plays procedures: an owner of everything they work on, their [`Script`] included.
+/// Runs procedures: an owner of everything they work on, including their [`Script`].
 ///
-/// From these primitives every owner makes its own: a register written once, a command sent and
+/// Every owner builds its own primitives from these: a register written once, a command sent and
 /// waited for.
 pub trait Player {
-    /// What is written down; a number among other things.
+    /// A recorded answer; one kind is a number.
     type Answer: Clone + From<u64> + TryInto<u64>;
     /// What can be waited for.
     type Wait;
 
-    /// The script being played.
+    /// The script being run.
     fn script(&mut self) -> &mut Script<Self::Answer, Self::Wait>;
 
-    /// The heart of every primitive that waits: the old answer, or a new wait.
+    /// The core of every primitive that waits: returns the old answer, or starts a new wait.
     ///
     /// # Errors
-    /// [`Pending`], if the question is a new one.
+    /// [`Pending`] if the question is a new one.
     #[track_caller]
     fn ask(&mut self, wait: impl FnOnce(&mut Self) -> Self::Wait) -> Result<Self::Answer, Pending> {
         if let Some(answer) = self.script().recall() {
@@ -162,7 +162,8 @@ pub trait Player {
         Err(self.script().wait_for(wait))
     }
 
-    /// Does something with an effect once, however often the step is run; gives what it gave then.
+    /// Does something with an effect only once, however often the step is run; returns its first
+    /// result.
     #[track_caller]
     fn answer(&mut self, effect: impl FnOnce(&mut Self) -> Self::Answer) -> Self::Answer {
         if let Some(answer) = self.script().recall() {
@@ -173,7 +174,7 @@ pub trait Player {
         answer
     }
 
-    /// As [`answer`](Self::answer), with a number for an answer.
+    /// As [`answer`](Self::answer), for an answer that is a number.
     #[track_caller]
     fn once(&mut self, effect: impl FnOnce(&mut Self) -> u64) -> u64 {
         let answer = self.answer(|player| effect(player).into());
@@ -183,7 +184,7 @@ pub trait Player {
         }
     }
 
-    /// As [`answer`](Self::answer), with nothing to tell.
+    /// As [`answer`](Self::answer), for an answer without content.
     #[track_caller]
     fn effect(&mut self, effect: impl FnOnce(&mut Self)) {
         self.once(|player| {
@@ -193,15 +194,14 @@ pub trait Player {
     }
 }
 
-/// What an action answered, where it is a number, a reply `R` of the device, or failed for a cause
-/// `C`.
+/// The result of an action: a number, a reply `R` of the device, or failure with a cause `C`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer<R, C> {
     /// A number.
     Value(u64),
     /// A reply of the device.
     Reply(R),
-    /// Why there is neither.
+    /// The reason why there is neither.
     Failed(C),
 }
 
@@ -212,7 +212,7 @@ impl<R, C> Answer<R, C> {
     /// The cause.
     ///
     /// # Panics
-    /// If it is a number, which is not what was asked for.
+    /// If it is a number, which was not asked for.
     pub fn reply(self) -> Result<R, C> {
         match self {
             Self::Reply(reply) => Ok(reply),
@@ -228,7 +228,7 @@ impl<R, C> From<u64> for Answer<R, C> {
     }
 }
 
-/// An answer as a number, or the cause; a reply is not what was asked for.
+/// An answer as a number, or the cause; a reply was not asked for.
 impl<R, C> TryFrom<Answer<R, C>> for u64 {
     type Error = C;
 

@@ -1,15 +1,15 @@
-//! Attaching: which erase block holds which LEB.
+//! Attaching: finding out which erase block holds which LEB.
 //!
-//! Two copies of one LEB lie on the flash when power was lost between writing the new and erasing
-//! the old one. Every volume identifier header carries a device-wide sequence number; the higher
-//! one is newer. A newer copy made by UBI itself (wear levelling, atomic LEB change) has the copy
-//! flag and a checksum over its data: if that does not fit, the copy was not finished and the older
-//! one still counts.
+//! Two copies of a LEB are on the flash if power was lost after the new one was written and before
+//! the old one was erased. Every volume identifier header has a device-wide sequence number; the
+//! higher one is newer. A newer copy made by UBI itself (wear levelling, atomic LEB change) has the
+//! copy flag and a checksum over its data: if the checksum is wrong, the copy was not finished and
+//! the older one is still valid.
 //!
-//! A page that was cut late may read well now and not the next time, or the other way round. So
-//! each block is judged once: what was read of the LEB written last is kept ([`Fresh`]), and blocks
-//! that were judged to be no copy are remembered, so that who writes can make both verdicts true on
-//! the flash before anything relies on them.
+//! A page that was interrupted late may read correctly now and not the next time, or the other way
+//! round. So each block is judged only once: the content read from the LEB written last is kept
+//! ([`Fresh`]), and blocks that were judged not to be a copy are remembered. A writer can then make
+//! both verdicts true on the flash before anything relies on them.
 
 use alloc::format;
 use alloc::sync::Arc;
@@ -27,13 +27,13 @@ use crate::scan::{Attach, Evidence, Fresh, Purpose};
 use crate::table::{self, VolumeInfo};
 use crate::volume::UbiVolume;
 
-/// So many headers tell where headers and data lie, unless the others contradict.
+/// This many headers decide where headers and data are, unless others contradict them.
 const VOTES_ENOUGH: u32 = 16;
 
-/// Whether to believe a fastmap.
+/// Whether to trust a fastmap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FastmapUse {
-    /// Use it if it is there and whole, else read every header.
+    /// Use it if it exists and is intact, otherwise read every header.
     Use,
     /// Read every header.
     #[default]
@@ -43,7 +43,7 @@ pub enum FastmapUse {
 /// How to attach.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachOptions {
-    /// Whether to believe a fastmap.
+    /// Whether to trust a fastmap.
     pub fastmap: FastmapUse,
 }
 
@@ -58,12 +58,12 @@ pub struct Ubi<F> {
     findings: Vec<Finding>,
     sequence_max: u64,
     by_fastmap: bool,
-    /// What was read of the LEB written last stands for it.
+    /// The content read from the LEB written last, which stands in for it.
     fresh: Option<Arc<Fresh>>,
 }
 
 impl<F: Flash> Ubi<F> {
-    /// Attaches the image that lies at `image` on `flash`.
+    /// Attaches the image at position `image` of `flash`.
     pub fn attach(flash: F, image: UbiImage, options: &AttachOptions) -> Result<Self, AttachError> {
         Self::attach_for(flash, image, options, Purpose::Read).map(|(ubi, _)| ubi)
     }
@@ -121,7 +121,7 @@ impl<F: Flash> Ubi<F> {
         Ok((ubi, evidence))
     }
 
-    /// Every header read: once, if the first few blocks say what most of all say.
+    /// Reads every header; only once, if the first few blocks agree with the majority of all.
     fn scanned(flash: &F, image: UbiImage, purpose: Purpose) -> Result<Attach<'_, F>, AttachError> {
         let reader = Reader { flash, image };
         if let Ok(guess) = reader.vote(u32::MAX, VOTES_ENOUGH) {
@@ -137,27 +137,27 @@ impl<F: Flash> Ubi<F> {
         Ok(attach)
     }
 
-    /// The flash, given back.
+    /// Returns the flash.
     pub(crate) fn into_flash(self) -> F {
         self.flash
     }
 
-    /// The flash it lies on.
+    /// The flash that holds the image.
     pub fn flash(&self) -> &F {
         &self.flash
     }
 
-    /// Where it lies.
+    /// Position of the image.
     pub fn image(&self) -> UbiImage {
         self.image
     }
 
-    /// Where in each erase block things lie.
+    /// Layout of each erase block.
     pub fn offsets(&self) -> Offsets {
         self.offsets
     }
 
-    /// Bytes of a logical erase block, before a volume's alignment.
+    /// Size of a logical erase block in bytes, before a volume's alignment.
     pub fn leb_size(&self) -> u32 {
         self.image.peb_size - self.offsets.data
     }
@@ -172,7 +172,7 @@ impl<F: Flash> Ubi<F> {
         &self.volumes
     }
 
-    /// What is wrong.
+    /// Everything found to be wrong.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
@@ -182,18 +182,18 @@ impl<F: Flash> Ubi<F> {
         self.sequence_max
     }
 
-    /// Whether the fastmap spared reading every header.
+    /// Whether a fastmap made it unnecessary to read every header.
     pub fn attached_by_fastmap(&self) -> bool {
         self.by_fastmap
     }
 
-    /// Smallest unit of writing that the offsets leave possible, bytes: what `vid_hdr_offset` and
-    /// the data offset are multiples of.
+    /// Largest write size that is compatible with the offsets, bytes: `vid_hdr_offset` and the data
+    /// offset are multiples of it.
     pub fn write_size_max(&self) -> u32 {
         1 << self.offsets.data.trailing_zeros().min(31)
     }
 
-    /// Volume `id`, over its own handle of the flash.
+    /// Volume `id`, with its own handle of the flash.
     pub fn volume(&self, id: u32) -> Option<UbiVolume<F>>
     where
         F: Clone,

@@ -1,21 +1,21 @@
-//! Why nothing could be attached.
+//! Why attaching failed.
 
 use core::fmt;
 
-/// Why nothing could be attached.
+/// Why attaching failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AttachError {
     /// Not one erase block has a readable erase counter header.
     NoHeaders,
-    /// The headers say that data begins behind the end of the block.
+    /// According to the headers, data begins after the end of the block.
     Offsets {
-        /// Where they say data begins.
+        /// The offset of the data according to the headers.
         data: u32,
-        /// Bytes of an erase block.
+        /// Size of an erase block, bytes.
         peb_size: u32,
     },
-    /// An internal volume asks not to be attached by who does not know it.
+    /// An unknown internal volume must not be attached by an implementation that does not know it.
     Rejected {
         /// Its id.
         volume: u32,

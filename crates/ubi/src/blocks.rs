@@ -11,37 +11,37 @@ use flysch_wire::ubi::{
 use crate::attach_error::AttachError;
 use crate::locate::UbiImage;
 
-/// Headers that end before this are read together whatever the page is, bytes.
+/// Headers that end before this offset are read together whatever the page size, bytes.
 const NEAR: usize = 512;
-/// What a suspected block is filled with (Linux `torture_peb`).
+/// The patterns with which a suspect block is filled (Linux `torture_peb`).
 pub(crate) const TORTURE_PATTERNS: [u8; 3] = [0xa5, 0x5a, 0x00];
-/// Most bytes that are read to have both headers.
+/// Maximum number of bytes to read to get both headers.
 const PAGE_MAX: usize = 4096;
 
-/// Where in each erase block things lie.
+/// Layout of each erase block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offsets {
-    /// Volume identifier header, bytes from the start of the block.
+    /// Offset of the volume identifier header from the start of the block, bytes.
     pub vid_header: u32,
-    /// Data, bytes from the start of the block.
+    /// Offset of the data from the start of the block, bytes.
     pub data: u32,
 }
 
 /// What an erase block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Content {
-    /// Not one bit was programmed: not even an erase counter.
+    /// Not a single bit was programmed, not even an erase counter.
     Erased,
-    /// An erase counter and nothing else.
+    /// Only an erase counter.
     Free,
-    /// The LEB that its volume reads.
+    /// The current content of a LEB.
     Used {
         /// Volume id.
         volume: u32,
         /// LEB.
         lnum: u32,
     },
-    /// An older copy of a LEB, or one of a volume that is no more: to be erased.
+    /// An older copy of a LEB, or a LEB of a volume that no longer exists: to be erased.
     Stale,
     /// A block of the fastmap.
     Fastmap,
@@ -53,14 +53,14 @@ pub enum Content {
     Foreign,
 }
 
-/// What attaching learnt about one erase block.
+/// What attaching learnt about an erase block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Times erased; `None` if its header is lost.
+    /// Number of erases; `None` if its header is lost.
     pub erase_counter: Option<u32>,
     /// What it holds.
     pub content: Content,
-    /// Reading its headers corrected so many bits that it should be moved.
+    /// Reading its headers corrected so many bits that the block should be moved.
     pub scrub: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Headers {
     pub(crate) scrub: bool,
 }
 
-/// Whether all bits are set: looked at in pieces that a compiler makes one comparison of.
+/// Whether all bits are set: checked in chunks that a compiler turns into one comparison each.
 pub(crate) fn is_blank(bytes: &[u8]) -> bool {
     bytes.chunks(64).all(|piece| piece.iter().fold(0xff, |all, byte| all & byte) == 0xff)
 }
@@ -95,7 +95,7 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         self.flash.is_bad(block).unwrap_or(false)
     }
 
-    /// Reads 64 header bytes. What cannot be read counts as cut off.
+    /// Reads 64 header bytes. Bytes that cannot be read count as interrupted writes.
     fn header(&self, peb: u32, offset: u32) -> Result<([u8; EC_HEADER_SIZE], bool), HeaderError> {
         let mut bytes = [0; EC_HEADER_SIZE];
         match self.flash.read(self.start(peb) + u64::from(offset), &mut bytes) {
@@ -135,7 +135,7 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         Headers { ec, vid, bad: false, scrub: ec_scrub || vid_scrub }
     }
 
-    /// Both headers in one read, if they lie in one page and it reads well.
+    /// Both headers with one read, if they are in one page that reads without errors.
     fn headers_of_page(&self, peb: u32, offsets: Offsets) -> Option<Headers> {
         let mut bytes = [0; PAGE_MAX];
         let page = (self.flash.geometry().write_size as usize).clamp(NEAR, PAGE_MAX);
@@ -157,7 +157,7 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         self.flash.read(self.start(peb) + u64::from(offsets.data), buffer).is_ok()
     }
 
-    /// The first `data_size` data bytes, if they fit the checksum in the header.
+    /// The first `data_size` data bytes, if they match the checksum in the header.
     pub(crate) fn data_of_copy(
         &self,
         peb: u32,
@@ -186,8 +186,8 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         true
     }
 
-    /// Whether a block begins with a pattern of those that suspected blocks are filled with: it was
-    /// given up, and the power went while it was tried or marked bad.
+    /// Whether a block begins with one of the patterns with which suspect blocks are filled: it was
+    /// given up, and power was lost while it was tested or marked bad.
     pub(crate) fn is_trial(&self, peb: u32) -> bool {
         let mut header = [0; EC_HEADER_SIZE];
         let read = self.flash.read(self.start(peb), &mut header);
@@ -195,8 +195,8 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         read.is_ok() && is_one
     }
 
-    /// Whether the erase of a block was announced, as UBI does on NOR: nothing is wrong with its
-    /// erase counter header but that the magic number is cleared, or some of its bits are.
+    /// Whether the erase of a block was announced, as UBI does on NOR: its erase counter header is
+    /// correct except that the magic number, or some bits of it, are cleared.
     pub(crate) fn is_announced(&self, peb: u32) -> bool {
         let Ok((mut header, _)) = self.header(peb, 0) else { return false };
         let (magic, _) = header.split_at_mut(size_of_val(&EC_MAGIC));
@@ -207,8 +207,8 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         is_cleared && EcHeader::parse(&header).is_ok()
     }
 
-    /// Whether the data of a block without a good header is what a power cut leaves: erased, or
-    /// beyond error correction.
+    /// Whether the data of a block without a valid header looks like the result of a power cut:
+    /// erased, or beyond error correction.
     pub(crate) fn is_ruin(&self, peb: u32, offset: u32) -> bool {
         let mut data = alloc::vec![0; (self.image.peb_size - offset) as usize];
         match self.flash.read(self.start(peb) + u64::from(offset), &mut data) {
@@ -218,8 +218,8 @@ impl<F: Flash + ?Sized> Reader<'_, F> {
         }
     }
 
-    /// The offsets that most of the first `blocks` blocks agree on, and the image sequence number
-    /// they carry; `enough` readable headers are enough.
+    /// The offsets on which most of the first `blocks` blocks agree, and their image sequence
+    /// number; `enough` readable headers suffice.
     pub(crate) fn vote(&self, blocks: u32, enough: u32) -> Result<(Offsets, u32), AttachError> {
         let mut votes = Votes::default();
         for peb in 0..self.image.pebs.min(blocks) {
@@ -268,5 +268,5 @@ pub(crate) struct Claim {
     pub(crate) vid: VidHeader,
 }
 
-/// The claims to one LEB, newest first; with equal numbers the first on the flash first.
+/// The claims to one LEB, newest first; claims with equal numbers in the order of the flash.
 pub(crate) type Claims = BTreeMap<(u32, u32), Vec<Claim>>;

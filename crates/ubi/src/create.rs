@@ -1,8 +1,8 @@
-//! Making UBI images, as ubinize does: physical erase blocks, ready to be written to flash.
+//! Making UBI images as ubinize does: physical erase blocks, ready to be written to flash.
 //!
-//! [`Maker`] knows the volumes and gives the blocks one after the other: two of the layout volume
-//! first, then those of each volume's image. Same input, same bytes; with the same image sequence
-//! number they are those of ubinize.
+//! [`Maker`] knows the volumes and produces the blocks one by one: first the two of the layout
+//! volume, then those of each volume's image. The same input gives the same bytes; with the same
+//! image sequence number they are identical to those of ubinize.
 
 mod error;
 #[cfg(test)]
@@ -21,24 +21,24 @@ pub use error::PlanError;
 
 use crate::Offsets;
 
-/// Largest physical erase block ubinize takes, bytes.
+/// Largest physical erase block that ubinize accepts, bytes.
 const PEB_SIZE_MAX: u32 = 2 << 20;
-/// Blocks UBI keeps for itself besides the layout volume: one for wear levelling, one for atomic
-/// changes.
+/// Blocks that UBI reserves for itself besides the layout volume: one for wear levelling, one for
+/// atomic changes.
 const OWN_PEBS: u32 = 2;
-/// Blocks kept for those that go bad, of each 1024 of the chip (Linux's default).
+/// Blocks reserved to replace bad ones, per 1024 of the chip (Linux's default).
 const BAD_RESERVE: u64 = 20;
 
 /// The flash and the headers' fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageOptions {
-    /// Bytes of a physical erase block (`-p`).
+    /// Size of a physical erase block, bytes (`-p`).
     pub peb_size: u32,
     /// Smallest unit of writing, bytes (`-m`); 1 on NOR.
     pub min_io_size: u32,
     /// Smallest unit of writing headers (`-s`).
     pub sub_page_size: Option<u32>,
-    /// Where volume identifier headers begin (`-O`).
+    /// Offset of volume identifier headers (`-O`).
     pub vid_header_offset: Option<u32>,
     /// Erase counter of each block (`-e`).
     pub erase_counter: u64,
@@ -47,10 +47,10 @@ pub struct ImageOptions {
 }
 
 impl ImageOptions {
-    /// Where in each erase block things lie.
+    /// Layout of each erase block.
     ///
     /// # Errors
-    /// [`PlanError`] says which size is wrong and what could be.
+    /// [`PlanError`] says which size is wrong and which would be valid.
     pub fn offsets(&self) -> Result<Offsets, PlanError> {
         let (peb, unit) = (self.peb_size, self.min_io_size);
         let sub_page = self.sub_page_size.unwrap_or(unit);
@@ -83,7 +83,7 @@ impl ImageOptions {
         }
     }
 
-    /// Bytes of a logical erase block.
+    /// Size of a logical erase block, bytes.
     ///
     /// # Errors
     /// As [`offsets`](Self::offsets).
@@ -92,14 +92,14 @@ impl ImageOptions {
     }
 }
 
-/// LEBs that volumes can have on a chip of `pebs` erase blocks: the layout volume, the blocks UBI
-/// works with and the reserve for bad ones (20 of 1024) taken off.
+/// Number of LEBs available to volumes on a chip of `pebs` erase blocks, without the layout volume,
+/// UBI's own blocks and the reserve for bad blocks (20 of 1024).
 pub fn lebs_on_chip(pebs: u32) -> u32 {
     let reserve = (u64::from(pebs) * BAD_RESERVE).div_ceil(1024) as u32;
     pebs.saturating_sub(LAYOUT_VOLUME_LEBS + OWN_PEBS + reserve)
 }
 
-/// A volume to be made.
+/// A volume to be created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVolume {
     /// Its id: 0 to 127.
@@ -110,15 +110,15 @@ pub struct NewVolume {
     pub kind: VolumeKind,
     /// Its size, bytes; rounded up to whole LEBs.
     pub size: u64,
-    /// Bytes of its image; 0 if it has none.
+    /// Length of its image, bytes; 0 if it has none.
     pub image_size: u64,
-    /// LEBs are rounded down to a multiple of this, bytes.
+    /// The LEB size is rounded down to a multiple of this, bytes.
     pub alignment: u32,
     /// Flags.
     pub flags: VolumeFlags,
 }
 
-/// A volume and the numbers that follow from its options.
+/// A volume, and the numbers derived from its options.
 #[derive(Clone, Debug)]
 struct Planned {
     volume: NewVolume,
@@ -149,12 +149,12 @@ impl Maker {
         Ok(Self { options, offsets, leb_size, volumes: Vec::new() })
     }
 
-    /// Bytes of a logical erase block.
+    /// Size of a logical erase block, bytes.
     pub fn leb_size(&self) -> u32 {
         self.leb_size
     }
 
-    /// Where in each erase block things lie.
+    /// Layout of each erase block.
     pub fn offsets(&self) -> Offsets {
         self.offsets
     }
@@ -223,18 +223,18 @@ impl Maker {
         Ok(())
     }
 
-    /// Erase blocks of the image.
+    /// Number of erase blocks of the image.
     pub fn blocks(&self) -> u64 {
         let used = self.volumes.iter().map(|planned| u64::from(planned.used_lebs));
         u64::from(LAYOUT_VOLUME_LEBS) + used.sum::<u64>()
     }
 
-    /// LEBs all volumes ask for together.
+    /// Number of LEBs that all volumes together require.
     pub fn reserved(&self) -> u64 {
         self.volumes.iter().map(|planned| u64::from(planned.record.reserved_pebs)).sum()
     }
 
-    /// Whether the volumes fit a chip of `pebs` erase blocks.
+    /// Checks that the volumes fit a chip of `pebs` erase blocks.
     ///
     /// # Errors
     /// [`PlanError::Chip`].
@@ -246,7 +246,7 @@ impl Maker {
         Err(PlanError::Chip { asked, room, pebs })
     }
 
-    /// Bytes of data in each block of a volume's image but the last.
+    /// Number of data bytes in each block of a volume's image except the last.
     ///
     /// # Panics
     /// If there is no volume `index`.
@@ -254,7 +254,7 @@ impl Maker {
         self.volumes[index].usable
     }
 
-    /// LEBs that volume number `index` has.
+    /// Number of LEBs of volume number `index`.
     ///
     /// # Panics
     /// If there is no volume `index`.
@@ -262,7 +262,8 @@ impl Maker {
         self.volumes[index].record.reserved_pebs
     }
 
-    /// Makes block `lnum` of the layout volume, 0 or 1, in `out`, which gets a block's length.
+    /// Makes block `lnum` (0 or 1) of the layout volume in `out`, whose length becomes that of a
+    /// block.
     pub fn layout_block(&self, lnum: u32, out: &mut Vec<u8>) {
         let header = VidHeader {
             kind: VolumeKind::Dynamic,
@@ -285,9 +286,9 @@ impl Maker {
         self.emit(&header, &table, out);
     }
 
-    /// Makes block `lnum` of the image of volume number `index`, in the order they were added, in
-    /// `out`, which gets a block's length. `data` is as long as [`usable`](Self::usable), in the
-    /// last block shorter.
+    /// Makes block `lnum` of the image of volume number `index`, counted in the order they were
+    /// added, in `out`, whose length becomes that of a block. `data` is [`usable`](Self::usable)
+    /// bytes long, in the last block less.
     ///
     /// # Panics
     /// If there is no volume `index`, or `data` is too long.
@@ -299,8 +300,8 @@ impl Maker {
         let Ok(()) = self.fill_block((index, lnum), data.len(), out, copy);
     }
 
-    /// As [`block`](Self::block), with `length` bytes of data that `read` puts in their place: who
-    /// reads them from a file copies nothing.
+    /// As [`block`](Self::block), with `length` bytes of data that `read` puts in place: a caller
+    /// that reads them from a file need not copy them.
     ///
     /// # Errors
     /// Those of `read`.
@@ -338,7 +339,7 @@ impl Maker {
         Ok(())
     }
 
-    /// Both headers, in all that lies before the data.
+    /// Both headers, in the space before the data.
     fn emit_headers(&self, header: &VidHeader, out: &mut [u8]) {
         let ec = EcHeader {
             erase_counter: self.options.erase_counter,

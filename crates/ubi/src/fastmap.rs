@@ -1,16 +1,17 @@
-//! Attaching by fastmap: what it lists is believed, and its pools are looked at.
+//! Attaching by fastmap: trusts what it lists, and scans its pools.
 //!
 //! A fastmap tells what every block held when it was written. Since then blocks were taken only
-//! from its two pools, so these are looked at as a scan would. A block that it maps may have been
-//! given up meanwhile, and erased; who only reads looks at once, a device that is written looks
-//! when it first needs the block ([`Believed::unseen`]), or attaching would cost as much as a scan.
+//! from its two pools, so these are scanned. A block that it maps may have been discarded and
+//! erased meanwhile. A reader examines such blocks at once; a device that is open for writing
+//! examines a block when it first needs it ([`Believed::unseen`]), because otherwise attaching
+//! would cost as much as a scan.
 //!
-//! Anything that does not add up - a checksum, a count, a block named twice - makes the caller read
-//! every header instead; a fastmap is never half believed.
+//! Any inconsistency (a checksum, a count, a block named twice) makes the caller read every header
+//! instead; a fastmap is never trusted in part.
 //!
-//! Of several fastmaps the newest counts, and an older one only if power went while the newest was
-//! written: its last page is programmed last of all, and the older one is void once anything
-//! changes after that.
+//! Of several fastmaps the newest is valid. An older one is valid only if power was lost while the
+//! newest was written: its last page is programmed last of all, and the older one is invalid as
+//! soon as anything changes after that.
 
 use alloc::vec::Vec;
 
@@ -82,8 +83,8 @@ fn find_anchors<F: Flash + ?Sized>(attach: &Attach<'_, F>) -> Vec<(u64, u32)> {
     anchors.collect()
 }
 
-/// Whether power went while the fastmap that starts at `anchor` was written: its last page is not
-/// there.
+/// Whether power was lost while the fastmap that starts at `anchor` was written: its last page is
+/// missing.
 fn is_unfinished<F: Flash + ?Sized>(attach: &Attach<'_, F>, anchor: u32) -> bool {
     let reader = &attach.reader;
     let room = reader.image.peb_size - attach.offsets.data;
@@ -102,7 +103,7 @@ fn locations_newest<F: Flash + ?Sized>(attach: &Attach<'_, F>, own: &[u32]) -> u
     numbers.max().unwrap_or(0)
 }
 
-/// Reads all of a fastmap and verifies its checksum.
+/// Reads a complete fastmap and verifies its checksum.
 fn load<F: Flash + ?Sized>(
     attach: &Attach<'_, F>,
     anchor: u32,
@@ -136,15 +137,15 @@ fn load<F: Flash + ?Sized>(
     Ok((superblock, bytes))
 }
 
-/// What the lists of erase counters say beyond the counters.
+/// What the lists of erase counters contain besides the counters.
 struct Lists {
-    /// Whether a block holds something that no map has named yet.
+    /// Blocks that hold something and are not in any map yet.
     used: Vec<bool>,
-    /// Blocks to be erased, in their order.
+    /// Blocks to be erased, in order.
     queue: Vec<u32>,
 }
 
-/// Every block once.
+/// Checks that every block is named only once.
 struct Blocks {
     table: Vec<Option<Block>>,
 }
@@ -196,7 +197,7 @@ impl Blocks {
         Ok(found)
     }
 
-    /// What no list names are the bad blocks.
+    /// Blocks that are in no list are bad.
     fn finish<F: Flash + ?Sized>(
         mut self,
         attach: &Attach<'_, F>,
@@ -217,7 +218,7 @@ impl Blocks {
     }
 }
 
-/// Reads the volumes' maps; returns the blocks that were believed to hold what they say.
+/// Reads the volumes' maps; returns the blocks whose content was taken from the map.
 fn read_maps<F: Flash + ?Sized>(
     attach: &mut Attach<'_, F>,
     cursor: &mut Cursor<'_>,
@@ -258,7 +259,7 @@ fn read_maps<F: Flash + ?Sized>(
     Ok(unseen)
 }
 
-/// Takes the map's word for what a block holds.
+/// Trusts the map for the content of a block.
 fn believe<F: Flash + ?Sized>(
     attach: &mut Attach<'_, F>,
     peb: u32,
@@ -297,7 +298,7 @@ fn believe<F: Flash + ?Sized>(
     Ok(())
 }
 
-/// Looks at a mapped block, which holds what the map says unless it was given up since.
+/// Examines a mapped block, which holds what the map says unless it was discarded since.
 fn look<F: Flash + ?Sized>(
     attach: &mut Attach<'_, F>,
     peb: u32,
@@ -315,7 +316,7 @@ fn look<F: Flash + ?Sized>(
     Ok(())
 }
 
-/// Looks at one block as a scan does.
+/// Examines one block as a scan does.
 fn scan<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, peb: u32) -> Result<(), FastmapError> {
     let headers = attach.reader.headers(peb, attach.offsets);
     // No cause: the scan that follows meets the block again, and tells.
@@ -330,7 +331,7 @@ fn scan<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, peb: u32) -> Result<(), F
     Ok(())
 }
 
-/// Goes through the fastmap's bytes.
+/// A cursor over the bytes of the fastmap.
 struct Cursor<'a> {
     rest: &'a [u8],
 }

@@ -1,10 +1,10 @@
-//! A volume as flash, for file systems that know erase blocks and not LEBs (Linux: gluebi).
+//! A volume as flash, for file systems that know erase blocks but not LEBs (Linux: gluebi).
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind};
 use flysch_api::volume::{Volume, VolumeMut};
 
-/// A volume presented as flash: its erase blocks are the LEBs, its unit of writing that of the
-/// volume. There are no out-of-band bytes and no bad blocks: those are UBI's affair.
+/// A volume presented as flash: its erase blocks are the LEBs, and its write size is that of the
+/// volume. There are no out-of-band bytes and no bad blocks: UBI deals with those.
 ///
 /// ```text
 /// let volume = device.into_volume(id)?;
@@ -18,7 +18,7 @@ pub struct Gluebi<V> {
 }
 
 impl<V: Volume> Gluebi<V> {
-    /// `volume` over a flash of the shape `below`, of which it has the error correction.
+    /// `volume` over a flash with geometry `below`, from which it takes the error correction.
     pub fn new(volume: V, below: &Geometry) -> Self {
         let own = volume.geometry();
         let unit = own.write_size.unwrap_or(below.write_size);
@@ -40,12 +40,12 @@ impl<V: Volume> Gluebi<V> {
         &self.volume
     }
 
-    /// Gives the volume back.
+    /// Returns the volume.
     pub fn into_volume(self) -> V {
         self.volume
     }
 
-    /// The LEB that `offset` lies in, and where in it.
+    /// The LEB that contains `offset`, and the offset in it.
     fn place(&self, offset: u64) -> (u32, u32) {
         let lnum = self.geometry.block_of(offset);
         (lnum, (offset - self.geometry.block_start(lnum)) as u32)
@@ -100,8 +100,7 @@ impl<V: VolumeMut> FlashMut for Gluebi<V> {
         Ok(())
     }
 
-    /// The LEB is given up, and what was in it is gone when this returns: a power cut does not
-    /// bring it back.
+    /// Discards the LEB. Its content is gone when this returns: a power cut does not bring it back.
     fn erase(&mut self, block: u32) -> Result<(), Error> {
         self.geometry.check_block(block)?;
         self.volume.unmap(block)?;

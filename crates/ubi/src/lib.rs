@@ -2,13 +2,13 @@
 //!
 //! Every physical erase block (PEB) starts with two headers: how often it was erased, and which
 //! logical erase block (LEB) of which volume it holds. There is no map on the flash: attaching
-//! means reading the headers of every block and letting the newest copy of each LEB win. A fastmap,
-//! where there is one, only shortens this.
+//! means reading the headers of every block and selecting the newest copy of each LEB. A fastmap,
+//! if there is one, only shortens this.
 //!
-//! What can be read is read, and what is lost is named: a bad header, a lost copy of the volume
-//! table or a cut-off end costs the blocks concerned and leaves a [`Finding`], nothing else.
+//! Everything readable is read, and everything lost is named: a bad header, a lost copy of the
+//! volume table or a truncated end costs only the blocks concerned and leaves a [`Finding`].
 //!
-//! 1. [`find_images`]: where in a file UBI images lie, and how large their erase blocks are.
+//! 1. [`find_images`]: where in a file UBI images are, and the size of their erase blocks.
 //! 2. [`Ubi::attach`]: headers, winners, volume table.
 //! 3. [`Ubi::volume`]: one volume, readable as [`flysch_api::volume::Volume`].
 //!

@@ -1,9 +1,10 @@
-//! Where UBI images lie in a dump, and how large their erase blocks are.
+//! Finds UBI images in a dump, and the size of their erase blocks.
 //!
 //! An erase counter header starts every erase block, so the distance between two of them is a
 //! multiple of the block size, and the most frequent distance is the size itself: a missing or
-//! erased block only adds a few larger ones. Images made one by one and written behind each other
-//! differ in their image sequence number, or, if that was fixed, each begin with a volume table.
+//! erased block only adds a few larger ones. Images that were made one by one and written one after
+//! the other differ in their image sequence number or, if that was fixed, each begin with a volume
+//! table.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,11 +14,11 @@ use flysch_wire::ubi::{EC_HEADER_SIZE, EC_MAGIC, EcHeader, LAYOUT_VOLUME, VidHea
 
 /// Headers start at multiples of this in any dump we accept, bytes.
 const STEP: u64 = 512;
-/// Bytes looked at to find the block size.
+/// Bytes examined to find the block size.
 const PROBE_MAX: u64 = 256 << 20;
-/// Headers looked at to find the block size.
+/// Headers examined to find the block size.
 const PROBE_HEADERS: usize = 256;
-/// Bytes read at a time where the flash cannot be pointed at.
+/// Bytes read at a time if the flash does not support direct access.
 const CHUNK: usize = 64 << 10;
 /// Erase blocks are at least this large, bytes.
 const PEB_SIZE_MIN: u64 = 2048;
@@ -25,22 +26,22 @@ const PEB_SIZE_MIN: u64 = 2048;
 /// Erase blocks are at most this large, bytes.
 const PEB_SIZE_MAX: u64 = 64 << 20;
 
-/// Where an image lies.
+/// Location of an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UbiImage {
     /// First byte.
     pub start: u64,
-    /// Bytes of an erase block.
+    /// Size of an erase block, bytes.
     pub peb_size: u32,
-    /// Erase blocks, a cut-off last one included.
+    /// Number of erase blocks, including a truncated last one.
     pub pebs: u32,
-    /// Image sequence number; 0 where none is known.
+    /// Image sequence number; 0 if none is known.
     pub image_sequence: u32,
 }
 
 /// Finds every UBI image on `flash`.
 ///
-/// `peb_size` is the erase block size if it is known, else it is worked out from the headers; then
+/// `peb_size` is the erase block size if it is known; otherwise it is derived from the headers, and
 /// the first image need not start at the first byte.
 pub fn find_images<F: Flash + ?Sized>(flash: &F, peb_size: Option<u32>) -> Vec<UbiImage> {
     // The size needs many headers, the place of the first one only that.
@@ -56,7 +57,7 @@ pub fn find_images<F: Flash + ?Sized>(flash: &F, peb_size: Option<u32>) -> Vec<U
     split(flash, &whole)
 }
 
-/// The first header, and the block size as the first `headers` of them tell it.
+/// The first header, and the block size derived from the first `headers` of them.
 fn probe<F: Flash + ?Sized>(flash: &F, headers: usize) -> Option<(u64, u64)> {
     let mut found = Vec::new();
     let mut distances = BTreeMap::new();
@@ -86,14 +87,14 @@ fn probe<F: Flash + ?Sized>(flash: &F, headers: usize) -> Option<(u64, u64)> {
     Some((first, guess.map_or(u64::from(alone), |(&distance, _)| distance)))
 }
 
-/// What one block's headers tell about the image it belongs to.
+/// What one block's headers say about the image to which it belongs.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Mark {
     sequence: Option<u32>,
     starts_table: bool,
 }
 
-/// Cuts a run of blocks where one image ends and another begins.
+/// Splits a run of blocks where one image ends and another begins.
 fn split<F: Flash + ?Sized>(flash: &F, whole: &UbiImage) -> Vec<UbiImage> {
     let marks: Vec<Mark> = (0..whole.pebs).map(|peb| mark(flash, whole, peb)).collect();
     let mut counts = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! What attaching collects: the headers of every block are judged, and one copy of each LEB wins.
+//! The results of attaching: the headers of every block are judged, and one copy of each LEB wins.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,65 +15,66 @@ use crate::attach_error::AttachError;
 use crate::blocks::{Block, Claim, Claims, Content, Headers, Offsets, Reader, Votes};
 use crate::locate::UbiImage;
 
-/// What the blocks are read for.
+/// The purpose of reading the blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// To show everything that is there.
     Read,
-    /// To go on writing, as Linux does: the ruins of interrupted erases and writes are told from
-    /// damage, and are leftovers.
+    /// To continue writing, as in Linux: the remains of interrupted erases and writes are
+    /// distinguished from damage, and are leftovers.
     Write,
 }
 
-/// What a device that is written must know of the fastmap it was attached by.
+/// What a device that is open for writing must know about the fastmap it was attached by.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Believed {
     /// Its blocks, the anchor first.
     pub(crate) blocks: Vec<u32>,
-    /// Blocks for LEBs and blocks for moves, in the order in which they are taken.
+    /// Blocks for LEBs and blocks for moves, in the order in which they will be taken.
     pub(crate) pools: [Vec<u32>; 2],
-    /// Blocks that wait for their erase, or were erased since, first in, first out.
+    /// Blocks that wait for their erase, or have been erased since, first in, first out.
     pub(crate) queue: Vec<u32>,
-    /// Mapped blocks that were not looked at: they may have been given up and erased since.
+    /// Mapped blocks that were not examined: they may have been discarded and erased since.
     pub(crate) unseen: Vec<u32>,
 }
 
-/// What a writer must know beyond what a reader is shown.
+/// What a writer must know in addition to what a reader is shown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Evidence {
-    /// Blocks that start a fastmap, whole or not, and their sequence numbers.
+    /// Blocks that start a fastmap, complete or not, and their sequence numbers.
     pub(crate) anchors: Vec<(u64, u32)>,
-    /// The fastmap that was believed.
+    /// The fastmap that was trusted.
     pub(crate) fastmap: Option<Believed>,
-    /// Blocks of internal volumes that are not known, and what they ask for.
+    /// Blocks of unknown internal volumes, and what they require.
     pub(crate) aliens: Vec<(u32, Compatibility)>,
     /// A block whose headers could not be read, not even with bit errors.
     pub(crate) unreadable: Option<u32>,
-    /// Two blocks of one LEB with one sequence number other than 0.
+    /// Two blocks of one LEB with the same sequence number, other than 0.
     pub(crate) equal: Option<(u32, u32)>,
-    /// The LEB that was written last, if that may have been cut short.
+    /// The LEB that was written last, if that write may have been interrupted.
     pub(crate) fresh: Option<Fresh>,
-    /// Blocks that were found to be no copy of a LEB, and may look like one the next time.
+    /// Blocks that were found not to be a copy of a LEB, but may look like one the next time.
     pub(crate) rejected: Vec<u32>,
-    /// Blocks of LEBs whose erase was announced, and that still hold one.
+    /// Blocks of LEBs whose erase was announced and that still hold one.
     pub(crate) announced: Vec<Claim>,
     /// The volume table; empty if both copies are lost.
     pub(crate) records: Vec<Option<VolumeRecord>>,
 }
 
-/// A LEB whose block was written last of all: power may have gone just before its last page was
-/// wholly programmed, so that it reads well today and not tomorrow. What was read is kept.
+/// A LEB whose block was written last of all: power may have been lost just before its last page
+/// was completely programmed, so that it reads correctly today and not tomorrow. The content read
+/// is kept.
 #[derive(Clone, Debug)]
 pub(crate) struct Fresh {
     pub(crate) peb: u32,
     pub(crate) vid: VidHeader,
-    /// All that it holds.
+    /// Its whole content.
     pub(crate) data: Vec<u8>,
-    /// Blocks with what the LEB held before.
+    /// Blocks with the earlier content of the LEB.
     pub(crate) older: Vec<u32>,
 }
 
-/// What attaching collects on its way.
+/// What attaching collects.
 pub(crate) struct Attach<'f, F: ?Sized> {
     pub(crate) purpose: Purpose,
     pub(crate) evidence: Evidence,
@@ -83,7 +84,7 @@ pub(crate) struct Attach<'f, F: ?Sized> {
     pub(crate) claims: Claims,
     pub(crate) findings: Vec<Finding>,
     pub(crate) sequence_max: u64,
-    /// Highest sequence number of a fastmap's blocks. LEBs written before are wholly there.
+    /// Highest sequence number of a fastmap's blocks. LEBs written before it are complete.
     pub(crate) sequence_map: u64,
 }
 
@@ -125,7 +126,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         });
     }
 
-    /// Reads the headers of every block; tells what they say about the device.
+    /// Reads the headers of every block; returns what they say about the device.
     pub(crate) fn scan(&mut self) -> Result<Votes, AttachError> {
         let mut votes = Votes::default();
         self.blocks.reserve_exact(self.reader.image.pebs as usize);
@@ -141,7 +142,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         Ok(votes)
     }
 
-    /// What a block's headers say it is; a block with a LEB joins the claims.
+    /// Judges a block by its headers; a block with a LEB joins the claims.
     pub(crate) fn judge(&mut self, peb: u32, headers: &Headers) -> Result<Content, AttachError> {
         let place = Place { peb: Some(peb), ..Place::default() };
         if headers.bad {
@@ -209,7 +210,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         }
     }
 
-    /// What power cuts leave behind; `None` if the block is none of it.
+    /// What power cuts leave behind; `None` if the block is not such a case.
     fn judge_ruin(&mut self, peb: u32, headers: &Headers) -> Option<Content> {
         let short = Some(HeaderError::Short);
         if headers.ec.err() == short || headers.vid.err() == short {
@@ -273,7 +274,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         Ok(Content::Used { volume: vid.volume, lnum: vid.lnum })
     }
 
-    /// Lets one copy of each LEB win; the others become stale.
+    /// Selects one copy of each LEB; the others become stale.
     pub(crate) fn choose(&mut self) {
         let mut claims = core::mem::take(&mut self.claims);
         let mut newest: Option<Fresh> = None;
@@ -305,8 +306,8 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         self.evidence.fresh = newest.filter(|newest| self.may_be_cut(newest));
     }
 
-    /// Whether the LEB written last is one of a static volume whose header came to the flash and
-    /// whose content did not: nobody will miss it, and its header may read otherwise the next time.
+    /// Whether the LEB written last belongs to a static volume and its header was written but its
+    /// content was not: nobody will miss it, and its header may read differently the next time.
     fn is_begun_update(&mut self, newest: &Fresh) -> bool {
         let Fresh { peb, vid, .. } = newest;
         let is_kind = vid.kind == VolumeKind::Static && !vid.copy && vid.data_size > 0;
@@ -324,7 +325,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         true
     }
 
-    /// Whether the last page of the LEB written last may have been cut short: not if anything was
+    /// Whether the last page of the LEB written last may have been interrupted: not if anything was
     /// written after it.
     fn may_be_cut(&self, newest: &Fresh) -> bool {
         let Fresh { peb, vid, data, .. } = newest;
@@ -334,7 +335,7 @@ impl<'f, F: Flash + ?Sized> Attach<'f, F> {
         is_kind && vid.sequence > self.sequence_map && self.reader.is_erased(*peb, end)
     }
 
-    /// An unfinished copy, though an older one exists, or one of a volume being updated.
+    /// An unfinished copy although an older one exists, or one of a volume being updated.
     fn reject(&mut self, claim: &Claim) {
         let place = Place { peb: Some(claim.peb), leb: Some(claim.vid.lnum), offset: None };
         let problem = String::from("an unfinished copy; it is not used");

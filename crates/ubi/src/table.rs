@@ -1,4 +1,4 @@
-//! The volume table, and what there is without one.
+//! The volume table, and what is known without one.
 
 use alloc::format;
 use alloc::string::String;
@@ -25,17 +25,17 @@ pub struct VolumeInfo {
     pub kind: VolumeKind,
     /// Size in logical erase blocks, as reserved.
     pub reserved_pebs: u32,
-    /// LEB sizes are multiples of this.
+    /// The LEB size is a multiple of this.
     pub alignment: u32,
-    /// Bytes of a LEB that can be used.
+    /// Usable bytes of a LEB.
     pub leb_size: u32,
     /// An update was started and did not finish.
     pub update_marker: bool,
     /// Flags.
     pub flags: VolumeFlags,
-    /// Static volumes: bytes of content.
+    /// Static volumes: length of the content, bytes.
     pub used_bytes: Option<u64>,
-    /// LEBs with content and the erase blocks they lie in, by LEB.
+    /// LEBs with content and the erase blocks that hold them, by LEB.
     pub map: Vec<(u32, u32)>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn volumes<F: Flash + ?Sized>(attach: &mut Attach<'_, F>) -> Vec<Volu
     volumes
 }
 
-/// Reads both copies and repairs in memory what one of them lost; empty if both are lost.
+/// Reads both copies and repairs in memory what is lost from one of them; empty if both are lost.
 fn read_table<F: Flash + ?Sized>(
     attach: &mut Attach<'_, F>,
     leb_size: u32,
@@ -101,7 +101,7 @@ fn read_table<F: Flash + ?Sized>(
 
 type Copy = Vec<Result<Option<VolumeRecord>, ()>>;
 
-/// One copy of the table; `None` if there is no block or no good record in it.
+/// One copy of the table; `None` if there is no block or no valid record in it.
 fn read_copy<F: Flash + ?Sized>(
     attach: &mut Attach<'_, F>,
     lnum: u32,
@@ -161,7 +161,7 @@ fn from_blocks<F: Flash + ?Sized>(
     })
 }
 
-/// Gives a volume its blocks.
+/// Assigns a volume its blocks.
 fn fill<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, volume: &mut VolumeInfo) {
     discard(attach, volume.id, volume.reserved_pebs);
     let mut last: Option<VidHeader> = None;
@@ -195,7 +195,7 @@ fn fill<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, volume: &mut VolumeInfo) 
     }
 }
 
-/// Drops the LEBs of a volume from `from` on: they are behind its end, or it has none.
+/// Drops the LEBs of a volume from `from` on: they are after its end, or it has none.
 fn discard<F: Flash + ?Sized>(attach: &mut Attach<'_, F>, id: u32, from: u32) {
     debug_assert!(id < INTERNAL_VOLUME_START);
     let beyond: Vec<(u32, u32)> =

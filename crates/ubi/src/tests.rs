@@ -15,7 +15,7 @@ mod votes;
 const PEB_SIZE: u32 = 16384;
 const LEB_SIZE: u32 = PEB_SIZE - 128;
 
-/// A flash that is bytes.
+/// A flash that is a byte vector.
 #[derive(Clone, Debug)]
 struct Memory {
     geometry: Geometry,

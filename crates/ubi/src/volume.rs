@@ -13,7 +13,7 @@ use flysch_wire::ubi::{HeaderError, VID_HEADER_SIZE, VidHeader, VolumeKind, crc3
 use crate::scan::Fresh;
 use crate::{Offsets, UbiImage, VolumeInfo};
 
-/// Unmapped LEBs that a volume may have behind its last one: 32 GiB of flash with blocks of
+/// Unmapped LEBs that a volume may have after its last mapped one: 32 GiB of flash with blocks of
 /// 128 KiB.
 const LEBS_MORE_MAX: u32 = 1 << 18;
 
@@ -28,7 +28,7 @@ pub struct UbiVolume<F> {
     offsets: Offsets,
     info: VolumeInfo,
     geometry: flash::Geometry,
-    /// A block whose content was read while attaching, for the last time.
+    /// A block whose content was read while attaching and is not read again.
     fresh: Option<Arc<Fresh>>,
 }
 
@@ -52,7 +52,7 @@ impl<F: Flash> UbiVolume<F> {
         Self { flash, image, offsets, info: info.clone(), geometry, fresh }
     }
 
-    /// What the volume table says of it.
+    /// The volume's record in the volume table.
     pub fn info(&self) -> &VolumeInfo {
         &self.info
     }
@@ -83,9 +83,9 @@ impl<F: Flash> UbiVolume<F> {
         Some(self.start(self.peb(lnum)?) + u64::from(self.offsets.data) + u64::from(offset))
     }
 
-    /// Verifies what a static volume promises: every block there, every checksum right.
+    /// Verifies what a static volume guarantees: every block exists, every checksum is right.
     ///
-    /// A dynamic volume promises nothing and passes.
+    /// A dynamic volume guarantees nothing and passes.
     pub fn verify(&self) -> Vec<Finding> {
         if self.info.kind == VolumeKind::Dynamic {
             return Vec::new();

@@ -494,7 +494,7 @@ impl Auth {
         self.log.update(node);
     }
 
-    /// The log that was read is gone on with.
+    /// Continues the log that was read.
     pub(crate) fn resume_log(&mut self, log: Hasher) {
         self.log = log;
     }

@@ -1,4 +1,4 @@
-//! Two file systems, held against each other.
+//! Comparison of two file systems.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -12,14 +12,14 @@ use flysch_api::vfs::{Error, FileKind, FileSystem, Inode};
 
 use crate::{DEPTH_MAX, VIOLATIONS_MAX};
 
-/// Something that is not the same in both.
+/// A difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
     /// Path of the file, without a leading '/'.
     pub path: Vec<u8>,
     /// What differs: "name", "content", "owner" ...
     pub what: &'static str,
-    /// What the two have.
+    /// The two values.
     pub values: String,
 }
 
@@ -29,9 +29,9 @@ impl fmt::Display for Difference {
     }
 }
 
-/// What two trees differ in: names, kinds, all attributes but the time of the last read and the
-/// space used, extended attributes, contents, and which names are one file. Sizes and links of
-/// directories are each format's own affair and are not compared. Stops after
+/// The differences between two trees: names, kinds, all attributes except the time of last access
+/// and the space used, extended attributes, contents, and which names belong to one file. Sizes and
+/// link counts of directories depend on the format and are not compared. Stops after
 /// [`VIOLATIONS_MAX`] differences.
 pub fn compare(left: &dyn FileSystem, right: &dyn FileSystem) -> Vec<Difference> {
     let mut comparison = Comparison {
@@ -49,12 +49,12 @@ struct Comparison<'f> {
     left: &'f dyn FileSystem,
     right: &'f dyn FileSystem,
     path: Vec<u8>,
-    /// Left to right, and right to left: which files are the same.
+    /// Left to right, and right to left: which files correspond.
     pairs: [BTreeMap<Inode, Inode>; 2],
     differences: Vec<Difference>,
 }
 
-/// Names of a directory, or why they can not be had.
+/// Names of a directory, or why they cannot be listed.
 fn names(fs: &dyn FileSystem, directory: Inode) -> Result<BTreeMap<Vec<u8>, Inode>, Error> {
     let mut names = BTreeMap::new();
     fs.list(directory, 0, &mut |entry| {

@@ -1,4 +1,4 @@
-//! What files hold.
+//! Checks of file contents.
 
 use alloc::format;
 use alloc::vec;
@@ -8,19 +8,19 @@ use flysch_api::vfs::{Error, Inode};
 
 use crate::Suite;
 
-/// Bytes read at once when a file is read as a whole.
+/// Bytes read at once when a whole file is read.
 const CHUNK: usize = 1 << 20;
-/// Longest file that is read as a whole, bytes; of longer ones only the ends are looked at.
+/// Longest file that is read completely, bytes; of longer ones only both ends are checked.
 const WHOLE_MAX: u64 = 32 << 20;
-/// Sizes of pieces a file is read in; none divides a page.
+/// Sizes of the pieces in which a file is read; none divides a page.
 const PIECES: [usize; 3] = [1, 1000, 4097];
 /// Bytes of a file that are read in small pieces.
 const SMALL_PIECES_MAX: usize = 64 << 10;
-/// Bytes in front of and behind a piece that must stay as they are.
+/// Bytes before and after a piece that must stay unchanged.
 const FRAME: usize = 8;
 
 impl Suite<'_> {
-    /// All of a file, as far as it can be read.
+    /// The whole content of a file, as far as it can be read.
     fn whole(&mut self, inode: Inode, size: u64) -> Option<Vec<u8>> {
         let mut content = vec![];
         loop {
@@ -56,7 +56,7 @@ impl Suite<'_> {
         self.holes(inode, &content);
     }
 
-    /// The end of a file is where its size says.
+    /// A file ends where its size says.
     fn end(&mut self, inode: Inode, size: u64) {
         for offset in [size, size.saturating_add(1), u64::MAX / 2, u64::MAX] {
             let found = self.fs.read(inode, offset, &mut [0; 4]);
@@ -93,7 +93,7 @@ impl Suite<'_> {
         }
     }
 
-    /// Ranges of data rise, and between them there are only zeros.
+    /// Ranges of data ascend, and between them there are only zeros.
     fn holes(&mut self, inode: Inode, content: &[u8]) {
         let size = content.len() as u64;
         let mut at = 0;

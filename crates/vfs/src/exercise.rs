@@ -1,8 +1,8 @@
-//! Random changes, made to a file system and to [`Memory`] alike.
+//! Random changes, made both to a file system and to [`Memory`].
 //!
-//! After each the two must answer the same; [`compare`](crate::compare()) tells at any time whether
-//! they hold the same. The steps are a function of the seed alone, as long as the file system has
-//! room: a change it refuses for want of space is not made to the other either.
+//! After each change both must give the same answer; [`compare`](crate::compare()) tells at any
+//! time whether they have the same content. The steps depend only on the seed, as long as the file
+//! system has room: a change that it refuses for lack of space is not made to the model either.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -20,19 +20,19 @@ use flysch_random::SplitMix64;
 
 use crate::Memory;
 
-/// What a format can do, and how far the steps may go.
+/// The capabilities of a format, and the limits of the steps.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Files get this long, bytes.
+    /// Maximum length of files, bytes.
     pub file_size: u64,
-    /// One write has up to this many bytes.
+    /// Maximum length of one write, bytes.
     pub write_size: usize,
-    /// About so many files are kept.
+    /// Approximate number of files to keep.
     pub files: usize,
-    /// Whether names can change places and leave whiteouts ([`Rename::Exchange`],
+    /// Whether names can be exchanged and leave whiteouts ([`Rename::Exchange`],
     /// [`Rename::Whiteout`]).
     pub exchange: bool,
-    /// Times are kept to the nanosecond; else to the second.
+    /// Whether times are kept to the nanosecond; otherwise to the second.
     pub nanoseconds: bool,
 }
 
@@ -48,29 +48,29 @@ impl Default for Limits {
     }
 }
 
-/// How often what was done.
+/// Statistics of an exercise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Steps.
+    /// Number of steps.
     pub steps: u64,
     /// Steps that both refused.
     pub refused: u64,
-    /// Steps the file system had no room for.
+    /// Steps for which the file system had no room.
     pub full: u64,
     /// Bytes written.
     pub written: u64,
 }
 
-/// A step after which the two did not answer the same.
+/// A step for which the two answers differ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mismatch {
-    /// Which step, from 0.
+    /// The number of the step, from 0.
     pub step: u64,
-    /// What was asked of both.
+    /// The call made to both.
     pub asked: String,
-    /// What the file system answered.
+    /// The file system's answer.
     pub found: String,
-    /// What it should have answered.
+    /// The expected answer.
     pub expected: String,
 }
 
@@ -81,15 +81,15 @@ impl fmt::Display for Mismatch {
     }
 }
 
-/// The steps of one seed, and the file system they should lead to.
+/// The steps of one seed, and the file system to which they should lead.
 #[derive(Clone, Debug)]
 pub struct Exercise {
     model: Memory,
     limits: Limits,
     random: SplitMix64,
     counts: Counts,
-    /// Files of the model and what the file system calls them. Files without a name are among
-    /// them until they are forgotten.
+    /// Files of the model and their inodes in the file system. Files without a name are included
+    /// until they are forgotten.
     files: BTreeMap<Inode, Inode>,
     seconds: i64,
 }
@@ -98,7 +98,7 @@ pub struct Exercise {
 type Answer<T> = Result<T, Error>;
 
 impl Exercise {
-    /// The steps of `seed`, for a file system that is empty now.
+    /// The steps of `seed`, for a file system that is empty.
     pub fn new(fs: &dyn FileSystem, seed: u64, limits: Limits) -> Self {
         let seconds = 1_600_000_000;
         let start = Timestamp { seconds, nanoseconds: 0 };
@@ -118,21 +118,21 @@ impl Exercise {
         }
     }
 
-    /// What the file system should hold now.
+    /// The content that the file system should have now.
     pub fn model(&self) -> &Memory {
         &self.model
     }
 
-    /// What was done so far.
+    /// Statistics so far.
     pub fn counts(&self) -> Counts {
         self.counts
     }
 
-    /// The file system was opened anew: its inodes may have other numbers, and what had no name is
-    /// gone.
+    /// Call this after the file system was opened again: its inodes may have other numbers, and
+    /// files without a name are gone.
     ///
     /// # Errors
-    /// A name that is not there any more, or a file that is two now.
+    /// A name that no longer exists, or a file that has become two.
     pub fn reopened(&mut self, fs: &dyn FileSystem) -> Result<(), Mismatch> {
         let nameless: Vec<Inode> = self.nameless().collect();
         for inode in nameless {
@@ -160,7 +160,7 @@ impl Exercise {
     /// Makes one step on both.
     ///
     /// # Errors
-    /// The step, when the two did not answer the same.
+    /// The step, if the two answers differ.
     pub fn step(&mut self, fs: &mut dyn FileSystemMut) -> Result<(), Mismatch> {
         self.seconds += 1;
         let grown = self.files.len() > self.limits.files;
@@ -193,7 +193,7 @@ impl Exercise {
         Mismatch { step: self.counts.steps, asked, found, expected }
     }
 
-    /// Holds an answer against the expected one.
+    /// Compares an answer with the expected one.
     fn settle<T: PartialEq + fmt::Debug>(
         &mut self,
         asked: String,
@@ -253,7 +253,7 @@ impl Exercise {
         self.files.keys().copied().nth(at).expect("the root is always there")
     }
 
-    /// A file of this kind, if a few tries find one.
+    /// A file of this kind, if a few attempts find one.
     fn any_of(&mut self, kind: FileKind) -> Option<Inode> {
         for _ in 0..8 {
             let inode = self.any_file();
@@ -271,7 +271,7 @@ impl Exercise {
         }
     }
 
-    /// Mostly short and from few, so that names meet again.
+    /// Mostly short and from a small set, so that names occur again.
     fn any_name(&mut self) -> Vec<u8> {
         match self.random.modulo(40) {
             0 => vec![b'n'; 200 + self.random.modulo(50) as usize],
@@ -280,7 +280,7 @@ impl Exercise {
         }
     }
 
-    /// A name that is there, mostly.
+    /// Usually a name that exists.
     fn any_entry(&mut self) -> (Inode, Vec<u8>) {
         let directory = self.any_directory();
         let names = self.model.names(directory);

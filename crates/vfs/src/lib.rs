@@ -1,14 +1,14 @@
-//! What [`FileSystem`] promises, as a suite that any implementation runs.
+//! The promises of [`FileSystem`], as a test suite for any implementation.
 //!
-//! [`verify`] goes through a whole tree and holds every call against the contract: lookups against
+//! [`verify`] walks a whole tree and checks every call against the contract: lookups against
 //! listings, listings against themselves from every position, reads in pieces against reads in one,
 //! holes against zeros, sizes against contents, and bad arguments against the errors they must
-//! give. It knows nothing of any format. What it finds are [`Violation`]s; a sound file system on a
-//! sound image has none.
+//! give. It does not depend on any format. It returns [`Violation`]s; a correct file system on an
+//! undamaged image has none.
 //!
-//! For what changes files there is a model: [`Memory`] is a file system that is its contract and
-//! nothing else, [`Exercise`] makes the same random changes to it and to another, [`compare()`]
-//! tells what two differ in.
+//! For changes there is a model: [`Memory`] is a file system that implements only the contract,
+//! [`Exercise`] makes the same random changes to it and to another file system, and [`compare()`]
+//! reports the differences between two.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
@@ -41,7 +41,7 @@ use flysch_api::vfs::{Attributes, DeviceNumber, Error, FileKind, FileSystem, Ino
 /// A promise that was not kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Path of the file it happened with, without a leading '/'.
+    /// Path of the file concerned, without a leading '/'.
     pub path: Vec<u8>,
     /// What the contract says, in a few words.
     pub rule: &'static str,
@@ -55,10 +55,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What a run of the suite went through.
+/// What a run of the suite covered.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Files, directories and all else.
+    /// Files, directories and everything else.
     pub files: u64,
     /// Bytes of content read in one piece.
     pub bytes: u64,
@@ -66,12 +66,12 @@ pub struct Report {
     pub violations: Vec<Violation>,
 }
 
-/// Violations after which the suite stops.
+/// Number of violations after which the suite stops.
 pub const VIOLATIONS_MAX: usize = 100;
-/// Names below this are told apart in error messages; deeper trees are not entered.
+/// Maximum depth: deeper directories are not entered.
 const DEPTH_MAX: usize = 256;
 
-/// Holds `fs` against the contract.
+/// Checks `fs` against the contract.
 pub fn verify(fs: &dyn FileSystem) -> Report {
     let mut suite = Suite { fs, report: Report::default(), path: vec![], links: BTreeMap::new() };
     let statistics = fs.statistics();
@@ -89,7 +89,7 @@ pub fn verify(fs: &dyn FileSystem) -> Report {
     suite.report
 }
 
-/// What was seen of a file with its names.
+/// What is known about a file with its names.
 struct Seen {
     links: u32,
     names: u32,
@@ -117,7 +117,7 @@ impl Suite<'_> {
         self.report.violations.len() >= VIOLATIONS_MAX
     }
 
-    /// A violation unless `found` is what was `expected`.
+    /// Records a violation unless `found` is what was `expected`.
     fn expect<T: PartialEq + fmt::Debug>(&mut self, rule: &'static str, found: T, expected: T) {
         if found != expected {
             self.violation(rule, format_args!("{found:?}, expected {expected:?}"));
@@ -138,7 +138,7 @@ impl Suite<'_> {
         self.expect("statistics stay the same", self.fs.statistics(), statistics);
     }
 
-    /// Inodes that are not there.
+    /// Inodes that do not exist.
     fn strangers(&mut self) {
         for inode in [Inode(u64::MAX), Inode(u64::from(u32::MAX)), Inode(1 << 40)] {
             if self.fs.attributes(inode).is_ok() {
@@ -161,7 +161,7 @@ impl Suite<'_> {
         }
     }
 
-    /// One file, whatever it is.
+    /// Checks one file of any kind.
     fn file(&mut self, inode: Inode, kind: FileKind, attributes: &Attributes) {
         self.report.files += 1;
         self.attributes(inode, kind, attributes);
@@ -209,7 +209,7 @@ impl Suite<'_> {
         }
     }
 
-    /// Link counts against the names that were met.
+    /// Checks link counts against the names found.
     fn link_counts(&mut self) {
         for (inode, seen) in core::mem::take(&mut self.links) {
             if seen.links != seen.names {

@@ -1,7 +1,7 @@
-//! A file system that is nothing but its contract: everything in memory, nothing stored.
+//! A file system that implements only its contract: everything in memory, nothing stored.
 //!
-//! It is what other file systems are held against, and what doors are tried with. Content lies
-//! there as bytes, holes included, so it is for files of megabytes.
+//! Other file systems are compared with it, and front ends are tested with it. Content is kept as
+//! bytes, including holes, so it is for files of megabytes.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -21,16 +21,16 @@ const SIZE_MAX: u64 = 1 << 30;
 const NAMESPACES: [&[u8]; 4] = [b"user.", b"trusted.", b"security.", b"system.posix_acl_"];
 const BLOCK_SIZE: u32 = 4096;
 
-/// A file system in memory. Clones are independent: a clone is what was there at that moment.
+/// A file system in memory. Clones are independent: a clone is a snapshot.
 #[derive(Clone, Debug)]
 pub struct Memory {
     files: BTreeMap<Inode, File>,
-    /// Inode numbers are not used again.
+    /// Inode numbers are not reused.
     next: u64,
-    /// Bytes of content it takes.
+    /// Capacity for content, bytes.
     capacity: u64,
     used: u64,
-    /// Files that were synced one by one.
+    /// Number of calls that synced a single file.
     synced: u64,
 }
 
@@ -43,13 +43,13 @@ struct File {
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Names of a directory. Each keeps its position for as long as it is there.
+/// Names of a directory. Each keeps its position for as long as it exists.
 #[derive(Clone, Debug, Default)]
 struct Directory {
     names: BTreeMap<Vec<u8>, (u64, Inode)>,
     positions: BTreeMap<u64, Vec<u8>>,
     last: u64,
-    /// The directory above; none for the root and for what was removed.
+    /// The parent directory; none for the root and for what was removed.
     parent: Option<Inode>,
 }
 
@@ -69,7 +69,7 @@ impl Directory {
     }
 }
 
-/// Whether a name can be one.
+/// Whether a name is valid.
 fn check_name(name: &[u8]) -> Result<(), Error> {
     if name.is_empty() || name == b"." || name == b".." {
         return Err(Error::Invalid("the name is empty, . or .."));
@@ -81,8 +81,8 @@ fn check_name(name: &[u8]) -> Result<(), Error> {
 }
 
 impl Memory {
-    /// An empty file system for `capacity` bytes of content, its root owned by 0:0 and of the time
-    /// `now`.
+    /// An empty file system for `capacity` bytes of content, whose root is owned by 0:0 and has the
+    /// time `now`.
     pub fn new(capacity: u64, now: Timestamp) -> Self {
         let root = NewFile {
             kind: FileKind::Directory,
@@ -97,7 +97,7 @@ impl Memory {
         Self { files, next: 2, capacity, used: 0, synced: 0 }
     }
 
-    /// Names of a directory and what they name; none for anything else.
+    /// Names of a directory and their inodes; none for anything else.
     pub(crate) fn names(&self, directory: Inode) -> Vec<(Vec<u8>, Inode)> {
         let names = self.files.get(&directory).map(|file| &file.directory.names);
         let pair = |(name, (_, inode)): (&Vec<u8>, &(u64, Inode))| (name.clone(), *inode);
@@ -135,7 +135,7 @@ impl Memory {
         }
     }
 
-    /// A directory that a name can be added to: one that still has a name itself.
+    /// A directory to which a name can be added: one that still has a name itself.
     fn living_directory(&self, inode: Inode) -> Result<&Directory, Error> {
         let directory = self.directory(inode)?;
         match self.file(inode)?.attributes.links {
@@ -144,7 +144,7 @@ impl Memory {
         }
     }
 
-    /// Names and un-names, with the link counts that follow from it.
+    /// Adds and removes names, and maintains the link counts.
     fn put(&mut self, directory: Inode, name: &[u8], inode: Inode, now: Timestamp) {
         let is_directory = self.files[&inode].attributes.kind == FileKind::Directory;
         let above = self.files.get_mut(&directory).expect("checked by the caller");
@@ -165,7 +165,7 @@ impl Memory {
         above.touch(now);
     }
 
-    /// One name less; a directory has none left then.
+    /// Removes a name; a directory then has none left.
     fn lose(&mut self, inode: Inode, now: Timestamp) {
         let file = self.files.get_mut(&inode).expect("checked by the caller");
         file.attributes.changed = now;
@@ -177,7 +177,7 @@ impl Memory {
         }
     }
 
-    /// Whether `inode` is `below` or lies above it.
+    /// Whether `inode` is `below` or an ancestor of it.
     fn is_above(&self, inode: Inode, below: Inode) -> bool {
         let mut at = Some(below);
         while let Some(here) = at {
@@ -189,7 +189,7 @@ impl Memory {
         false
     }
 
-    /// Whether `moved` may take the place of `replaced`.
+    /// Whether `moved` may replace `replaced`.
     fn check_replace(&self, moved: Inode, replaced: Inode) -> Result<(), Error> {
         let is_directory =
             |inode| self.file(inode).map(|file: &File| file.attributes.kind == FileKind::Directory);
@@ -247,7 +247,7 @@ impl File {
         Self { attributes, content, directory: Directory::default(), xattrs: BTreeMap::new() }
     }
 
-    /// Content or names were changed.
+    /// Notes that content or names were changed.
     fn touch(&mut self, now: Timestamp) {
         self.attributes.modified = now;
         self.attributes.changed = now;

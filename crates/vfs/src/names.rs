@@ -10,12 +10,12 @@ use flysch_api::vfs::{Error, FileKind, Inode};
 
 use crate::{DEPTH_MAX, Suite};
 
-/// Positions a listing is resumed from, in large directories.
+/// Positions from which a listing is resumed, in large directories.
 const RESUMES_MAX: usize = 40;
-/// Names that no directory has.
+/// Names that no directory contains.
 const NOT_NAMES: [&[u8]; 6] = [b"", b".", b"..", b"a/b", b"nul\0", &[b'x'; 300]];
 
-/// An entry, kept.
+/// A copy of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Kept {
     name: Vec<u8>,
@@ -25,7 +25,7 @@ struct Kept {
 }
 
 impl Suite<'_> {
-    /// The entries behind `position`, at most `most`.
+    /// At most `most` entries after `position`.
     fn listed(&self, directory: Inode, position: u64, most: usize) -> Result<Vec<Kept>, Error> {
         let mut entries = vec![];
         let result = self.fs.list(directory, position, &mut |entry| {
@@ -69,7 +69,7 @@ impl Suite<'_> {
         }
     }
 
-    /// A listing against itself.
+    /// Checks a listing against itself.
     fn listing(&mut self, directory: Inode, entries: &[Kept]) {
         let mut names = BTreeSet::new();
         let name_max = self.fs.statistics().name_max as usize;

@@ -1,5 +1,5 @@
-//! The suite against a file system in memory that keeps the contract, and against the same with
-//! one promise broken at a time: each must be noticed.
+//! Runs the suite against a file system in memory that keeps the contract, and against the same
+//! with one promise broken at a time: each must be noticed.
 
 use std::ops::{ControlFlow, Range};
 use std::string::ToString;

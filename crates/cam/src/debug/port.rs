@@ -1,4 +1,4 @@
-//! A port over a port, which tells of its commands.
+//! A port over a port that reports its commands.
 
 use alloc::vec::Vec;
 
@@ -11,24 +11,24 @@ use flysch_wire::scsi::vpd::VpdPage;
 
 use super::{Answer, Ccb, Probing, Request, Tracer};
 
-/// A SCSI port that is told about: what goes in and comes out of it is as without.
+/// A SCSI port whose traffic is reported; commands and outcomes pass through unchanged.
 #[derive(Debug)]
 pub struct Traced<'a, P> {
     port: &'a mut P,
     tracer: Tracer,
-    /// The probe whose commands these are.
+    /// The probe to which these commands belong.
     probing: Option<Probing>,
-    /// What is under way, by its token.
+    /// Commands in progress, by token.
     under_way: Vec<(u32, Ccb)>,
 }
 
 impl<'a, P: Port<Protocol = Scsi>> Traced<'a, P> {
-    /// Tells of the commands of a peripheral driver.
+    /// Reports the commands of a peripheral driver.
     pub const fn new(port: &'a mut P, tracer: Tracer) -> Self {
         Self { port, tracer, probing: None, under_way: Vec::new() }
     }
 
-    /// Tells of the commands of a [scan](mod@crate::scan), and of its steps.
+    /// Reports the commands of a [scan](mod@crate::scan), and its steps.
     pub fn probe(port: &'a mut P, tracer: Tracer) -> Self {
         let probing = Probing::new(tracer, "PROBE_");
         let tracer = probing.tracer().clone();
@@ -42,7 +42,7 @@ impl<'a, P: Port<Protocol = Scsi>> Traced<'a, P> {
         }
     }
 
-    /// A command was taken, or will never be.
+    /// A command was accepted, or will never be.
     fn tell(&mut self, what: Begun, declined: Option<NotStarted>) {
         let Begun { token, unit, cdb, data } = what;
         // The number people know the unit by.
@@ -60,7 +60,7 @@ impl<'a, P: Port<Protocol = Scsi>> Traced<'a, P> {
     }
 }
 
-/// What is told of a command at its begin.
+/// What is reported about a command when it starts.
 struct Begun {
     token: u32,
     unit: u64,
@@ -68,7 +68,7 @@ struct Begun {
     data: (Direction, u32),
 }
 
-/// What a probe does by this command, in the words of `scsi_xpt.c` and `scsi_da.c`.
+/// What a probe does with this command, in the words of `scsi_xpt.c` and `scsi_da.c`.
 fn action(cdb: &Cdb) -> Option<&'static str> {
     Some(match cdb {
         Cdb::TestUnitReady => "TUR",

@@ -21,7 +21,7 @@ use crate::sense;
 pub struct Function(u32, &'static str);
 
 impl Function {
-    /// Looks at what is on a bus.
+    /// Examines what is on a bus.
     pub const SCAN_BUS: Self = Self(0x708, "XPT_SCAN_BUS");
     /// Resets a bus.
     pub const RESET_BUS: Self = Self(0x411, "XPT_RESET_BUS");
@@ -49,20 +49,20 @@ pub enum Request {
         is_admin: bool,
         /// NSID.
         nsid: u32,
-        /// The rest of it.
+        /// The other fields.
         command: NvmeCommand,
     },
     /// Of MMC.
     Mmc {
         /// The command.
         command: MmcCommand,
-        /// Bytes it moves: to the card, if it is one that writes.
+        /// Number of bytes it moves: to the card, if the command writes.
         length: u32,
     },
 }
 
 impl Request {
-    /// What the transport does with it.
+    /// The function the transport performs for it.
     pub const fn function(&self) -> Function {
         match self {
             Self::Scsi(_) => Function(0x901, "XPT_SCSI_IO"),
@@ -74,7 +74,7 @@ impl Request {
     }
 }
 
-/// `TEST UNIT READY. CDB: 00 00 00 00 00 00 `, and so on: the space at the end is FreeBSD's.
+/// `TEST UNIT READY. CDB: 00 00 00 00 00 00 `, and so on: the space at the end is in FreeBSD too.
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -109,7 +109,7 @@ fn ata(f: &mut fmt::Formatter<'_>, task: &Taskfile) -> fmt::Result {
     write!(f, "{count:02x} {count2:02x}")
 }
 
-/// What FreeBSD calls an ATA command.
+/// FreeBSD's name for an ATA command.
 fn name(task: &Taskfile) -> &'static str {
     use ata::Opcode;
     use ata::command::{feature, sanitize, smart};
@@ -181,7 +181,7 @@ fn name(task: &Taskfile) -> &'static str {
     }
 }
 
-/// The pointers to the data are the driver's, and zero here, as they are in FreeBSD's queue.
+/// The pointers to the data belong to the driver and are zero here, as they are in FreeBSD's queue.
 fn nvme(
     f: &mut fmt::Formatter<'_>,
     is_admin: bool,
@@ -204,7 +204,7 @@ fn nvme(
     write!(f, "cdw={a:x} {b:x} {c:x} {d:x} {e:x} {g:x}")
 }
 
-/// As FreeBSD's SD host controllers tell of a command.
+/// A command as FreeBSD's SD host controllers report it.
 fn mmc(f: &mut fmt::Formatter<'_>, command: &MmcCommand, length: u32) -> fmt::Result {
     /// Of `flags`: there is a response, of 136 bits, with a CRC, then busy, with the index.
     const RESPONSE: [u32; 5] = [1 << 0, 1 << 1, 1 << 2, 1 << 3, 1 << 4];
@@ -236,25 +236,25 @@ fn mmc(f: &mut fmt::Formatter<'_>, command: &MmcCommand, length: u32) -> fmt::Re
 /// How a command ended.
 #[derive(Clone, Copy, Debug)]
 pub enum Answer<'a> {
-    /// Plainly well.
+    /// Plain success.
     Good,
-    /// In SCSI, otherwise.
+    /// In SCSI, other than success.
     Scsi(Ended, &'a Failure<Scsi>),
-    /// In ATA: the registers, with COUNT, and with DEVICE as it was sent.
+    /// In ATA: the registers, including COUNT, and DEVICE as it was sent.
     Ata(&'a AtaStatus, u16, u8),
     /// In NVMe.
     Nvme(NvmeStatus),
     /// In MMC: the device status.
     Mmc(u32),
-    /// Without an answer of the device, in this way.
+    /// Without an answer from the device, in this way.
     Ended(Ended),
-    /// The driver could not carry it out, and says itself why.
+    /// The driver could not carry it out, and gives the reason itself.
     Failed,
-    /// The port did not take it.
+    /// The port did not accept it.
     NotStarted(NotStarted),
 }
 
-/// CAM's status: its number and its words.
+/// CAM's status: its number and its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CamStatus {
     pub(super) code: u32,
@@ -270,7 +270,7 @@ impl CamStatus {
         Self { code, text }
     }
 
-    /// Of an end that the device did not bring about.
+    /// The status for an end that the device did not cause.
     const fn of(ended: Ended) -> Self {
         match ended {
             Ended::Good | Ended::Answered => Self::DONE,
@@ -317,7 +317,7 @@ impl Answer<'_> {
         }
     }
 
-    /// Bytes that were not moved, if that is known.
+    /// Number of bytes not moved, if known.
     pub(super) fn residual(&self) -> Option<u32> {
         match self {
             Self::Good => Some(0),
@@ -326,7 +326,7 @@ impl Answer<'_> {
         }
     }
 
-    /// What the device said, line by line, if something is wrong.
+    /// What the device reported, line by line, if something is wrong.
     pub(super) fn each_line(&self, mut tell: impl FnMut(fmt::Arguments<'_>)) {
         if self.status().is_good() {
             return;
@@ -392,7 +392,7 @@ impl fmt::Display for ScsiWords {
     }
 }
 
-/// Sense data in a line.
+/// Sense data as one line.
 struct SenseWords<'a>(&'a Sense);
 
 impl fmt::Display for SenseWords<'_> {

@@ -1,4 +1,4 @@
-//! What the owner of a disk does to it beside giving it requests: tags, freezing, another size.
+//! What the owner of a disk can do besides submitting requests: tags, freezing, changes of size.
 
 use flysch_api::command::Port;
 
@@ -8,22 +8,22 @@ use super::{Disk, Shape, delete_max};
 use crate::error::Error;
 use crate::family::{Attention, Family};
 
-/// How a disk's queue stands: what `camcontrol tags -v` prints.
+/// State of a disk's queue: what `camcontrol tags -v` prints.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tags {
     /// Commands that could be started now (dev_openings).
     pub openings: u32,
     /// Commands in flight (dev_active).
     pub active: u32,
-    /// Requests in hand (allocated).
+    /// Requests accepted and not completed (allocated).
     pub allocated: u32,
     /// Requests and commands that wait for their turn (queued).
     pub queued: u32,
-    /// How often the disk is frozen (held).
+    /// Number of freezes (held).
     pub held: u32,
-    /// What TASK SET FULL leaves at least (mintags).
+    /// Minimum number of commands in flight after TASK SET FULL (mintags).
     pub min: u32,
-    /// What there may be at most (maxtags).
+    /// Maximum number of commands in flight (maxtags).
     pub max: u32,
 }
 
@@ -31,7 +31,7 @@ impl<P: Port> Disk<P>
 where
     P::Protocol: Family,
 {
-    /// How the queue stands.
+    /// The state of the queue.
     pub fn tags(&self) -> Tags {
         Tags {
             openings: self.openings.saturating_sub(self.queue.started),
@@ -44,22 +44,22 @@ where
         }
     }
 
-    /// Has at most so many commands in flight from now on, at least one and never more than the
-    /// port has slots; answers how many that is. What is in flight stays there.
+    /// Limits the commands in flight to this many, at least one and at most the slots of the port;
+    /// returns the resulting limit. Commands already in flight stay there.
     pub fn set_tags(&mut self, tags: u32) -> u32 {
         let tags = tags.clamp(self.options.tags_min.clamp(1, self.slots), self.slots);
         (self.tags_max, self.openings, self.good_since) = (tags, tags, 0);
         tags
     }
 
-    /// Starts nothing until [`release`](Self::release) was called as often as this. Requests are
-    /// taken, and what is in flight ends.
+    /// Starts nothing until [`release`](Self::release) has been called as often as this. Requests
+    /// are accepted, and commands in flight end.
     pub fn freeze(&mut self) {
         self.frozen += 1;
         self.queue.hold();
     }
 
-    /// Takes one [`freeze`](Self::freeze) back; the next poll starts what waits.
+    /// Undoes one [`freeze`](Self::freeze); the next poll starts what waits.
     pub fn release(&mut self) {
         if self.frozen > 0 {
             self.frozen -= 1;
@@ -67,27 +67,27 @@ where
         }
     }
 
-    /// What the unit told since this was called last.
+    /// The events that the unit has reported since the last call.
     pub fn take_attention(&mut self) -> Attention {
         core::mem::take(&mut self.attention)
     }
 
-    /// Whether the unit or its port is gone for good.
+    /// Whether the unit or its port is permanently gone.
     pub fn is_gone(&self) -> bool {
         self.gone
     }
 
-    /// The unit is gone for good, as a scan found out: what waits ends with an error, what is in
-    /// flight when the port ends it.
+    /// Call this if a scan found that the unit is permanently gone: waiting requests end with an
+    /// error, commands in flight when the port ends them.
     pub fn lose(&mut self) {
         self.set_gone();
     }
 
-    /// The unit is there again after it was gone, as a scan found out, and the port is in order.
-    /// Nothing may be in hand. What it told before, and what failed late before, is forgotten.
+    /// Call this if a scan found that the unit is back, and the port is working. No request may be
+    /// pending. Earlier events and earlier deferred failures are forgotten.
     ///
     /// # Errors
-    /// As [`reshape`](Self::reshape); it is gone then.
+    /// As [`reshape`](Self::reshape); the unit is gone then.
     pub fn find_again(&mut self, shape: Shape) -> Result<(), Error> {
         self.gone = false;
         self.reshape(shape).inspect_err(|_| self.set_gone())?;
@@ -96,12 +96,13 @@ where
         Ok(())
     }
 
-    /// The unit has another shape, as a scan found out: another size, a cache that was switched.
-    /// Requests in hand keep to the old one, and the unit refuses what it no longer has.
+    /// Call this if a scan found that the unit has another shape: another size, or a cache that was
+    /// switched. Pending requests keep to the old shape, and the unit refuses what it no longer
+    /// has.
     ///
     /// # Errors
-    /// [`Error::BlockSize`] for blocks of another size and [`Error::NotADisk`] for another unit:
-    /// those are other disks; else as [`new`](Self::new). The disk is as it was.
+    /// [`Error::BlockSize`] for blocks of another size and [`Error::NotADisk`] for another unit,
+    /// because those are other disks; otherwise as [`new`](Self::new). The disk is unchanged.
     pub fn reshape(&mut self, shape: Shape) -> Result<(), Error> {
         let Shape { unit, block_size, .. } = shape;
         if unit != self.shape.unit {

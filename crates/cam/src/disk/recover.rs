@@ -9,38 +9,38 @@ use crate::family::{
     Action, Attention, Family, POLL_READY_MS, POLL_READY_TRIES, START_TRIES, Trouble, Verdict,
 };
 
-/// Tries after events that were not the command's fault (resets, unit attentions): more of them
-/// in one command's life mean that something is wrong for good.
+/// Retries after events that were not the command's fault (resets, unit attentions): if one command
+/// meets more of them, something is permanently wrong.
 const REQUEUE_MAX: u8 = 16;
-/// Tries of a command that meets a busy unit: with the pauses below, over 6 s in all.
+/// Retries of a command that meets a busy unit: with the pauses below, over 6 s in all.
 const BACK_OFF_TRIES: u8 = 12;
-/// First pause, milliseconds; each next one is twice as long.
+/// First pause, milliseconds; each further one is twice as long.
 const BACK_OFF_FIRST_MS: u32 = 10;
 /// Longest pause, milliseconds (CAM waits this long for a busy device).
 const BACK_OFF_LAST_MS: u32 = 1_000;
-/// Plain successes after which a throttled disk has one more command in flight.
+/// Number of plain successes after which a throttled disk gets one more command in flight.
 const REOPEN_AFTER: u32 = 64;
 
-/// What happened to a disk's commands.
+/// Statistics of a disk's commands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
-    /// Commands issued, tries included.
+    /// Commands issued, including retries.
     pub commands: u64,
     /// Requests that ended with an error.
     pub failures: u64,
-    /// Commands issued again, for whatever cause.
+    /// Commands issued again, for any reason.
     pub retries: u64,
-    /// Commands the device carried out with errors it corrected itself.
+    /// Commands that the device executed with errors that it corrected itself.
     pub recovered: u64,
-    /// Medium errors, repeated ones included.
+    /// Medium errors, including repeated ones.
     pub medium_errors: u64,
-    /// Hardware errors, repeated ones included.
+    /// Hardware errors, including repeated ones.
     pub hardware_errors: u64,
-    /// Commands the device gave up and asked to have again.
+    /// Commands that the device aborted and asked to have again.
     pub aborted_commands: u64,
-    /// Events the device told of: unit attentions.
+    /// Events reported by the device: unit attentions.
     pub unit_attentions: u64,
-    /// Failures of writes that had been reported done.
+    /// Failures of writes that had already been reported done.
     pub deferred_errors: u64,
     /// BUSY and "not ready".
     pub busy: u64,
@@ -50,15 +50,15 @@ pub struct Statistics {
     pub timeouts: u64,
     /// Commands lost in a reset.
     pub resets: u64,
-    /// Commands ended by the host controller with an error of its own.
+    /// Commands that the host controller ended with its own error.
     pub host_errors: u64,
-    /// Transfers that ended well but short.
+    /// Transfers that succeeded but were short.
     pub short_transfers: u64,
-    /// Outcomes nobody waited for: a fault of the port.
+    /// Outcomes that nobody waited for: a fault of the port.
     pub strays: u64,
-    /// Units that were started because they asked for it.
+    /// Units that were started at their own request.
     pub starts: u64,
-    /// What the unit told by unit attentions.
+    /// The events that the unit reported by unit attentions.
     pub attention: Attention,
 }
 
@@ -66,8 +66,8 @@ impl<P: Port> Disk<P>
 where
     P::Protocol: Family,
 {
-    /// Decides what becomes of a part that did not plainly end well; answers its wish if that
-    /// ended with it.
+    /// Decides what to do with a part that did not plainly succeed; returns its wish if that ended
+    /// with it.
     #[cold]
     pub(crate) fn recover(&mut self, index: u16, ended: Ended, now: Instant) -> Option<u16> {
         let moves_data = matches!(self.operation(index), Operation::Read | Operation::Write);
@@ -91,7 +91,7 @@ where
         self.end_part(index, Some(verdict.error))
     }
 
-    /// Puts a part where it will be issued again from, unless its tries are used up.
+    /// Puts a part where it will be issued again, unless its retries are used up.
     fn try_again(&mut self, index: u16, action: Action, now: Instant) -> bool {
         let alone = self.queue.started == 0;
         let retries = self.options.retries;
@@ -133,7 +133,7 @@ where
         true
     }
 
-    /// Whether this is the refusal of a flush by a unit that keeps nothing in a volatile cache.
+    /// Whether this is a unit without volatile cache that refuses a flush.
     fn needs_no_flush(&mut self, index: u16, verdict: &Verdict) -> bool {
         let flush = self.operation(index) == Operation::Flush;
         let refused = verdict.error == Error::Unsupported && !self.shape.write_cache;
@@ -168,7 +168,7 @@ where
         *counter += 1;
     }
 
-    /// Notes a plain success: enough of them and a throttled disk tries one command more.
+    /// Notes a plain success: after enough of them a throttled disk tries one more command.
     #[inline]
     pub(crate) fn reopen(&mut self) {
         if self.openings < self.tags_max {

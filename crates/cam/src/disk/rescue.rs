@@ -1,5 +1,5 @@
-//! Starting a unit that says it must be started: one command of the disk's own, during which
-//! nothing else is started.
+//! Starting a unit that reports that it must be started, by one command of the disk itself; nothing
+//! else is started meanwhile.
 
 use flysch_api::command::{Command, Direction, NotStarted, Ordering, Port};
 use flysch_api::data::Data;
@@ -12,16 +12,16 @@ use crate::queue::next_token;
 /// Index in the token of the disk's own command; no part has it.
 const INDEX: u32 = u16::MAX as u32;
 
-/// Where the disk's own command stands.
+/// State of the disk's own command.
 #[derive(Debug)]
 pub(crate) struct Rescue {
-    /// Its token's number.
+    /// The number of its token.
     number: u32,
     /// It is to be started.
     is_wanted: bool,
     /// The port owes its outcome.
     is_started: bool,
-    /// The port does not carry it: nobody asks for it again.
+    /// The port does not support it: it will not be requested again.
     pub(crate) is_refused: bool,
 }
 
@@ -41,7 +41,7 @@ where
         !self.gone && (self.frozen > 0 || self.rescue.is_wanted || self.rescue.is_started)
     }
 
-    /// Has the unit started before anything else.
+    /// Requests that the unit be started before anything else.
     pub(crate) fn ask_for_start(&mut self) {
         if !self.rescue.is_wanted && !self.rescue.is_started {
             self.rescue.is_wanted = true;
@@ -49,7 +49,7 @@ where
         }
     }
 
-    /// Starts the disk's own command if it is wanted; answers whether it did.
+    /// Starts the disk's own command if requested; returns whether it did.
     #[cold]
     pub(crate) fn start_unit(&mut self, now: Instant) -> bool {
         if !self.rescue.is_wanted {
@@ -93,7 +93,7 @@ where
     }
 
     /// Takes the outcome of the disk's own command, if this is its number. However it ended, the
-    /// command that asked for it is tried again and tells.
+    /// command that asked for it is retried, which shows whether it helped.
     #[cold]
     pub(crate) fn take_rescue(&mut self, number: u32) -> bool {
         if !self.rescue.is_started || self.rescue.number != number {

@@ -1,6 +1,6 @@
-//! The common case: a read or write that is one command, submitted while nothing waits and ended
-//! plainly well. The wish alone is all there is to it; whatever else happens to it is the business
-//! of the general way, for which it gets a part then.
+//! The common case: a read or write that is one command, submitted while nothing waits, that ends
+//! with plain success. It needs only the wish. Everything else takes the general path, for which
+//! the wish gets a part.
 
 use flysch_api::block::{Completion, Geometry, Operation, Refused, Request};
 use flysch_api::command::{Ended, NotStarted, Outcome, Port};
@@ -12,20 +12,20 @@ use super::{Disk, transfer};
 use crate::family::Family;
 use crate::queue::{Order, Standing, next_token};
 
-/// What makes a request the common case, from the disk's geometry: [`Geometry::check`] and whether
-/// it is one command, in one.
+/// What makes a request the common case, derived from the disk's geometry: [`Geometry::check`] and
+/// the check for a single command in one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Single {
-    /// Bytes of the disk.
+    /// Size of the disk, bytes.
     size: u64,
-    /// Bits that neither offset nor length may have.
+    /// Bits that must be clear in offset and length.
     mask: u64,
     /// Longest range, bytes.
     one: u64,
-    /// Longest list, bytes: none of its ranges can become two; and its most ranges.
+    /// Longest list, bytes, such that no range becomes two; and its maximum number of ranges.
     list: u64,
     count: u32,
-    /// Whether writes are taken.
+    /// Whether writes are accepted.
     writes: bool,
 }
 
@@ -39,13 +39,13 @@ impl Single {
         Self { size, mask, one, list, count: segments.count.into(), writes: !read_only }
     }
 
-    /// From now on nothing is the common case.
+    /// From now on no request is the common case.
     #[cold]
     pub(crate) fn close(&mut self) {
         self.one = 0;
     }
 
-    /// Whether a request is good and one command.
+    /// Whether a request is valid and takes a single command.
     #[inline(always)]
     fn takes(&self, request: &Request) -> bool {
         let Request { operation, force_unit_access, offset, length, .. } = *request;
@@ -68,7 +68,7 @@ impl Single {
     }
 }
 
-/// The one command of a single request, whose time limit is still to be set.
+/// The only command of a single request, whose time limit has yet to be set.
 #[inline(always)]
 fn order<F: Family>(operation: Operation, range: (u64, u32), data: Data) -> Order<F> {
     transfer(operation == Operation::Write, range, false, data)
@@ -121,7 +121,7 @@ where
         Err(Refused::Invalid(error))
     }
 
-    /// Makes an ordinary wish of a single one.
+    /// Turns a single wish into an ordinary one.
     #[cold]
     fn give_it_a_part(&mut self, index: u16) {
         let wish = self.queue.wish(index);
@@ -130,7 +130,7 @@ where
         self.queue.give_part(index, Order { timeout_nanos, ..order });
     }
 
-    /// The completion of a request that was one command and ended plainly well.
+    /// The completion of a request that was one command and ended with plain success.
     #[inline(always)]
     pub(crate) fn finish_single(&mut self, outcome: &Outcome, now: Instant) -> Option<Completion> {
         let number = outcome.token.number();

@@ -1,4 +1,4 @@
-//! Nodes into erase blocks, erase blocks out.
+//! Puts nodes into erase blocks and outputs the blocks.
 
 use alloc::vec::Vec;
 
@@ -7,18 +7,18 @@ use flysch_wire::jffs2::{ByteOrder, Header, NodeType, SummaryEntry};
 use super::{Jffs2CreateError, Jffs2Options, Padding};
 use crate::summary::{Collector, Facts};
 
-/// What an image came to.
+/// Size of a finished image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
-    /// Bytes given out.
+    /// Bytes written to the output.
     pub bytes: u64,
-    /// Nodes; clean markers and summaries are not counted.
+    /// Nodes, not counting clean markers and summaries.
     pub nodes: u64,
-    /// Erase blocks that were begun.
+    /// Erase blocks used, even in part.
     pub blocks: u64,
 }
 
-/// The erase block being filled, and the way out for full ones.
+/// The erase block being filled, and the output for full ones.
 #[derive(Debug)]
 pub(crate) struct Blocks<S> {
     order: ByteOrder,
@@ -47,8 +47,8 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
         }
     }
 
-    /// Makes sure that a node of `len` bytes with a summary entry of `entry_len` fits into the
-    /// block; returns how long a node may be.
+    /// Ensures that a node of `len` bytes with a summary entry of `entry_len` bytes fits into the
+    /// block; returns the maximum length of the node.
     pub(crate) fn reserve(
         &mut self,
         len: usize,
@@ -62,7 +62,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
         if room < len { Err(Jffs2CreateError::NodeTooLong { need: len, room }) } else { Ok(room) }
     }
 
-    /// Appends a node of `len` bytes, for which there is room; `fill` writes it.
+    /// Appends a node of `len` bytes, for which there must be room; `fill` writes it.
     pub(crate) fn append(
         &mut self,
         len: usize,
@@ -79,7 +79,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
         }
     }
 
-    /// Gives out what is left and pads as asked for.
+    /// Outputs the rest and pads the image as requested.
     pub(crate) fn finish(mut self) -> Result<Written, Jffs2CreateError<E>> {
         match self.padding {
             Padding::None => {}
@@ -97,13 +97,13 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
         Ok(self.written)
     }
 
-    /// Bytes left in the block, the summary with one entry more left out.
+    /// Bytes left in the block, after deducting a summary with one more entry.
     fn room(&self, entry_len: usize) -> usize {
         let summary = self.summary.as_ref().map_or(0, |summary| summary.len_with(entry_len));
         (self.erase_size - self.block.len()).saturating_sub(summary)
     }
 
-    /// Begins a block with its clean marker, unless one is begun.
+    /// Starts a block with its clean marker, unless one is already started.
     fn begin(&mut self) -> Result<(), Jffs2CreateError<E>> {
         if !self.block.is_empty() {
             return Ok(());
@@ -127,7 +127,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Blocks<S> {
         }
     }
 
-    /// Closes the block with its summary and gives it out.
+    /// Closes the block with its summary and outputs it.
     fn close(&mut self) -> Result<(), Jffs2CreateError<E>> {
         let start = self.block.len();
         self.block.resize(self.erase_size, 0xFF);

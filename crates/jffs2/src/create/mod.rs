@@ -1,7 +1,7 @@
-//! Images made from nothing: what mkfs.jffs2 and sumtool do.
+//! Creation of images from files, as by mkfs.jffs2 and sumtool.
 //!
-//! A [`Builder`] takes files one by one, parents before their children, and gives out erase blocks
-//! as they fill. The same files in the same order give the same bytes. Nodes stand in the order of
+//! A [`Builder`] takes files one by one, parents before their children, and outputs erase blocks as
+//! they fill. The same files in the same order give the same bytes. Nodes are in the order of
 //! mkfs.jffs2: the directory entry, the inode's nodes, its attributes.
 
 mod blocks;
@@ -27,43 +27,43 @@ pub use self::summarize::summarize;
 use crate::compressor::{Compressors, Packer};
 use crate::xattr::stored_form;
 
-/// Smallest erase block, bytes; that of mkfs.jffs2.
+/// Smallest erase block, bytes, as in mkfs.jffs2.
 const ERASE_SIZE_MIN: u32 = 4096;
-/// Data that a node at the end of a block should at least have room for (`JFFS2_MIN_DATA_LEN`).
+/// Minimum data for which a node at the end of a block should have room (`JFFS2_MIN_DATA_LEN`).
 const DATA_LEN_MIN: usize = 128;
 /// Longest target of a symbolic link (`JFFS2_MAX_SYMLINK_LEN`).
 const TARGET_LEN_MAX: usize = 254;
-/// Bytes of an inode's entry in a summary.
+/// Bytes of the summary entry of an inode node.
 const INODE_ENTRY_LEN: usize = 18;
-/// Bytes of a directory entry's entry in a summary, without the name.
+/// Bytes of the summary entry of a directory entry node, without the name.
 const DIRENT_ENTRY_LEN: usize = 24;
 
-/// What the end of an image is filled up to, with 0xFF.
+/// To which size the end of an image is padded with 0xFF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding {
-    /// It ends behind the last node.
+    /// No padding: it ends after the last node.
     None,
-    /// The end of the erase block (`--pad`).
+    /// To the end of the erase block (`--pad`).
     Block,
-    /// At least this many bytes, in whole erase blocks, each with a clean marker (`--pad=SIZE`).
+    /// To at least this many bytes, in whole erase blocks, each with a clean marker (`--pad=SIZE`).
     To(u64),
 }
 
-/// How an image is made.
+/// Options for making an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Jffs2Options {
     /// Byte order of the target's processor.
     pub order: ByteOrder,
     /// Erase block size of the target's flash, bytes; a multiple of 4 from 4 KiB on.
     pub erase_size: u32,
-    /// Page size of the target's processor, bytes: most data in one node.
+    /// Page size of the target's processor, bytes: the maximum data of one node.
     pub page_size: u32,
-    /// Length of the clean marker in each block, bytes: 12; 0 for NAND, where they are out of band
-    /// and written by Linux.
+    /// Length of the clean marker in each block, bytes: 12, or 0 for NAND, where clean markers are
+    /// out of band and written by Linux.
     pub cleanmarker_len: u32,
-    /// Where the image ends.
+    /// Size to which the image is padded.
     pub padding: Padding,
-    /// Most bytes the image may have: the size of the flash or partition.
+    /// Maximum size of the image: the size of the flash or partition, bytes.
     pub size_max: Option<u64>,
     /// Full blocks end with a summary, as sumtool adds them.
     pub summary: bool,
@@ -71,15 +71,16 @@ pub struct Jffs2Options {
     pub compressors: Compressors,
     /// All files belong to root (`--squash-uids`).
     pub squash_owners: bool,
-    /// Nobody but the owner may write, and nothing runs as somebody else (`--squash-perms`).
+    /// Only owners may write, and no set-id bits remain (`--squash-perms`).
     pub squash_permissions: bool,
-    /// Write what mkfs.jffs2 writes: directory entries carry the time of the file they name, where
-    /// Linux and this builder put that of the directory; the root has no node; zeros are data.
+    /// Write exactly what mkfs.jffs2 writes: directory entries have the time of the file they name,
+    /// where Linux and this builder put that of the directory; the root has no node; zeros are
+    /// stored as data.
     pub as_mkfs: bool,
 }
 
 impl Default for Jffs2Options {
-    /// What mkfs.jffs2 does on a little-endian machine without options.
+    /// The behaviour of mkfs.jffs2 on a little-endian machine without options.
     fn default() -> Self {
         Self {
             order: ByteOrder::Little,
@@ -97,32 +98,32 @@ impl Default for Jffs2Options {
     }
 }
 
-/// Why an image could not be made. `E` is why the output, or a file's content, failed.
+/// Why an image could not be made. `E` is the error of the output or of reading a file's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jffs2CreateError<E> {
-    /// Nothing more could be given out.
+    /// Writing to the output failed.
     Output(E),
     /// The content of a file could not be read.
     Content(E),
-    /// The content of a file ended this many bytes before its size.
+    /// The content of a file ended before its size.
     ContentShort {
-        /// Bytes that are missing.
+        /// Number of missing bytes.
         missing: u64,
     },
-    /// The image gets larger than [`Jffs2Options::size_max`].
+    /// The image would be larger than [`Jffs2Options::size_max`].
     Full {
         /// The limit, bytes.
         limit: u64,
     },
     /// The options contradict each other; the text says how.
     Options(&'static str),
-    /// The entry can not be stored in JFFS2; the text says why.
+    /// The entry cannot be stored in JFFS2; the text says why.
     Entry(&'static str),
     /// A node does not fit into an erase block.
     NodeTooLong {
         /// Bytes of the node.
         need: usize,
-        /// Bytes a block has for nodes.
+        /// Bytes available for nodes in a block.
         room: usize,
     },
 }
@@ -157,21 +158,21 @@ impl<E: core::error::Error + 'static> core::error::Error for Jffs2CreateError<E>
     }
 }
 
-/// A file's attributes. Owner and group are at most 65535; times are kept to the second, from 1970
-/// to 2106.
+/// A file's attributes. Owner and group are at most 65535; times are stored in whole seconds, from
+/// 1970 to 2106.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// Inode of the directory, which was added before; [`ROOT_INO`] for the root.
+    /// Inode of the directory, which must have been added before; [`ROOT_INO`] for the root.
     pub parent: u32,
-    /// Name in it: 1 to 254 bytes, no NUL, no '/'.
+    /// Name in the directory: 1 to 254 bytes, no NUL, no '/'.
     pub name: &'a [u8],
     /// Kind, permissions, owner, device number, target.
     pub file: NewFile<'a>,
-    /// Last read.
+    /// Time of last access.
     pub accessed: Timestamp,
-    /// Last change of content.
+    /// Time of the last change of content.
     pub modified: Timestamp,
-    /// Last change of attributes.
+    /// Time of the last change of attributes.
     pub changed: Timestamp,
 }
 
@@ -180,12 +181,12 @@ pub struct Entry<'a> {
 pub struct Content<'a, E> {
     /// Its length, bytes; less than 4 GiB.
     pub size: u64,
-    /// Fills its buffer from where the last call ended and returns how much it filled, 0 only at
-    /// the end.
+    /// Fills its buffer from where the last call ended and returns the number of bytes, which is 0
+    /// only at the end.
     pub read: &'a mut dyn FnMut(&mut [u8]) -> Result<usize, E>,
 }
 
-/// Makes an image. `S` takes its bytes, an erase block at a time, the last one maybe shorter.
+/// Makes an image. `S` receives its bytes, one erase block at a time; the last may be shorter.
 #[derive(Debug)]
 pub struct Builder<S> {
     options: Jffs2Options,
@@ -193,23 +194,23 @@ pub struct Builder<S> {
     packer: Packer,
     page: Vec<u8>,
     next_ino: u32,
-    /// Counts directory entries, of all directories as mkfs.jffs2 does.
+    /// Counts directory entries across all directories, as mkfs.jffs2 does.
     dirent_version: u32,
     /// Time of the last change of each directory.
     directories: BTreeMap<u32, u32>,
-    /// Numbers of attributes by namespace, name and value: a value stands once.
+    /// Numbers of attributes by namespace, name and value: each value is stored only once.
     xids: BTreeMap<(u8, Vec<u8>, Vec<u8>), u32>,
     xseqno: u32,
 }
 
-/// Whole seconds as JFFS2 keeps them: 1970 to 2106; the nearest for what is beyond.
+/// Whole seconds as JFFS2 stores them: 1970 to 2106, or the nearest possible.
 pub(crate) fn clamp_time(time: Timestamp) -> u32 {
     u32::try_from(time.seconds.max(0)).unwrap_or(u32::MAX)
 }
 
-/// The stored form of a device number, and its length: 2 bytes where they do, as Linux
-/// (`jffs2_encode_dev`). When an attribute changes, Linux writes its own form; a node of another
-/// length before that and it refuses the inode ("Special inode had more than one node").
+/// The stored form of a device number, and its length: 2 bytes if they suffice, as in Linux
+/// (`jffs2_encode_dev`). When an attribute changes, Linux writes its own form; if an earlier node
+/// had another length, it refuses the inode ("Special inode had more than one node").
 pub(crate) fn device_data(order: ByteOrder, device: DeviceNumber) -> Option<([u8; 4], usize)> {
     let mut bytes = [0; 4];
     if device.major < 256 && device.minor < 256 {
@@ -222,7 +223,7 @@ pub(crate) fn device_data(order: ByteOrder, device: DeviceNumber) -> Option<([u8
 }
 
 impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
-    /// Begins an image.
+    /// Starts an image.
     ///
     /// # Errors
     /// [`Jffs2CreateError::Options`].
@@ -257,8 +258,8 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         })
     }
 
-    /// Sets the attributes of the root, which has neither parent nor name; to be called first.
-    /// Without it the root is as Linux makes it up: 0755, of root, 1970.
+    /// Sets the attributes of the root, which has neither parent nor name. Must be called first.
+    /// Without it, the root has Linux's defaults: 0755, owned by root, 1970.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -274,8 +275,8 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     /// Adds a file; returns its inode. A regular file needs `content`.
     ///
     /// # Errors
-    /// [`Jffs2CreateError::Entry`] for what JFFS2 cannot hold, and whatever keeps the image from
-    /// growing.
+    /// [`Jffs2CreateError::Entry`] for what JFFS2 cannot store, and everything that prevents the
+    /// image from growing.
     pub fn add(
         &mut self,
         entry: &Entry<'_>,
@@ -311,7 +312,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         Ok(ino)
     }
 
-    /// Gives inode `ino`, which was added before, the name of `entry` too.
+    /// Adds the name of `entry` as another name of inode `ino`, which must have been added before.
     ///
     /// # Errors
     /// As [`add`](Self::add).
@@ -322,12 +323,12 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         self.dirent(entry, ino)
     }
 
-    /// Gives inode `ino` an extended attribute: its full name ("user.comment") and value, access
-    /// control lists in the form of Linux's `system.posix_acl_*` attributes.
+    /// Gives inode `ino` an extended attribute, by full name ("user.comment") and value. Access
+    /// control lists have the form of Linux's `system.posix_acl_*` attributes.
     ///
     /// # Errors
-    /// [`Jffs2CreateError::Entry`] when the namespace is none of JFFS2's or the value too long; as
-    /// [`add`](Self::add).
+    /// [`Jffs2CreateError::Entry`] if JFFS2 does not have the namespace or the value is too long;
+    /// otherwise as [`add`](Self::add).
     pub fn xattr(
         &mut self,
         ino: u32,
@@ -355,7 +356,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         Ok(())
     }
 
-    /// Gives out the last block.
+    /// Outputs the last block.
     ///
     /// # Errors
     /// [`Jffs2CreateError::Output`], [`Jffs2CreateError::Full`].
@@ -533,7 +534,7 @@ fn append_inode<E, S: FnMut(&[u8]) -> Result<(), E>>(
     blocks.append(total_len as usize, entry, |out| inode.emit(data, order, out));
 }
 
-/// Fills `buffer` however little each read gives.
+/// Fills `buffer` even if single reads return less.
 fn fill<E>(
     buffer: &mut [u8],
     read: &mut dyn FnMut(&mut [u8]) -> Result<usize, E>,

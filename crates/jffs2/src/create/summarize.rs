@@ -1,4 +1,4 @@
-//! A pass over an image that gives its blocks summaries: sumtool.
+//! A pass over an image that adds summaries to its blocks, as sumtool does.
 
 use alloc::vec;
 
@@ -8,13 +8,13 @@ use flysch_wire::jffs2::{ByteOrder, Dirent, Header, Inode, NodeType, SummaryEntr
 use super::blocks::{Blocks, Written};
 use super::{Jffs2CreateError, Jffs2Options};
 
-/// Writes the nodes of `flash` into blocks with summaries. Of `options` the byte order, the block
-/// and clean marker sizes, padding and size limit count. Nodes keep their order; what is obsolete,
-/// damaged or padding is left out.
+/// Writes the nodes of `flash` into blocks with summaries. Of `options`, the byte order, the sizes
+/// of blocks and clean markers, padding and size limit are used. Nodes keep their order; obsolete
+/// or damaged nodes and padding are dropped.
 ///
 /// # Errors
-/// [`Jffs2CreateError::Output`], [`Jffs2CreateError::Full`]; [`Jffs2CreateError::Options`] when
-/// the flash cannot be read.
+/// [`Jffs2CreateError::Output`], [`Jffs2CreateError::Full`]; [`Jffs2CreateError::Options`] if the
+/// flash cannot be read.
 pub fn summarize<F, E, S>(
     flash: &F,
     options: &Jffs2Options,
@@ -58,7 +58,7 @@ where
     blocks.finish()
 }
 
-/// The summary entry of a node, its offset left open; `None` if the node is not to be kept.
+/// The summary entry of a node, with its offset left open; `None` if the node is to be dropped.
 pub(crate) fn entry_of(node: &[u8], order: ByteOrder) -> Option<SummaryEntry<'_>> {
     let header = Header::parse(node, order).ok()?;
     let (offset, total_len) = (0, header.total_len);

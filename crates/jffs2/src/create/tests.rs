@@ -247,7 +247,7 @@ fn a_pass_over_an_image_adds_summaries() {
     }
 }
 
-/// What Linux writes when it changes an attribute of such a device, and must find there.
+/// What Linux writes when it changes an attribute of such a device, and must find in the image.
 #[test]
 fn device_numbers_have_the_form_of_linux() {
     let stored = |major, minor| {

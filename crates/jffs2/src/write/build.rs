@@ -1,4 +1,4 @@
-//! From what a scan found to tables and blocks, step by step.
+//! Builds tables and blocks from the results of a scan, step by step.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec;
@@ -18,55 +18,55 @@ use crate::found::{Address, DirentRef, Found, NodeRef, Wrong};
 use crate::index::written_by_mkfs;
 use crate::node;
 
-/// A node whose place in its block is not known yet; `of` is its owner and tag.
+/// A node whose position in its block is not known yet; `of` is its owner and tag.
 fn raw(kind: Kind, of: (u32, u32), len: u32, live: bool) -> Raw {
     Raw { at: 0, len, kind, is_dead: !live, owner: of.0, tag: of.1 }
 }
 
-/// What was put together.
+/// The result.
 pub(super) struct Built {
     pub(super) tables: Tables,
     pub(super) blocks: Blocks,
     /// See [`Found::may_miss_nodes`].
     pub(super) may_miss_nodes: bool,
-    /// Names that would give a directory a second one.
+    /// Names that would give a directory a second name.
     pub(super) doubles: Vec<(u32, Name)>,
-    /// Nodes that were cut off, the last ones of their blocks.
+    /// Torn nodes, the last ones of their blocks.
     pub(super) cut_off: Vec<u64>,
-    /// Blocks with something in their frozen pages that is no good node.
+    /// Blocks with something in their frozen pages that is not a valid node.
     pub(super) wrong: BTreeSet<u32>,
 }
 
-/// Blocks that are thought ill of before anything is known of their nodes.
+/// Suspicions about blocks before anything is known of their nodes.
 pub(super) struct Suspects {
-    /// Something at their end may have been cut off.
+    /// Something at their end may be torn.
     pub(super) torn: BTreeSet<u32>,
-    /// Their last page is not firm, and yet did not lose its power.
+    /// Their last page is not firm, although power was not lost in it.
     pub(super) worn: BTreeSet<u32>,
 }
 
 /// As the scan found it.
 pub(super) struct Scanned;
 
-/// What was cut off is left out.
+/// Torn nodes are left out.
 pub(super) struct Trimmed {
-    /// The highest version of each inode, entries of a directory and torn nodes included.
+    /// The highest version of each inode, including directory entries and torn nodes.
     versions: BTreeMap<u32, u32>,
 }
 
-/// Which inodes there are, and by which names, is known.
+/// It is known which inodes exist, and by which names.
 pub(super) struct Named {
     versions: BTreeMap<u32, u32>,
     doubles: Vec<(u32, Name)>,
 }
 
-/// Each node has its owner, or counts for nothing.
+/// Each node has its owner, or is invalid.
 pub(super) struct Owned {
     doubles: Vec<(u32, Name)>,
 }
 
-/// What is being put together. Each step takes what the one before made of it:
-/// [`trim`](Build::trim), [`name`](Build::name), [`own`](Build::own), [`place`](Build::place).
+/// What is being built. Each step uses the result of the previous one: [`trim`](Build::trim),
+/// [`name`](Build::name), [`own`](Build::own), [`place`](Build::place).
 pub(super) struct Build<'b, F, Step> {
     medium: &'b Medium<F>,
     order: ByteOrder,
@@ -75,13 +75,13 @@ pub(super) struct Build<'b, F, Step> {
     tables: Tables,
     blocks: Blocks,
     raws: Vec<(Address, Raw)>,
-    /// Blocks with something at their end that was cut off or damaged. Nothing is written behind
-    /// it: it would not look cut off any more.
+    /// Blocks with something torn or damaged at their end. Nothing is written after it, because it
+    /// would then no longer look torn.
     torn: BTreeSet<u32>,
-    /// Blocks whose last page is not firm, and yet did not lose its power: a summary closes it, and
-    /// others were written to since.
+    /// Blocks whose last page is not firm although power was not lost in it: a summary closes the
+    /// block, and others have been written since.
     worn: BTreeSet<u32>,
-    /// Nodes that were dropped because their data was cut off.
+    /// Nodes that were dropped because their data is torn.
     dropped: Vec<(u64, u32)>,
     step: Step,
 }
@@ -116,7 +116,7 @@ impl<'b, F: Flash> Build<'b, F, Scanned> {
         Self { medium, order, ranks, found, tables, blocks, raws, torn, worn, dropped, step }
     }
 
-    /// Leaves out what the power was cut over.
+    /// Leaves out what was being written when power was cut.
     pub(super) fn trim(mut self) -> Build<'b, F, Trimmed> {
         let versions = self.versions();
         self.drop_torn();
@@ -124,7 +124,7 @@ impl<'b, F: Flash> Build<'b, F, Scanned> {
         self.next(|Scanned| Trimmed { versions })
     }
 
-    /// The highest version of each inode, entries of a directory and torn nodes included.
+    /// The highest version of each inode, including directory entries and torn nodes.
     fn versions(&self) -> BTreeMap<u32, u32> {
         let mut versions = BTreeMap::new();
         let nodes = self.found.nodes.iter().map(|node| (node.ino, node.version));
@@ -136,8 +136,8 @@ impl<'b, F: Flash> Build<'b, F, Scanned> {
         versions
     }
 
-    /// The power may have been cut in the last page that was written of a block: nodes in it whose
-    /// data is damaged were never there.
+    /// Power may have been cut in the page of a block that was written last: nodes in it with
+    /// damaged data never existed.
     fn drop_torn(&mut self) {
         let geometry = self.blocks.geometry;
         let unit = u64::from(geometry.write_size.max(1));
@@ -201,8 +201,8 @@ impl<'b, F: Flash> Build<'b, F, Scanned> {
         found.xattrs = kept_xattrs;
     }
 
-    /// Of a page that is not firm only what comes before the first thing that is wrong in it was
-    /// ever there: so files have no gaps, and what belongs together is whole or was not begun.
+    /// In a page that is not firm, only what comes before the first error ever existed. So files
+    /// have no gaps, and what belongs together is complete or was not started.
     fn drop_behind(&mut self) {
         let geometry = self.blocks.geometry;
         for page in self.medium.frozen_pages() {
@@ -232,13 +232,13 @@ impl<'b, F: Flash> Build<'b, F, Scanned> {
 }
 
 impl<'b, F: Flash> Build<'b, F, Trimmed> {
-    /// Finds out which entry of each name counts, and which inodes can be reached.
+    /// Determines which entry of each name is valid, and which inodes can be reached.
     pub(super) fn name(mut self) -> Build<'b, F, Named> {
         let doubles = self.names();
         self.next(|Trimmed { versions }| Named { versions, doubles })
     }
 
-    /// Which entry of each name counts, and which directories can be reached.
+    /// Determines which entry of each name is valid, and which directories can be reached.
     fn names(&mut self) -> Vec<(u32, Name)> {
         let by_mkfs = written_by_mkfs(&self.found.dirents, &self.found.nodes);
         let rank = |dirent: &DirentRef| {
@@ -290,15 +290,15 @@ impl<'b, F: Flash> Build<'b, F, Trimmed> {
         self.resolve_doubles(doubles)
     }
 
-    /// Whether removals of names with this directory and hash are of no use any more: no older
-    /// entry is on the flash that could be found in their place. They were dropped before this
-    /// mount, but for that their block was not erased; taken for alive they would fill the flash,
-    /// in blocks without any dirt.
+    /// Whether removals of names with this directory and hash are no longer needed: the flash has
+    /// no older entry that could be found in their place. They were dropped before this mount, but
+    /// their block was not erased yet. If they were kept, they would fill the flash, in blocks
+    /// without any dirt.
     fn is_idle(&self, key: (u32, u32)) -> bool {
         self.is_undamaged() && !self.tables.old_names.contains_key(&key)
     }
 
-    /// Of two names of a directory the one whose entry was written earlier goes.
+    /// If a directory has two names, the one whose entry was written earlier is removed.
     fn resolve_doubles(&mut self, doubles: Vec<(u32, Name)>) -> Vec<(u32, Name)> {
         let (medium, order) = (self.medium, self.order);
         let time = |name: &Name| {
@@ -332,7 +332,7 @@ impl<'b, F: Flash> Build<'b, F, Trimmed> {
 }
 
 impl<'b, F: Flash> Build<'b, F, Named> {
-    /// Gives each node to its owner.
+    /// Assigns each node to its owner.
     pub(super) fn own(mut self) -> Build<'b, F, Owned> {
         self.nodes();
         self.xattrs();
@@ -421,7 +421,7 @@ impl<'b, F: Flash> Build<'b, F, Named> {
 }
 
 impl<F: Flash> Build<'_, F, Owned> {
-    /// Puts nodes into their blocks.
+    /// Assigns nodes to their blocks.
     pub(super) fn place(mut self) -> Built {
         let (cut_off, wrong) = (self.cut_off(), self.wrong_in_frozen());
         self.fill_blocks();
@@ -443,8 +443,8 @@ impl<F: Flash> Build<'_, F, Owned> {
         frozen.map(|(offset, _)| medium.geometry().block_of(offset)).collect()
     }
 
-    /// Nodes that were cut off: those that were dropped, and others of which something is wrong and
-    /// behind which nothing is written.
+    /// Torn nodes: those that were dropped, and others with an error after which nothing is
+    /// written.
     fn cut_off(&self) -> Vec<u64> {
         let geometry = self.blocks.geometry;
         let (medium, order) = (self.medium, self.order);
@@ -461,7 +461,7 @@ impl<F: Flash> Build<'_, F, Owned> {
         problems.chain(self.dropped.iter().map(|(offset, _)| *offset)).collect()
     }
 
-    /// Nodes into their blocks, blocks into their states.
+    /// Assigns nodes to their blocks and states to blocks.
     fn fill_blocks(&mut self) {
         self.raws.sort_by_key(|(address, _)| *address);
         let blocks = &mut self.blocks;
@@ -521,7 +521,7 @@ impl<F: Flash> Build<'_, F, Owned> {
         if is_marked && !self.torn.contains(&number) { State::Free } else { State::Erasable }
     }
 
-    /// Counts the bytes of a closed block that collecting it would set free.
+    /// Counts the bytes of a closed block that collecting it would free.
     fn count_dead(&mut self, number: u32) {
         let geometry = self.blocks.geometry;
         let has_summary = self.found.blocks[number as usize].end == geometry.block_len(number);
@@ -545,13 +545,13 @@ impl<'b, F, Step> Build<'b, F, Step> {
         Build { medium, order, ranks, found, tables, blocks, raws, torn, worn, dropped, step }
     }
 
-    /// What is damaged may be an older entry than any that was found.
+    /// Something damaged may be an older entry than any that was found.
     fn is_undamaged(&self) -> bool {
         self.found.problems.is_empty() && self.found.problems_dropped == 0
     }
 }
 
-/// The directory and entry by which the tree reaches a directory.
+/// The directory and entry through which the tree reaches a directory.
 fn name_of(inodes: &BTreeMap<u32, InodeState>, ino: u32) -> Option<(u32, Name)> {
     let parent = inodes.get(&ino)?.directory.as_ref()?.parent;
     let above = inodes.get(&parent)?.directory.as_ref()?;
@@ -561,7 +561,7 @@ fn name_of(inodes: &BTreeMap<u32, InodeState>, ino: u32) -> Option<(u32, Name)> 
 
 /// The entries on the flash as a tree.
 struct Tree<'d> {
-    /// By directory and name, the newest of a name first.
+    /// By directory and name, newest first for each name.
     dirents: &'d [DirentRef],
     names: &'d [u8],
     /// Which of them are the newest of their name.
@@ -577,8 +577,8 @@ impl Tree<'_> {
         self.dirents.get(start).is_some_and(|dirent| dirent.pino == ino)
     }
 
-    /// Makes the inodes that can be reached from the root; returns names that would give a
-    /// directory a second one, and the numbers of the entries that count.
+    /// Marks the inodes that can be reached from the root; returns names that would give a
+    /// directory a second name, and the numbers of the valid entries.
     fn walk(
         &mut self,
         inodes: &mut BTreeMap<u32, InodeState>,

@@ -1,5 +1,5 @@
-//! Room for what is to be written, and garbage collection, which makes it: what still counts is
-//! copied out of a block, so that the block can be erased.
+//! Room for new nodes, and the garbage collection that makes it: valid nodes are copied out of a
+//! block, so that the block can be erased.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,41 +19,41 @@ use crate::compressor::{Compressors, Packer};
 use crate::found::Address;
 use crate::node;
 
-/// Blocks that may be collected for one call, as a multiple of all there are, before the flash is
-/// said to be full.
+/// Blocks that may be collected for one call, as a multiple of all blocks, before the flash counts
+/// as full.
 const PATIENCE: u32 = 2;
-/// With so many blocks left a removal may take one if need be.
+/// With this many blocks left, a removal may take one if necessary.
 const REMOVAL_BLOCKS_MIN: u32 = 2;
-/// Data that a node at the end of a block should at least have room for (`JFFS2_MIN_DATA_LEN`).
+/// Minimum data for which a node at the end of a block should have room (`JFFS2_MIN_DATA_LEN`).
 pub(super) const DATA_LEN_MIN: u32 = 128;
 
-/// What room is wanted for.
+/// The purpose for which room is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
-    /// Something new.
+    /// New content.
     Change,
-    /// Something goes, so that there will be more room.
+    /// A removal, which will free room.
     Removal,
-    /// Collecting garbage: whatever is left.
+    /// Garbage collection: all remaining room may be used.
     Collection,
 }
 
-/// Blocks that are kept for a purpose.
+/// Reserved numbers of blocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reserves {
-    /// Changes that need room want so many blocks left.
+    /// New content requires this many blocks left.
     pub(super) write: u32,
-    /// Removals are content with this.
+    /// Removals require this many.
     pub(super) removal: u32,
-    /// With fewer nothing is merged while collecting garbage: nodes are copied as they are.
+    /// With fewer, garbage collection merges nothing: nodes are copied as they are.
     pub(super) merge: u32,
-    /// With less dirt than this, bytes, it is not collected: the flash is full.
+    /// With less dirt than this, bytes, nothing is collected: the flash is full.
     dirty_min: u64,
 }
 
 impl Reserves {
-    /// As Linux's `build.c` computes them, and one block more: after a power cut Linux goes on in
-    /// the block it was writing to, which here is left as it is.
+    /// As computed by Linux's `build.c`, plus one block: after a power cut Linux continues in the
+    /// block it was writing, which here is left as it is.
     fn of(geometry: &Geometry) -> Self {
         let removal = 3;
         let erase_size = u64::from(geometry.erase_size);
@@ -64,12 +64,12 @@ impl Reserves {
     }
 }
 
-/// All inodes, and the room they are written to.
+/// All inodes, and the log to which they are written.
 #[derive(Debug)]
 pub(super) struct Collector<F> {
     pub(super) inodes: Inodes<F>,
     pub(super) reserves: Reserves,
-    /// Inodes may have nodes that do not count and are not known as such.
+    /// Inodes may have invalid nodes that are not known as such.
     pub(super) is_unsettled: bool,
     packer: Packer,
 }
@@ -106,8 +106,8 @@ impl<F: Flash> Collector<F> {
 }
 
 impl<F: FlashMut> Collector<F> {
-    /// Sees to it that `room` is left in the current block, after collecting garbage as long as
-    /// too few blocks are left for `purpose`; returns how many bytes of nodes fit.
+    /// Ensures that `room` is left in the current block, after collecting garbage as long as too
+    /// few blocks are left for `purpose`; returns how many bytes of nodes fit.
     pub(super) fn reserve(&mut self, room: Room, purpose: Purpose) -> Result<u32, Error> {
         self.log().check_alive()?;
         let wanted = match purpose {
@@ -143,8 +143,9 @@ impl<F: FlashMut> Collector<F> {
         self.nodes_mut().find_room(room)
     }
 
-    /// Whether collecting can lead to `wanted` blocks: a flash that is full but for a few bytes in
-    /// each block would else be copied around for every call that is refused in the end.
+    /// Whether collecting can lead to `wanted` blocks. Otherwise a flash that is full except for a
+    /// few bytes in each block would be copied around for every call, which would be refused in the
+    /// end.
     pub(super) fn is_worth_collecting(&self, wanted: u32, purpose: Purpose) -> bool {
         let erase_size = u64::from(self.log().blocks.geometry.erase_size);
         let dirty = self.log().blocks.dirty();
@@ -155,7 +156,7 @@ impl<F: FlashMut> Collector<F> {
             && (dirty >= least || self.log().blocks.has_very_dirty())
     }
 
-    /// Finds out which nodes count, of all inodes: what Linux does before it first collects.
+    /// Determines which nodes of all inodes are valid: Linux does this before it first collects.
     pub(super) fn settle_all(&mut self) {
         let inos: Vec<u32> = self.tables().inodes.keys().copied().collect();
         for ino in inos {
@@ -172,7 +173,7 @@ impl<F: FlashMut> Collector<F> {
         }
     }
 
-    /// Collects one node, or finds a block to collect. Says whether there was anything to do.
+    /// Collects one node, or selects a block to collect. Returns whether there was anything to do.
     pub(super) fn collect(&mut self) -> Result<bool, Error> {
         let number = match self.log().blocks.collected {
             Some(number) => number,
@@ -229,7 +230,7 @@ impl<F: FlashMut> Collector<F> {
         self.copy_out(address, raw)
     }
 
-    /// Copies a node as it is: with its version, it says the same there as here.
+    /// Copies a node as it is: including its version, so its meaning does not change.
     pub(super) fn copy_out(&mut self, address: Address, raw: &Raw) -> Result<(), Error> {
         let mut bytes = vec![0; raw.len as usize];
         node::read(&self.log().medium, address.offset(), &mut bytes)?;
@@ -256,8 +257,8 @@ impl<F: FlashMut> Collector<F> {
         Ok(())
     }
 
-    /// A removal may go when no older entry of that name can be found any more, unless it is the
-    /// newest of its directory and tells when that was changed.
+    /// A removal may be dropped if no older entry of that name can be found any more, unless it is
+    /// the newest entry of its directory and gives the time of the directory's last change.
     pub(super) fn drop_removal(&mut self, address: Address, raw: &Raw) -> bool {
         if self.tables().old_names.contains_key(&(raw.owner, raw.tag)) {
             return false;
@@ -284,8 +285,8 @@ impl<F: FlashMut> Collector<F> {
         true
     }
 
-    /// Collects an inode node in another way than by copying it: it turned out to be dead, or its
-    /// page is written anew in one piece. Says whether that was done.
+    /// Collects an inode node without copying it: it turned out to be dead, or its page is
+    /// rewritten in one piece. Returns whether that was done.
     pub(super) fn collect_inode(&mut self, address: Address, raw: &Raw) -> Result<bool, Error> {
         let ino = raw.owner;
         if self.inodes.loaded_mut(ino).is_err() {
@@ -336,7 +337,7 @@ impl<F: FlashMut> Collector<F> {
         })
     }
 
-    /// Writes a page of a file anew.
+    /// Rewrites a page of a file.
     pub(super) fn merge(
         &mut self,
         ino: u32,
@@ -357,9 +358,9 @@ impl<F: FlashMut> Collector<F> {
         Ok(!loaded.is_used(address))
     }
 
-    /// Writes bytes within one page of a file, in one node if they fit into the current block, else
-    /// in several. Makes the file longer if they reach beyond its end. Returns how much was written
-    /// before space ran out, at least one byte.
+    /// Writes bytes within one page of a file, in one node if they fit into the current block,
+    /// otherwise in several. Extends the file if they reach beyond its end. Returns the number of
+    /// bytes written before space ran out, at least one.
     pub(super) fn write_page(
         &mut self,
         ino: u32,
@@ -392,7 +393,7 @@ impl<F: FlashMut> Collector<F> {
         Ok((at - start) as usize)
     }
 
-    /// Takes the block with the most room at its end as the current one.
+    /// Makes the block with the most room at its end the current one.
     pub(super) fn resume(&mut self) {
         // With no block left at all one has to do, whatever its end looks like; but first blocks in
         // which nothing counts must be known.

@@ -24,8 +24,8 @@ pub(crate) fn id(id: u32) -> Result<u16, Error> {
     u16::try_from(id).map_err(|_| Error::Invalid("JFFS2 keeps owners and groups to 65535"))
 }
 
-/// The page of a file that is being appended to, as it was written from its begin on: when it is
-/// full it is written as one node, and what many small ones hold need not be read for that.
+/// The page of a file to which data is being appended, from its beginning on: when it is full it is
+/// written as one node, without reading the many small nodes again.
 #[derive(Debug, Default)]
 pub(super) struct Growing {
     ino: u32,
@@ -39,7 +39,7 @@ impl Growing {
         self.bytes.clear();
     }
 
-    /// Whether what is known ends where the next piece begins.
+    /// Whether the cached part ends where the next piece begins.
     fn ends_at(&self, ino: u32, at: u32) -> bool {
         self.ino == ino && !self.bytes.is_empty() && self.page + self.bytes.len() as u32 == at
     }
@@ -71,7 +71,7 @@ impl<F: Flash> Files<F> {
 }
 
 impl<F: FlashMut> Files<F> {
-    /// Writes `data` at `offset`; returns how much was accepted.
+    /// Writes `data` at `offset`; returns the number of bytes accepted.
     pub(super) fn write_file(
         &mut self,
         ino: u32,
@@ -125,8 +125,8 @@ impl<F: FlashMut> Files<F> {
         Ok(done)
     }
 
-    /// Writes a piece within one page. When it reaches the end of the page, the page is written as
-    /// one node: it will be read as one. Returns how much was accepted.
+    /// Writes a piece within one page. If it reaches the end of the page, the page is written as
+    /// one node, because it will be read as one. Returns the number of bytes accepted.
     pub(super) fn write_piece(
         &mut self,
         ino: u32,
@@ -177,7 +177,7 @@ impl<F: FlashMut> Files<F> {
         Ok(accepted)
     }
 
-    /// Cuts a file, or makes it longer by a hole.
+    /// Truncates a file, or extends it by a hole.
     pub(super) fn resize(&mut self, ino: u32, size: u32, purpose: Purpose) -> Result<(), Error> {
         self.growing.begin(0, 0);
         self.collector.reserve(Room::inode(0), purpose)?;
@@ -284,8 +284,8 @@ impl<F: FlashMut> Files<F> {
         self.inodes_mut().append_change(ino, now)
     }
 
-    /// The access list of an inode, if it has one, follows its permissions, as in Linux's
-    /// `posix_acl_chmod`.
+    /// Updates the access list of an inode, if it has one, to match its permissions, as Linux's
+    /// `posix_acl_chmod` does.
     pub(super) fn follow_permissions(
         &mut self,
         ino: u32,

@@ -1,15 +1,15 @@
-//! Which of several copies of a node counts.
+//! Which of several copies of a node is valid.
 //!
-//! Theory. Garbage collection copies nodes as they are, and a power cut leaves both. The one that
-//! counts is the one that was written first, as the stamps of blocks tell: so a block that holds
-//! nothing but copies of what is in others, as one to which a mount that was cut short copied it,
-//! can be erased, and mounts that are cut short one after the other take no more room than one.
-//! Nothing is lost with it: a block is erased only when what was copied from it is on the flash, so
-//! what the power was cut over has an original elsewhere, or was never said to be there. Where a
-//! page was seen to read as either, what is in it comes last.
+//! Theory. Garbage collection copies nodes as they are, and a power cut leaves both. The valid one
+//! is the one that was written first, according to the stamps of blocks. So a block that holds
+//! nothing but copies of nodes in other blocks, such as a block to which an interrupted mount
+//! copied them, can be erased, and consecutive interrupted mounts take no more room than one. This
+//! loses nothing: a block is erased only when the copies of its content are on the flash, so
+//! whatever was interrupted by a power cut has an original elsewhere, or was never reported as
+//! written. If a page was seen to be unstable, its nodes have the lowest priority.
 //!
-//! But when all that counts in a block was copied, the power may have been cut over its erase, and
-//! how long its cells will read as they do now is not known. There the copies count.
+//! But if all valid nodes of a block were copied, power may have been cut during its erase, and it
+//! is unknown how long its cells will read as they do now. Then the copies are valid.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -26,19 +26,19 @@ use super::space::{Kind, Raw, State};
 use crate::found::{Address, Found, NodeRef};
 use crate::node;
 
-/// What was copied last from a block lies in so many blocks, the gap in the numbers of stamps
-/// included.
+/// The last copies made from a block are in at most this many blocks, including the gap in the
+/// numbers of stamps.
 const RECENT: u32 = 3;
 
-/// What tells which of several copies counts.
+/// The data that decides which of several copies is valid.
 #[derive(Debug)]
 pub(super) struct Ranks {
     geometry: Geometry,
-    /// The number of the last stamp of each block, 0 for one without.
+    /// The number of the last stamp of each block, 0 for a block without one.
     ages: Vec<u32>,
-    /// Where stamps begin, and their numbers.
+    /// Positions of stamps, and their numbers.
     stamps: Vec<(u64, u32)>,
-    /// Pages that were seen to read as either, by where they begin.
+    /// Pages that were seen to be unstable, by their start.
     shaky: Vec<Range<u64>>,
 }
 
@@ -57,13 +57,13 @@ impl Ranks {
         Self { geometry, ages, stamps, shaky }
     }
 
-    /// The number of the last stamp of a block, 0 without any.
+    /// The number of the last stamp of a block, 0 if there is none.
     pub(super) fn opened(&self, block: u32) -> u32 {
         self.ages.get(block as usize).copied().unwrap_or(0)
     }
 
-    /// The rank of a copy of `len` bytes: the least one counts. Whether a page it is in was seen to
-    /// read as either, and the number of the stamp before it.
+    /// The rank of a copy of `len` bytes: the lowest one is valid. It consists of whether a page of
+    /// the copy was seen to be unstable, and the number of the stamp before it.
     pub(super) fn of(&self, address: Address, len: u32) -> (bool, u32, Address) {
         let (start, end) = (address.offset(), address.offset().saturating_add(len.into()));
         let at = self.shaky.partition_point(|page| page.end <= start);
@@ -75,8 +75,8 @@ impl Ranks {
         (is_shaky, stamp.map_or(0, |(_, number)| *number), address)
     }
 
-    /// Of copies of an inode node one stays, the first of those that are good. Returns the others;
-    /// `nodes` are sorted by inode and version.
+    /// Of the copies of an inode node one stays, the first of those that are good. Returns the
+    /// others; `nodes` are sorted by inode and version.
     pub(super) fn drop_copies<F: Flash>(
         &self,
         medium: &Medium<F>,
@@ -119,7 +119,7 @@ impl Ranks {
 }
 
 impl<F: FlashMut> Collector<F> {
-    /// Takes the copies of all that counts in a block where there are such. What does not count
+    /// Switches to the copies of all valid nodes of a block, where there are copies. Invalid nodes
     /// must be known.
     pub(super) fn trust_copies(&mut self, ranks: &Ranks) {
         let copies = self.recent_copies(ranks);
@@ -146,7 +146,7 @@ impl<F: FlashMut> Collector<F> {
         }
     }
 
-    /// What does not count in the blocks that were opened last, by owner and tag.
+    /// The invalid nodes of the blocks that were opened last, by owner and tag.
     fn recent_copies(&self, ranks: &Ranks) -> BTreeMap<(u32, u32), Vec<(Raw, Address)>> {
         let newest = ranks.ages.iter().copied().max().unwrap_or(0);
         let is_recent = |age: u32| age > 0 && newest - age < RECENT;

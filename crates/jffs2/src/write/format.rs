@@ -1,27 +1,27 @@
-//! Erased flash made ready for JFFS2: what `flash_erase -j` does.
+//! Prepares erased flash for JFFS2, as `flash_erase -j` does.
 
 use flysch_api::flash::{Error, FlashMut};
 use flysch_wire::jffs2::ByteOrder;
 
 use super::medium::Medium;
 
-/// What became of a flash that was made ready.
+/// Result of preparing a flash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Formatted {
-    /// Blocks erased and marked as such.
+    /// Blocks erased and marked clean.
     pub erased: u32,
-    /// Blocks that were marked bad before.
+    /// Blocks that were already marked bad.
     pub bad: u32,
     /// Blocks that could not be erased and were given up.
     pub given_up: u32,
 }
 
-/// Erases every good block of `flash` and writes its clean marker, where JFFS2 uses markers on such
-/// a flash: what was on it is gone, and a mount need not erase a block before it is written.
+/// Erases every good block of `flash` and writes its clean marker, if JFFS2 uses markers on such a
+/// flash: the earlier content is gone, and a mount need not erase a block before it is written.
 ///
 /// # Errors
-/// Those of the flash; a block that cannot be erased is marked bad and is no error, unless that
-/// fails as well.
+/// Those of the flash; a block that cannot be erased is marked bad, which is not an error unless
+/// marking fails as well.
 pub fn format<F: FlashMut>(flash: &mut F, order: ByteOrder) -> Result<Formatted, Error> {
     let blocks = flash.geometry().blocks();
     let mut medium = Medium::new(flash, order);

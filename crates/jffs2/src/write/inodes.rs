@@ -1,4 +1,4 @@
-//! Inodes in use: what their nodes tell, and nodes written that tell more.
+//! Inodes in use: what their nodes determine, and writing nodes that change it.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -20,7 +20,7 @@ use crate::create::clamp_time;
 use crate::found::{Address, NodeRef, XattrRef, XrefRef};
 use crate::read::{Catalog, Content, Names, Source, Stretch, Stretches, Ties, Told, View, kind};
 
-/// Parts of files in memory, and inodes in use, from which on all are forgotten.
+/// When this many parts of files and inodes in use are in memory, all are dropped.
 const LOADED_MAX: usize = 1 << 18;
 
 /// All inodes.
@@ -29,7 +29,7 @@ pub(super) struct Inodes<F> {
     pub(super) nodes: Nodes<F>,
     /// See [`Found::may_miss_nodes`](crate::found::Found::may_miss_nodes).
     may_miss_nodes: bool,
-    /// Parts and inodes in memory, about.
+    /// Approximate number of parts and inodes in memory.
     loaded: AtomicUsize,
     /// A node being put together.
     node: Vec<u8>,
@@ -56,7 +56,7 @@ impl<F: Flash> Inodes<F> {
         &mut self.nodes.tables
     }
 
-    /// The inode's attributes and layout, read if need be.
+    /// The inode's attributes and layout; reads them if necessary.
     pub(super) fn loaded(&self, ino: u32) -> Result<&Loaded, Error> {
         let state = self.tables().state(ino)?;
         if let Some(loaded) = state.loaded.get() {
@@ -68,14 +68,14 @@ impl<F: Flash> Inodes<F> {
         Ok(state.loaded.get().expect("it was just set"))
     }
 
-    /// The same to be changed; what does not count of the inode is sorted out.
+    /// The same, mutable; invalid nodes of the inode are sorted out.
     pub(super) fn loaded_mut(&mut self, ino: u32) -> Result<&mut Loaded, Error> {
         self.settle(ino)?;
         let state = self.tables_mut().inodes.get_mut(&ino).ok_or(Error::NotFound)?;
         Ok(state.loaded.get_mut().expect("settling reads it"))
     }
 
-    /// Sorts out nodes of the inode that do not count.
+    /// Sorts out the invalid nodes of the inode.
     pub(super) fn settle(&mut self, ino: u32) -> Result<(), Error> {
         let Nodes { log, tables } = &mut self.nodes;
         let state = tables.state_mut(ino)?;
@@ -104,7 +104,7 @@ impl<F: Flash> Inodes<F> {
         Ok(())
     }
 
-    /// Forgets attributes and layouts when there are too many of them.
+    /// Drops attributes and layouts if there are too many of them.
     pub(super) fn unload(&mut self) {
         if *self.loaded.get_mut() < LOADED_MAX {
             return;
@@ -124,8 +124,8 @@ impl<F: Flash> Inodes<F> {
         inode.1.directory.as_deref().ok_or(Error::NotDirectory)
     }
 
-    /// Reads a regular file from `offset` to the end of `buffer`, which lies within the file.
-    /// Returns how much was read before something damaged, or the error when nothing was.
+    /// Reads a regular file from `offset` to the end of `buffer`, which must lie within the file.
+    /// Returns the number of bytes before something damaged, or the error if there are none.
     pub(super) fn read_file(
         &self,
         ino: u32,
@@ -146,8 +146,7 @@ impl<F: Flash> Inodes<F> {
         View(self).regular(inode).map(drop)
     }
 
-    /// Room for a node that tells the attributes of an inode, and nothing of a regular file's
-    /// content.
+    /// Room for a node that gives the attributes of an inode, without content of a regular file.
     pub(super) fn metadata_room(&self, ino: u32) -> Result<Room, Error> {
         Ok(Room::inode(self.loaded(ino)?.data.len()))
     }
@@ -166,8 +165,8 @@ impl<F: FlashMut> Inodes<F> {
         Ok(ino)
     }
 
-    /// Appends a directory entry, for which there is room: `to` is an inode and its `DT_*`, 0 for a
-    /// removal.
+    /// Appends a directory entry, for which there must be room: `to` is an inode and its `DT_*`, 0
+    /// for a removal.
     pub(super) fn append_name(
         &mut self,
         directory: u32,
@@ -197,7 +196,7 @@ impl<F: FlashMut> Inodes<F> {
         Ok(())
     }
 
-    /// Nothing of an inode without a name is needed any more.
+    /// Frees everything of an inode without a name.
     pub(super) fn drop_inode(&mut self, ino: u32) {
         let Some(state) = self.tables_mut().inodes.remove(&ino) else { return };
         for node in state.living() {
@@ -218,7 +217,8 @@ impl<F: FlashMut> Inodes<F> {
         }
     }
 
-    /// Appends an inode node, for which there is room; it tells the attributes from now on.
+    /// Appends an inode node, for which there must be room; from now on it determines the
+    /// attributes.
     pub(super) fn append_inode(&mut self, inode: &Inode, data: &[u8]) -> Result<Address, Error> {
         let mut bytes = core::mem::take(&mut self.node);
         bytes.clear();
@@ -263,7 +263,7 @@ impl<F: FlashMut> Inodes<F> {
         self.append_part(&inode, packed.stored, end, What::Data)
     }
 
-    /// Appends a node that says that there is nothing but zeros from `start` to `end`.
+    /// Appends a node for a hole from `start` to `end`.
     pub(super) fn append_hole(&mut self, ino: u32, start: u32, end: u32) -> Result<(), Error> {
         let version = self.tables_mut().next_version(ino)?;
         let loaded = self.loaded_mut(ino)?;
@@ -292,7 +292,7 @@ impl<F: FlashMut> Inodes<F> {
         Ok(())
     }
 
-    /// Appends a node that tells the attributes of an inode, for which there is room.
+    /// Appends a node with the attributes of an inode, for which there must be room.
     pub(super) fn append_metadata(&mut self, ino: u32) -> Result<(), Error> {
         let version = self.tables_mut().next_version(ino)?;
         let loaded = self.loaded_mut(ino)?;
@@ -302,7 +302,7 @@ impl<F: FlashMut> Inodes<F> {
         self.append_inode(&inode, &data).map(drop)
     }
 
-    /// Changes the time of change of an inode, with a node for which there is room.
+    /// Changes the time of change of an inode, with a node for which there must be room.
     pub(super) fn append_change(&mut self, ino: u32, now: Timestamp) -> Result<(), Error> {
         self.loaded_mut(ino)?.attributes.ctime = clamp_time(now);
         self.append_metadata(ino)
@@ -329,7 +329,7 @@ impl<F: FlashMut> Inodes<F> {
         self.append_xref(ino, xid, false)
     }
 
-    /// Appends that an inode has an attribute, or has it no more.
+    /// Appends a node that adds an attribute to an inode, or removes it.
     pub(super) fn append_xref(
         &mut self,
         ino: u32,
@@ -396,7 +396,7 @@ impl<F: Flash> Names for Inodes<F> {
         Some(directory.directory.as_deref()?.lookup(name)?.ino)
     }
 
-    /// By the hash of their names, so that a position stays where it is when names come and go.
+    /// By the hash of their names, so that a position stays valid when names come and go.
     fn entries(&self, (_, directory): (u32, &InodeState), position: u64, visit: &mut Visitor<'_>) {
         let Some(directory) = directory.directory.as_deref() else { return };
         for (spot, entry) in directory.from(Spot::at(position)) {
@@ -416,7 +416,7 @@ impl<F: Flash> Names for Inodes<F> {
         }
     }
 
-    /// What is told knows that already.
+    /// What the nodes determine already includes this.
     fn newest_entry_time(&self, _: (u32, &InodeState), _: u32) -> Result<Option<u32>, Error> {
         Ok(None)
     }

@@ -1,4 +1,4 @@
-//! What is known of an inode that somebody uses: its attributes, and where its bytes are.
+//! What is known about an inode in use: its attributes, and where its bytes are.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::read::{Attributes, Told, entry_time, kind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) end: u32,
-    /// Where the node's data begins in the file.
+    /// The offset in the file at which the node's data begins.
     pub(crate) node_start: u32,
     pub(crate) address: Address,
     pub(crate) version: u32,
@@ -38,15 +38,15 @@ pub(crate) enum What {
 #[derive(Debug)]
 pub(crate) struct Loaded {
     pub(crate) attributes: Attributes,
-    /// The node with the highest version, which tells the attributes.
+    /// The node with the highest version, which determines the attributes.
     pub(crate) latest: Option<NodeRef>,
-    /// What a node of this inode stores besides: target or device number.
+    /// What a node of this inode also stores: a target or a device number.
     pub(crate) data: Box<[u8]>,
-    /// A regular file's bytes, by where they begin.
+    /// A regular file's bytes, by offset.
     parts: BTreeMap<u32, Part>,
-    /// How many parts come from a node.
+    /// Number of parts that come from each node.
     uses: BTreeMap<Address, u32>,
-    /// A node cannot be read: what no part covers may not be zeros.
+    /// A node cannot be read: ranges without a part may not be zeros.
     pub(crate) has_lost_nodes: bool,
 }
 
@@ -63,7 +63,7 @@ impl Loaded {
         }
     }
 
-    /// Reads what its nodes tell.
+    /// Reads what its nodes determine.
     pub(crate) fn read<F: Flash>(
         flash: &F,
         order: ByteOrder,
@@ -124,8 +124,8 @@ impl Loaded {
     }
 
     /// A directory was last changed when its newest entry with a time was written, if that is newer
-    /// than its node: Linux writes none when it moves entries of a directory whose times were set
-    /// by hand.
+    /// than its node: Linux writes no time when it moves entries of a directory whose times were
+    /// set by hand.
     fn directory_times<F: Flash>(
         &mut self,
         flash: &F,
@@ -146,12 +146,12 @@ impl Loaded {
         Ok(())
     }
 
-    /// The same for those who only read.
+    /// The same for read-only use.
     pub(crate) fn told(&self) -> Told {
         Told { attributes: self.attributes, node: self.latest }
     }
 
-    /// Parts that end behind `offset` and begin before `end`, with where they begin.
+    /// Parts that end after `offset` and begin before `end`, with their starts.
     pub(crate) fn parts(&self, offset: u32, end: u32) -> impl Iterator<Item = (u32, Part)> {
         let before = self.parts.range(..=offset).next_back();
         let first = before.filter(|(_, part)| part.end > offset);
@@ -179,7 +179,7 @@ impl Loaded {
         self.uses.get(&address).copied().unwrap_or(0)
     }
 
-    /// Lays a new part over what is there; returns nodes that do not show any more.
+    /// Overlays a new part; returns nodes that are no longer visible.
     pub(crate) fn lay(&mut self, start: u32, part: Part) -> Vec<(Address, u32)> {
         let mut gone = self.cut(start, part.end);
         *self.uses.entry(part.address).or_default() += 1;
@@ -188,7 +188,7 @@ impl Loaded {
         gone
     }
 
-    /// Takes away what shows between `start` and `end`; returns nodes that do not show any more.
+    /// Removes everything between `start` and `end`; returns nodes that are no longer visible.
     pub(crate) fn cut(&mut self, start: u32, end: u32) -> Vec<(Address, u32)> {
         let touched: Vec<(u32, Part)> = self.parts(start, end).collect();
         let mut gone = Vec::new();
@@ -214,7 +214,7 @@ impl Loaded {
         gone
     }
 
-    /// A newer node tells the attributes; returns the older one if nothing of it shows.
+    /// A newer node determines the attributes; returns the older one if no part of it is visible.
     pub(crate) fn set_latest(&mut self, node: NodeRef) -> Option<NodeRef> {
         self.latest.replace(node).filter(|old| !self.is_used(old.address))
     }

@@ -1,6 +1,6 @@
-//! The write log: the block that is being filled, and what goes behind its last node.
+//! The write log: the block that is being filled, and what is appended after its last node.
 //!
-//! Bytes only: whose a node is, is the matter of [`Nodes`](super::nodes::Nodes).
+//! This level knows only bytes; [`Nodes`](super::nodes::Nodes) knows the owners of nodes.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -19,7 +19,7 @@ use crate::node;
 use crate::stamp::Stamp;
 use crate::summary::summary_len;
 
-/// A node as its block and its owner will know it.
+/// A node, for its block and its owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewNode {
     pub(crate) kind: Kind,
@@ -27,7 +27,7 @@ pub(crate) struct NewNode {
     pub(crate) tag: u32,
 }
 
-/// Bytes that nodes take and their entries in a summary.
+/// Bytes of a node, and of its summary entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Room {
     pub(crate) nodes: u32,
@@ -56,9 +56,10 @@ impl Room {
 pub(super) struct Stamps {
     /// The number of the next one.
     pub(super) next: u32,
-    /// The lowest number of a block that was written last before the mount, and not left yet.
+    /// The lowest number of a block that was written last before the mount and has not been left
+    /// yet.
     pub(super) oldest: Option<u32>,
-    /// The current block has none of this mount.
+    /// The current block has no stamp of this mount.
     pub(super) is_due: bool,
 }
 
@@ -89,7 +90,8 @@ impl<F: Flash> Log<F> {
         }
     }
 
-    /// Bytes for nodes in the current block, beside a summary with so many more bytes of entries.
+    /// Bytes for nodes in the current block, besides a summary with this many more bytes of
+    /// entries.
     pub(super) fn room_left(&self, more_entries: u32) -> Option<u32> {
         let number = self.blocks.current?;
         let block = &self.blocks.blocks[number as usize];
@@ -99,12 +101,12 @@ impl<F: Flash> Log<F> {
         Some(self.blocks.geometry.block_len(number).saturating_sub(block.end + summary + stamp))
     }
 
-    /// Where a node is, for the user.
+    /// The position of a node, for the user.
     pub(super) fn place(&self, address: Address) -> Place {
         node::place(&self.medium, address)
     }
 
-    /// Says what the error of a flash is to the caller, and whether anything goes on.
+    /// Translates an error of the flash for the caller; from now on nothing is written any more.
     pub(super) fn failed(&mut self, error: FlashError, offset: u64) -> Error {
         self.is_dead = true;
         match error {
@@ -113,14 +115,14 @@ impl<F: Flash> Log<F> {
         }
     }
 
-    /// Refuses what would change something after the medium failed.
+    /// Returns an error for any change after the medium has failed.
     pub(super) fn check_alive(&self) -> Result<(), Error> {
         if self.is_dead { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Those of the blocks that were written last whose frozen pages hold more than padding;
-    /// `wrong` are the ones with something there that was judged never to have been. What does not
-    /// count is at stake, too: it would read badly one day, and nobody could tell what it was.
+    /// Those of the blocks written last whose frozen pages hold more than padding; `wrong` are the
+    /// ones with content that was judged never to have existed. Invalid nodes are at risk too: they
+    /// would read badly one day, and nobody could tell what they were.
     pub(super) fn at_stake(&self, last: &[u32], wrong: &BTreeSet<u32>) -> Vec<u32> {
         // Padding that begins there as well: its header would read badly one day.
         let begins = |number: u32| {
@@ -143,7 +145,7 @@ impl<F: Flash> Log<F> {
         last.iter().filter(is_at_stake).copied().collect()
     }
 
-    /// Goes on at the end of a closed block.
+    /// Continues at the end of a closed block.
     pub(super) fn resume_in(&mut self, end: End) {
         // A summary would hide the stamp it gets now.
         self.blocks.block(end.block).is_torn = true;
@@ -154,8 +156,8 @@ impl<F: Flash> Log<F> {
         self.stamps.is_due = true;
     }
 
-    /// When there is no block any more, for what has to be copied or lost its place to a program
-    /// that failed: goes on at the end of a block. Says whether there is any.
+    /// If no block is left for data that must be copied, or that lost its place to a failed program
+    /// operation: continues at the end of a block. Returns whether there is one.
     pub(super) fn resume_anywhere(&mut self) -> bool {
         let ends = self.blocks.ends().filter(|_| self.blocks.current.is_none());
         let end = ends.min_by_key(End::rank);
@@ -180,8 +182,8 @@ impl<F: FlashMut> Log<F> {
         Ok(())
     }
 
-    /// Tries to append a node, padded to its end, to the current block. Says where, and whether it
-    /// is there.
+    /// Tries to append a node, padded to its end, to the current block. Returns its position, and
+    /// whether it was written.
     pub(super) fn try_append(
         &mut self,
         padded: &[u8],
@@ -198,8 +200,8 @@ impl<F: FlashMut> Log<F> {
         (address, done)
     }
 
-    /// Ends the current block, in which programming failed. Returns its nodes that count and were
-    /// not on the flash yet.
+    /// Ends the current block, in which programming failed. Returns its valid nodes that were not
+    /// yet on the flash.
     pub(super) fn give_up_current(&mut self, number: u32) -> Result<Vec<(Raw, Vec<u8>)>, Error> {
         self.activity.program_failures += 1;
         let (tail_at, tail_len) = self.medium.waiting();
@@ -221,10 +223,10 @@ impl<F: FlashMut> Log<F> {
         Ok(saved)
     }
 
-    /// Where bits can be cleared one by one, nodes that were cut off are marked: nobody has to find
-    /// out again what they are. Linux marks all that do not count, if it writes no summaries.
-    /// Returns the blocks to be left: the shaky ones, and those with such nodes where UBI, which
-    /// programs nothing twice, lies over flash without pages.
+    /// If bits can be cleared one by one, marks torn nodes, so that nobody has to find out again
+    /// what they are. Linux marks all invalid nodes, if it writes no summaries. Returns the blocks
+    /// to be left: the shaky ones, and those with torn nodes if UBI, which programs nothing twice,
+    /// is over flash without pages.
     pub(super) fn make_obsolete(&mut self, cut_off: &[u64], mut shaky: Vec<u32>) -> Vec<u32> {
         if self.medium.unit() > 1 {
             return shaky;

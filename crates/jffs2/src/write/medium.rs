@@ -1,4 +1,4 @@
-//! The flash below, with the page that waits to be full.
+//! The flash below, with the page that waits to be filled.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -8,12 +8,12 @@ use core::ops::Range;
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind, OobMode};
 use flysch_wire::jffs2::{ByteOrder, Header, NodeType, oob_cleanmarker};
 
-/// Tries to erase a block before it is given up (Linux: `MAX_ERASE_FAILURES`).
+/// Attempts to erase a block before it is given up (Linux: `MAX_ERASE_FAILURES`).
 const ERASE_TRIES: u32 = 2;
-/// Bytes read at once to see whether a block is erased.
+/// Bytes read at once to check whether a block is erased.
 const WINDOW: usize = 4096;
 
-/// How a freshly erased block is told from one whose erase was interrupted.
+/// How a freshly erased block is distinguished from one whose erase was interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Marker {
     /// By a clean marker node of this length at its start.
@@ -25,7 +25,7 @@ pub(crate) enum Marker {
 }
 
 impl Marker {
-    /// What Linux uses on such a flash.
+    /// The method that Linux uses on such a flash.
     fn of(geometry: &Geometry) -> Self {
         match geometry.kind {
             Kind::Nand | Kind::MlcNand if geometry.oob_available >= 8 => Self::Oob,
@@ -37,15 +37,15 @@ impl Marker {
     }
 }
 
-/// A page as it was read for the last time.
+/// A page as it read the last time.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
     pub(crate) bytes: Vec<u8>,
-    /// Error correction gave up.
+    /// Error correction failed.
     pub(crate) is_lost: bool,
 }
 
-/// A flash that takes nodes of any length: what does not fill a page waits in memory.
+/// A flash that takes nodes of any length: bytes that do not fill a page wait in memory.
 #[derive(Debug)]
 pub(crate) struct Medium<F> {
     flash: F,
@@ -53,9 +53,9 @@ pub(crate) struct Medium<F> {
     marker: Marker,
     /// Where `tail` begins; a multiple of the page size.
     tail_at: u64,
-    /// What waits: less than a page, unless programming failed.
+    /// Waiting bytes: less than a page, unless programming failed.
     tail: Vec<u8>,
-    /// Pages that do not read the same each time, until their block is erased; by where they begin.
+    /// Pages that do not read the same each time, by their start, until their block is erased.
     frozen: BTreeMap<u64, Frozen>,
 }
 
@@ -77,12 +77,12 @@ impl<F: Flash> Medium<F> {
         self.marker
     }
 
-    /// Bytes that are programmed together.
+    /// Programming unit, bytes.
     pub(crate) fn unit(&self) -> u32 {
         self.flash.geometry().write_size
     }
 
-    /// Bytes at the start of each block that nodes cannot have.
+    /// Bytes at the start of each block that nodes cannot use.
     pub(crate) fn marker_len(&self) -> u32 {
         match self.marker {
             Marker::Node(len) => len.next_multiple_of(4),
@@ -90,7 +90,7 @@ impl<F: Flash> Medium<F> {
         }
     }
 
-    /// The bytes that wait for their page, by their place.
+    /// The bytes that wait for their page, by position.
     pub(crate) fn waiting(&self) -> (u64, usize) {
         (self.tail_at, self.tail.len())
     }
@@ -100,7 +100,7 @@ impl<F: Flash> Medium<F> {
         self.frozen.insert(at, page);
     }
 
-    /// Bytes from `start` to `end` are going to be written: what was frozen of them is forgotten.
+    /// Bytes from `start` to `end` will be written: frozen copies of them are dropped.
     pub(crate) fn thaw(&mut self, start: u64, end: u64) {
         self.frozen.retain(|at, page| {
             if *at < start {
@@ -116,7 +116,7 @@ impl<F: Flash> Medium<F> {
         self.frozen.iter().map(|(at, page)| *at..*at + page.bytes.len() as u64).collect()
     }
 
-    /// Frozen pages that have any of `len` bytes from `offset` on.
+    /// Frozen pages that contain any of the `len` bytes from `offset` on.
     fn frozen(&self, offset: u64, len: usize) -> impl Iterator<Item = (u64, &Frozen)> {
         // Pages do not overlap: at most the nearest one before reaches to here.
         let before = self.frozen.range(..offset).next_back();
@@ -127,7 +127,7 @@ impl<F: Flash> Medium<F> {
             .filter(move |(at, page)| at + page.bytes.len() as u64 > offset)
     }
 
-    /// Whether any of these bytes lie in a frozen page.
+    /// Whether any of these bytes are in a frozen page.
     pub(crate) fn is_frozen(&self, offset: u64, len: usize) -> bool {
         self.frozen(offset, len).next().is_some()
     }
@@ -188,11 +188,11 @@ impl<F: Flash> Medium<F> {
 }
 
 impl<F: FlashMut> Medium<F> {
-    /// Writes `bytes` at `offset`, right behind what was written last in that block. Bytes that do
-    /// not fill a page stay in memory until others follow or [`flush`](Self::flush).
+    /// Writes `bytes` at `offset`, directly after what was written last in that block. Bytes that
+    /// do not fill a page stay in memory until others follow or [`flush`](Self::flush) is called.
     ///
     /// # Errors
-    /// Those of programming; what was not programmed is still read from memory, until
+    /// Those of programming; bytes that were not programmed are still read from memory, until
     /// [`discard`](Self::discard).
     pub(crate) fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Error> {
         if self.tail.is_empty() {
@@ -216,8 +216,8 @@ impl<F: FlashMut> Medium<F> {
         Ok(())
     }
 
-    /// Fills the page that waits and programs it; returns how many bytes that took. `node` says
-    /// whether the filler is a padding node.
+    /// Fills the waiting page and programs it; returns the number of fill bytes. `node` says
+    /// whether the fill is a padding node.
     pub(crate) fn flush(&mut self) -> Result<Filler, Error> {
         if self.tail.is_empty() {
             return Ok(Filler { len: 0, is_node: false });
@@ -240,15 +240,15 @@ impl<F: FlashMut> Medium<F> {
         programmed.map(|()| Filler { len: len as u32, is_node })
     }
 
-    /// Forgets what waits.
+    /// Drops the waiting bytes.
     pub(crate) fn discard(&mut self) {
         self.tail.clear();
     }
 
-    /// Erases a block, looks whether it is erased and writes its clean marker.
+    /// Erases a block, checks that it is erased and writes its clean marker.
     ///
     /// # Errors
-    /// [`Error::EraseFailed`] when it stays as it is: it should be given up.
+    /// [`Error::EraseFailed`] if it is not erased: it should be given up.
     pub(crate) fn erase(&mut self, block: u32) -> Result<(), Error> {
         let mut tries = 0;
         loop {
@@ -284,8 +284,8 @@ impl<F: FlashMut> Medium<F> {
         }
     }
 
-    /// Marks the node at `offset` as one that does not count, in place: where bits can be cleared
-    /// one by one. Says whether there is a node.
+    /// Marks the node at `offset` as invalid in place, if bits can be cleared one by one. Returns
+    /// whether there is a node.
     ///
     /// # Errors
     /// Those of programming.
@@ -298,7 +298,7 @@ impl<F: FlashMut> Medium<F> {
         self.flash.program(offset, &bytes[..4]).map(|()| true)
     }
 
-    /// Gives up a block. Says whether that is known on the medium from now on.
+    /// Gives up a block. Returns whether this is now recorded on the medium.
     pub(crate) fn mark_bad(&mut self, block: u32) -> bool {
         self.flash.mark_bad(block).is_ok()
     }
@@ -308,15 +308,15 @@ impl<F: FlashMut> Medium<F> {
     }
 }
 
-/// What filled up a page.
+/// What a page was filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Filler {
     pub(crate) len: u32,
-    /// It is a padding node; else zeros.
+    /// A padding node; otherwise zeros.
     pub(crate) is_node: bool,
 }
 
-/// What became of a read that was done in pieces.
+/// Result of a read that was done in pieces.
 #[derive(Default)]
 struct Joined {
     corrected: Corrected,
@@ -324,8 +324,8 @@ struct Joined {
 }
 
 impl Joined {
-    /// One piece more. Bytes that could not be corrected are there all the same, so the pieces
-    /// behind them are read, too.
+    /// Adds a piece. Bytes that could not be corrected are returned all the same, so the pieces
+    /// after them are read too.
     fn add(&mut self, read: Result<Corrected, Error>) -> Result<(), Error> {
         match read {
             Ok(corrected) => self.corrected += corrected,

@@ -1,17 +1,17 @@
 //! JFFS2 mounted for writing.
 //!
-//! Theory. Every change is one node, or a few, appended to the block that is being filled; what a
-//! newer node says in the place of an older one makes that dead. Nothing is changed in place, not
-//! even on NOR, where Linux without summaries marks dead nodes: what counts follows from versions
-//! alone, on every flash. Blocks in which nothing counts are erased when blocks are needed, and
-//! collecting garbage (`gc`) makes such blocks by copying what still counts out of them.
+//! Theory. Every change is one node, or a few, appended to the block that is being filled; the
+//! newer node makes the older one that it replaces dead. Nothing is changed in place, not even on
+//! NOR, where Linux without summaries marks dead nodes: validity follows from versions alone, on
+//! every flash. Blocks without valid nodes are erased when blocks are needed. Garbage collection
+//! (`gc`) makes such blocks by copying the valid nodes out of them.
 //!
-//! What is dead may be found again at the next mount, as long as its block is not erased, and any
-//! part of it. So a node may only be dropped if what remains still says the same with or without
-//! it: the newest node of an inode never dies, a file that gets longer has a node for each byte it
-//! got, and a removal stays while an older entry of that name is on the flash.
+//! Any dead node may be found again at the next mount, as long as its block is not erased. So a
+//! node may be dropped only if the remaining nodes have the same meaning with or without it: the
+//! newest node of an inode never dies, a file that is extended has a node for each byte it gained,
+//! and a removal stays while an older entry of that name is on the flash.
 //!
-//! Objects, each with the state it alone changes, the lower ones within the upper ones:
+//! The objects, each with the state that only it changes, the upper ones containing the lower ones:
 //!
 //! | object | state |
 //! |---|---|
@@ -22,10 +22,10 @@
 //! | [`Nodes`](nodes::Nodes) | which node is whose: the [`Log`](log::Log) and the [`Tables`](tables::Tables) |
 //! | [`Log`](log::Log) | the block being filled, stamps, [`Blocks`](space::Blocks), the [`Medium`](medium::Medium) |
 //!
-//! A mount makes them from below ([`Build`](build::Build)).
+//! A mount builds them from the bottom up ([`Build`](build::Build)).
 //!
-//! Memory. 24 bytes for each node on the flash and 16 more for each that counts, 32 and the name
-//! for each name; attributes and the layout of files in use are kept until too many are.
+//! Memory. 24 bytes for each node on the flash, 16 more for each valid one, and 32 plus the name
+//! for each name. Attributes and layouts of files in use are kept until there are too many.
 
 mod build;
 mod collector;
@@ -58,15 +58,15 @@ use self::content::Files;
 use self::inodes::Inodes;
 use crate::compressor::Compressors;
 
-/// Most data in one node, bytes: Linux's page on most machines.
+/// Maximum data in one node, bytes: the page size of Linux on most machines.
 const PAGE_SIZE: u32 = 4096;
 
-/// How a flash is mounted for writing.
+/// Options of a mount for writing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WriteOptions {
-    /// Byte order; that of what is on the flash when `None`, little endian when that is nothing.
+    /// Byte order; if `None`, that of the content of the flash, or little endian if there is none.
     pub order: Option<ByteOrder>,
-    /// Compression of what is written.
+    /// Compression of written data.
     pub compressors: Compressors,
     /// Full blocks end with a summary, as Linux with `CONFIG_JFFS2_SUMMARY` writes them.
     pub summary: bool,
@@ -78,7 +78,7 @@ impl Default for WriteOptions {
     }
 }
 
-/// What garbage collection and wear came to since the mount.
+/// Statistics of garbage collection and wear since the mount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Activity {
     /// Blocks erased.
@@ -87,11 +87,11 @@ pub struct Activity {
     pub collected: u64,
     /// Nodes copied while collecting.
     pub moved: u64,
-    /// Nodes written anew, with their neighbours, while collecting.
+    /// Nodes rewritten, together with their neighbours, while collecting.
     pub merged: u64,
     /// Blocks given up since the mount.
     pub given_up: u64,
-    /// Times programming failed.
+    /// Number of failed program operations.
     pub program_failures: u64,
 }
 
@@ -102,22 +102,22 @@ pub struct Jffs2Mut<F> {
 }
 
 impl<F: Flash> Jffs2Mut<F> {
-    /// The flash below. What waits for its page to fill is not on it.
+    /// The flash below. Bytes that wait for their page to fill are not on it.
     pub fn flash(&self) -> &F {
         self.inodes().log().medium.flash()
     }
 
-    /// Gives the flash back. What was not synced is lost, as by a power cut.
+    /// Returns the flash. What was not synced is lost, as after a power cut.
     pub fn into_flash(self) -> F {
         self.files.into_medium().into_flash()
     }
 
-    /// Byte order of what is written.
+    /// Byte order used for writing.
     pub fn order(&self) -> ByteOrder {
         self.inodes().log().order
     }
 
-    /// What garbage collection and wear came to since the mount.
+    /// Statistics of garbage collection and wear since the mount.
     pub fn activity(&self) -> Activity {
         self.inodes().log().activity
     }

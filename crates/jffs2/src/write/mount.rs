@@ -1,4 +1,4 @@
-//! Mounting: from what a scan found to tables and blocks.
+//! Mounting: builds tables and blocks from the results of a scan.
 
 use alloc::vec::Vec;
 
@@ -18,9 +18,9 @@ use crate::found::{Address, Wrong};
 use crate::scan::{Summaries, scan};
 use crate::{MountError, detect_order};
 
-/// Fewest erase blocks (Linux refuses less).
+/// Minimum number of erase blocks (Linux refuses fewer).
 const BLOCKS_MIN: u32 = 5;
-/// Times a mount is begun when programs fail in all blocks that are left.
+/// Number of attempts to mount if programming fails in all remaining blocks.
 const TRIES: u32 = 3;
 
 fn check_geometry(geometry: &Geometry) -> Result<(), MountError> {
@@ -54,13 +54,12 @@ fn check_geometry(geometry: &Geometry) -> Result<(), MountError> {
 impl<F: FlashMut> Jffs2Mut<F> {
     /// Mounts `flash` for writing. Erased flash becomes an empty file system.
     ///
-    /// What the page that was written last holds is copied, with all that counts in its block, and
-    /// the block erased: power may have gone during its programming, and no look tells. Of a
-    /// directory that was getting a new name when the power was cut one of its two names is
-    /// removed.
+    /// The content of the page that was written last is copied, with all valid nodes of its block,
+    /// and the block is erased: power may have been lost while it was programmed, and no read can
+    /// tell. If a directory was being renamed when power was cut, one of its two names is removed.
     ///
     /// # Errors
-    /// When there is no JFFS2, the flash cannot be read, or must not be written to.
+    /// If there is no JFFS2, or the flash cannot be read or must not be written.
     pub fn mount(flash: F, options: &WriteOptions) -> Result<Self, MountError> {
         check_geometry(flash.geometry())?;
         let mut fs = Self::attempt(flash, options)?;
@@ -127,8 +126,8 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(fs)
     }
 
-    /// Directories that have two names, because the power was cut between the new one and the
-    /// removal of the old one, lose the older.
+    /// Directories with two names, because power was cut between writing the new one and removing
+    /// the old one, lose the older.
     fn drop_doubles(&mut self, doubles: Vec<(u32, Name)>) {
         for (pino, name) in doubles {
             // Without room both stay: the next mount tries again.

@@ -1,4 +1,4 @@
-//! Names: making, removing and moving them.
+//! Names: creating, removing and moving them.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ fn dirent_kind(kind: FileKind) -> u8 {
 }
 
 impl<F: FlashMut> Jffs2Mut<F> {
-    /// A directory that a name can be added to: one that has a name itself.
+    /// A directory to which a name can be added: one that has a name itself.
     fn living_directory(&self, ino: u32) -> Result<&Directory, Error> {
         let directory = self.inodes().directory(ino)?;
         if self.inodes().tables().state(ino)?.names == 0 {
@@ -48,7 +48,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         self.inodes().directory(directory)?.lookup(name).ok_or(Error::NotFound)
     }
 
-    /// Gives a directory that is only made up a node: without one, nobody will know when it was
+    /// Writes a node for a directory that has none: without one, nobody will know when it was
     /// changed.
     fn give_node(&mut self, directory: u32, purpose: Purpose) -> Result<(), Error> {
         if self.inodes_mut().loaded_mut(directory)?.latest.is_some() {
@@ -169,7 +169,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         if stays { self.inodes_mut().append_change(ino, now) } else { Ok(()) }
     }
 
-    /// One name less.
+    /// Removes one name.
     fn lose_name(&mut self, ino: u32, now: Timestamp) {
         if let Ok(loaded) = self.inodes_mut().loaded_mut(ino) {
             loaded.attributes.ctime = clamp_time(now);
@@ -182,7 +182,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
     }
 
-    /// Of two names of a directory one goes, with nothing else.
+    /// Removes one of two names of a directory, and nothing else.
     pub(crate) fn write_removal_of_double(&mut self, pino: u32, name: Name) -> Result<(), Error> {
         let time = self.inodes_mut().loaded_mut(pino)?.attributes.mtime;
         let now = Timestamp { seconds: i64::from(time), nanoseconds: 0 };
@@ -193,7 +193,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         Ok(())
     }
 
-    /// Whether `ino` is `below` or lies above it.
+    /// Whether `ino` is `below` or an ancestor of it.
     fn is_above(&self, ino: u32, below: u32) -> bool {
         let mut at = below;
         // No tree is deeper than it has inodes.
@@ -218,8 +218,9 @@ impl<F: FlashMut> Jffs2Mut<F> {
         }
     }
 
-    /// Two entries are written, the new name first: after a power cut in between the file has both.
-    /// A directory has only one of them after the next mount. JFFS2 has no way to do better.
+    /// Two entries are written, the new name first: after a power cut in between, the file has
+    /// both. A directory has only one of them after the next mount. JFFS2 does not allow anything
+    /// better.
     pub(crate) fn rename_file(
         &mut self,
         from: (u32, &[u8]),

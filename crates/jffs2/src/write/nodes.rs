@@ -1,4 +1,4 @@
-//! Nodes and whose they are: what is written, copied or erased, its owner is told.
+//! Nodes and their owners, which are notified when nodes are written, copied or erased.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -16,7 +16,7 @@ use crate::node::Pages;
 use crate::scan::BYTES;
 use crate::summary::{Collector as SummaryCollector, Facts, summary_len};
 
-/// The log, and the tables of what its nodes say.
+/// The log, and the tables of what its nodes mean.
 #[derive(Debug)]
 pub(super) struct Nodes<F> {
     pub(super) log: Log<F>,
@@ -24,7 +24,7 @@ pub(super) struct Nodes<F> {
 }
 
 impl<F: FlashMut> Nodes<F> {
-    /// Sees to it that `room` is left in the current block, taking a new one if need be.
+    /// Ensures that `room` is left in the current block; takes a new block if necessary.
     pub(super) fn find_room(&mut self, room: Room) -> Result<u32, Error> {
         let mut is_new = false;
         loop {
@@ -38,7 +38,7 @@ impl<F: FlashMut> Nodes<F> {
         }
     }
 
-    /// Ends the current block: with a summary, if it is to have one and there is room.
+    /// Ends the current block, with a summary if it is to have one and there is room.
     pub(super) fn close(&mut self) -> Result<(), Error> {
         let Some(number) = self.log.blocks.current else { return Ok(()) };
         if self.log.summary
@@ -60,8 +60,8 @@ impl<F: FlashMut> Nodes<F> {
         Ok(())
     }
 
-    /// Takes a block to append to; none is current. Without any the end of one that a mount left
-    /// alone has to do: says whether it is an empty one.
+    /// Takes a block to append to; there must be no current one. If there is none, uses the end of
+    /// a block that a mount left alone. Returns whether it is an empty block.
     pub(super) fn open(&mut self) -> Result<bool, Error> {
         loop {
             if let Some(number) = self.log.blocks.free.pop_front() {
@@ -77,7 +77,7 @@ impl<F: FlashMut> Nodes<F> {
         }
     }
 
-    /// Erases a block in which nothing counts.
+    /// Erases a block without valid nodes.
     pub(super) fn erase_one(&mut self) -> Result<(), Error> {
         let number = self.log.blocks.erasable.pop_front().ok_or(Error::NoSpace)?;
         self.erase(number)
@@ -114,8 +114,8 @@ impl<F: FlashMut> Nodes<F> {
         Ok(())
     }
 
-    /// Erases the blocks that hold dead nodes only, if nothing waits for its page. Blocks without
-    /// any, as on flash that was never used, can wait until they are needed.
+    /// Erases the blocks that hold only dead nodes, if nothing waits for its page. Blocks without
+    /// any nodes, as on unused flash, can wait until they are needed.
     pub(super) fn erase_all(&mut self) -> Result<(), Error> {
         if self.log.medium.waiting().1 > 0 {
             return Ok(());
@@ -131,9 +131,9 @@ impl<F: FlashMut> Nodes<F> {
         }
     }
 
-    /// The nodes of a block can not be found again. Nor do removals count that only these nodes
-    /// were the reason to keep: of files made and removed again nothing must be left, or the flash
-    /// would fill with removals, in blocks without any dirt.
+    /// The nodes of a block cannot be found again. Removals that were kept only because of these
+    /// nodes become invalid too: nothing must remain of files that were created and removed again,
+    /// or the flash would fill with removals, in blocks without any dirt.
     pub(super) fn gone(&mut self, number: u32) {
         for raw in core::mem::take(&mut self.log.blocks.block(number).raws) {
             let key = (raw.owner, raw.tag);
@@ -151,8 +151,8 @@ impl<F: FlashMut> Nodes<F> {
         }
     }
 
-    /// Drops removals of names of one directory and hash, of which no older entry is left. The
-    /// newest entry of a directory tells when that was changed: it stays.
+    /// Drops removals of names of one directory and hash that have no older entry left. The newest
+    /// entry of a directory gives the time of its last change: it stays.
     pub(super) fn drop_removals(&mut self, (owner, hash): (u32, u32)) {
         let Some(state) = self.tables.inodes.get_mut(&owner) else { return };
         let version = state.version;
@@ -162,7 +162,7 @@ impl<F: FlashMut> Nodes<F> {
         }
     }
 
-    /// The summary that fills the rest of a block; `None` if it must do without.
+    /// The summary that fills the rest of a block; `None` if there is no room for one.
     pub(super) fn summary_of(&mut self, number: u32) -> Option<Vec<u8>> {
         let block = &self.log.blocks.blocks[number as usize];
         let len = self.log.blocks.geometry.block_len(number);
@@ -205,7 +205,7 @@ impl<F: FlashMut> Nodes<F> {
         collector.finish(block.end, facts, &mut out).then_some(out)
     }
 
-    /// What a summary says of a directory entry that counts.
+    /// The summary entry of a valid directory entry.
     pub(super) fn listed_name(&self, block: u32, raw: &Raw) -> Option<SummaryEntry<'_>> {
         let directory = self.tables.inodes.get(&raw.owner)?.directory.as_deref()?;
         let name = directory.entry_at(raw.tag, self.log.blocks.address(block, raw.at))?;
@@ -220,7 +220,7 @@ impl<F: FlashMut> Nodes<F> {
         })
     }
 
-    /// Appends a node, for which there is room; returns where.
+    /// Appends a node, for which there must be room; returns its position.
     pub(super) fn append(&mut self, bytes: &[u8], new: NewNode) -> Result<Address, Error> {
         let raw = Raw {
             at: 0,
@@ -246,8 +246,8 @@ impl<F: FlashMut> Nodes<F> {
         }
     }
 
-    /// Programming failed in the current block: the nodes that were not on the flash yet go
-    /// elsewhere, and the block is collected soon.
+    /// Programming failed in the current block: the nodes that were not yet on the flash are
+    /// written elsewhere, and the block is collected soon.
     pub(super) fn program_failed(&mut self, number: u32) -> Result<(), Error> {
         let saved = self.log.give_up_current(number)?;
         for (raw, bytes) in saved {
@@ -258,9 +258,9 @@ impl<F: FlashMut> Nodes<F> {
         Ok(())
     }
 
-    /// Room for a node whose programming failed at `offset`. Without any the flash is worn out:
-    /// nothing is written any more, for what was accepted has no place, and what is on the failed
-    /// page of the node may be found or not.
+    /// Room for a node whose programming failed at `offset`. If there is none, the flash is worn
+    /// out: nothing is written any more, because accepted data has no place, and the content of the
+    /// failed page of the node may or may not be found again.
     pub(super) fn find_good_room(&mut self, raw: &Raw, offset: u64) -> Result<(), Error> {
         let room = Room { nodes: raw.space(), entries: raw.summary_entry_len() };
         match self.find_room(room) {
@@ -272,8 +272,8 @@ impl<F: FlashMut> Nodes<F> {
         }
     }
 
-    /// Copies a node as it is into the current block, in which there is room, and lets everybody
-    /// know.
+    /// Copies a node as it is into the current block, in which there must be room, and notifies its
+    /// owner.
     pub(super) fn copy(&mut self, from: Address, raw: &Raw, bytes: &[u8]) -> Result<(), Error> {
         let new = NewNode { kind: raw.kind, owner: raw.owner, tag: raw.tag };
         let to = self.append(bytes, new)?;
@@ -281,13 +281,13 @@ impl<F: FlashMut> Nodes<F> {
         Ok(())
     }
 
-    /// Lets everybody know that a copy of a node counts in its place.
+    /// Notifies the owner that a copy of a node has replaced it.
     pub(super) fn moved(&mut self, from: Address, to: Address, raw: &Raw, bytes: &[u8]) {
         self.tables.moved(raw, (from, to), bytes, self.log.order);
         self.kill(from);
     }
 
-    /// A node that was found not to count does.
+    /// A node that was considered invalid is valid.
     pub(super) fn revive(&mut self, address: Address) {
         let Some(raw) = self.log.blocks.revive(address) else { return };
         let key = (raw.owner, raw.tag);
@@ -298,7 +298,7 @@ impl<F: FlashMut> Nodes<F> {
         };
     }
 
-    /// A node does not count any more.
+    /// A node becomes invalid.
     pub(super) fn kill(&mut self, address: Address) {
         let Some(raw) = self.log.blocks.kill(address) else { return };
         match raw.kind {
@@ -308,7 +308,7 @@ impl<F: FlashMut> Nodes<F> {
         }
     }
 
-    /// Nodes of an inode do not count any more.
+    /// Nodes of an inode become invalid.
     pub(super) fn kill_nodes(&mut self, ino: u32, nodes: Vec<(Address, u32)>) {
         for (address, version) in nodes {
             if let Some(state) = self.tables.inodes.get_mut(&ino) {
@@ -318,7 +318,7 @@ impl<F: FlashMut> Nodes<F> {
         }
     }
 
-    /// Puts what waits for its page on the flash.
+    /// Writes waiting bytes to the flash.
     pub(super) fn flush(&mut self) -> Result<(), Error> {
         while self.log.medium.waiting().1 > 0 {
             let offset = self.log.medium.waiting().0;
@@ -337,7 +337,7 @@ impl<F: FlashMut> Nodes<F> {
         Ok(())
     }
 
-    /// A reference counts no more; the attribute goes with the last one.
+    /// A reference becomes invalid; the attribute goes with the last reference.
     pub(super) fn drop_xref(&mut self, ino: u32, xid: u32) {
         let Some(old) = self.tables.xrefs.remove(&(ino, xid)) else { return };
         self.kill(old.address);
@@ -354,9 +354,8 @@ impl<F: FlashMut> Nodes<F> {
         }
     }
 
-    /// Writes padding behind what was copied, to the end of a page with nothing else in it, so that
-    /// the next mount, if nothing else is written before, finds the copies firm and has nothing to
-    /// copy.
+    /// Pads the copies to the end of a page that has nothing else in it. If nothing else is written
+    /// before the next mount, that mount finds the copies firm and has nothing to copy.
     pub(super) fn prove(&mut self) -> Result<(), Error> {
         let Some(number) = self.log.blocks.current.filter(|_| !self.log.stamps.is_due) else {
             return Ok(());

@@ -1,18 +1,18 @@
 //! Pages that a power cut left between two states.
 //!
-//! Theory. Of a page whose programming was cut some cells read as either, each time anew: it may
-//! read well now and not the next time, or the other way round. Only the page that was programmed
-//! last in a block can be one, or the one behind it that still looks erased. So these are looked at
-//! more than once. One that is not firm is read for the last time: what that look showed stands for
-//! it as long as the flash is mounted ([`Medium::freeze`]). Its bytes are right where their
-//! checksums are, so what counts in the block is copied elsewhere, and then the block is erased,
-//! before anything else happens: the next mount sees firm copies of what this one saw, and nothing
-//! that this one did not.
+//! Theory. If the programming of a page was interrupted, some of its cells read as either value,
+//! differently each time: the page may read correctly now and not the next time, or the other way
+//! round. Only the page that was programmed last in a block can be in that state, or the next one,
+//! which still looks erased. So these pages are read more than once. If a page is not firm, that
+//! was the last time it is read: the result stands in for it as long as the flash is mounted
+//! ([`Medium::freeze`]). Its bytes are right where their checksums are, so the valid nodes of the
+//! block are copied elsewhere, and then the block is erased, before anything else happens: the next
+//! mount sees firm copies of what this one saw, and nothing that this one did not see.
 //!
-//! Cells may also read well for a while and badly from then on, which no look can tell. Where
-//! blocks are stamped ([`Stamp`]) it is known which was written last: its last page is taken for
-//! one that is not firm, however it reads. All other blocks that are stamped were written to their
-//! last page before another one was begun.
+//! Cells may also read correctly for a while and wrongly from then on, which no read can detect. If
+//! blocks are stamped ([`Stamp`]), it is known which was written last: its last page is treated as
+//! not firm, however it reads. All other stamped blocks were written to their last page before
+//! another one was started.
 
 use alloc::collections::BTreeSet;
 use alloc::vec;
@@ -30,15 +30,15 @@ use crate::found::BlockFound;
 use crate::scan::{BYTES, last_page};
 use crate::stamp::Stamp;
 
-/// How often a page is read that may be the last one written, if anything in it is wrong or if
-/// there is no error correction that would tell.
+/// How often to read a page that may be the last one written, if it has any error or if there is no
+/// error correction that would detect one.
 const LOOKS: usize = 16;
-/// How often if error correction finds nothing wrong in it. More cells that read as either than can
-/// be corrected, five at least, are all right so many times once in a million.
+/// How often, if error correction finds no error in it. If more cells than can be corrected, at
+/// least five, are undecided, all of them read correctly this many times only once in a million.
 const LOOKS_CLEAN: usize = 4;
-/// The same of the last page of a full block, which was hardly the one that was cut.
+/// The same for the last page of a full block, which is unlikely to be the interrupted one.
 const LOOKS_FULL: usize = 2;
-/// Zeros at the end of a block of NOR that tell of an interrupted erase.
+/// Zeros at the end of a block of NOR that indicate an interrupted erase.
 const ZEROS_MIN: usize = 64;
 
 /// What was found out about the pages that were written last.
@@ -46,19 +46,18 @@ const ZEROS_MIN: usize = 64;
 pub(super) struct Doubts {
     /// Blocks with pages that are not firm.
     pub(super) shaky: Vec<u32>,
-    /// Blocks that may have been written last, one of each mount; their last pages are frozen as
-    /// well.
+    /// Blocks that may have been written last, one per mount; their last pages are frozen as well.
     pub(super) last: Vec<u32>,
-    /// The lowest number among the stamps of these.
+    /// The lowest stamp number of these.
     pub(super) oldest: Option<u32>,
-    /// The highest number of all stamps.
+    /// The highest stamp number of all.
     pub(super) highest: u32,
-    /// The number of the stamp of each block; 0 for one without.
+    /// The stamp number of each block; 0 for one without.
     pub(super) ages: Vec<u32>,
 }
 
 impl Doubts {
-    /// By their stamps alone.
+    /// Judged by their stamps alone.
     fn of_stamps<F: Flash>(medium: &Medium<F>, found: &[BlockFound]) -> Self {
         let stamps = (0..).zip(found).filter_map(|(block, facts)| {
             let stamp = facts.stamp.or_else(|| stamp_before_summary(medium, block, facts));
@@ -100,7 +99,7 @@ fn stamp_before_summary<F: Flash>(
     is_read.then(|| Stamp::parse(&bytes)).flatten()
 }
 
-/// Looks at the last page of each block, and freezes those that are not firm or were written last.
+/// Reads the last page of each block, and freezes those that are not firm or were written last.
 pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Doubts {
     let mut doubts = Doubts::of_stamps(medium, found);
     let mut shaky = vec![];
@@ -134,7 +133,7 @@ pub(super) fn find<F: Flash>(medium: &mut Medium<F>, found: &[BlockFound]) -> Do
     doubts
 }
 
-/// The page that was written last: its place, its length, and how often to look at it.
+/// The page that was written last: its position, its length, and how often to read it.
 fn last(geometry: &Geometry, block: u32, written: u32) -> (u64, u32, usize) {
     let page = last_page(geometry, block, written);
     let looks = if written >= geometry.block_len(block) { LOOKS_FULL } else { LOOKS_CLEAN };
@@ -142,7 +141,7 @@ fn last(geometry: &Geometry, block: u32, written: u32) -> (u64, u32, usize) {
 }
 
 /// On NOR a block is programmed to zeros from its end on before it is erased: where the zeros begin
-/// in one that ends with them, as no node does that anybody writes.
+/// in a block that ends with zeros, as no node does that is ever written.
 fn half_erased<F: Flash>(flash: &F, block: u32, written: u32) -> Option<(u64, u32, usize)> {
     let geometry = flash.geometry();
     let (start, len) = (geometry.block_start(block), geometry.block_len(block));
@@ -166,7 +165,7 @@ fn half_erased<F: Flash>(flash: &F, block: u32, written: u32) -> Option<(u64, u3
     Some((start + u64::from(at), window, LOOKS))
 }
 
-/// The page behind it, if it can have been begun.
+/// The next page, if writing it may have been started.
 fn behind(geometry: &Geometry, block: u32, written: u32) -> Option<(u64, u32, usize)> {
     let page = geometry.write_size;
     let start = written.next_multiple_of(page);
@@ -174,8 +173,8 @@ fn behind(geometry: &Geometry, block: u32, written: u32) -> Option<(u64, u32, us
     is_there.then(|| (geometry.block_start(block) + u64::from(start), page, LOOKS_CLEAN))
 }
 
-/// Reads a page until it is known to be firm, or not. Returns it as it is to be taken, and whether
-/// it is; `None` where nothing can be read at all.
+/// Reads a page until it is known whether it is firm. Returns the content to be used, and whether
+/// the page is firm; `None` if nothing can be read at all.
 fn look<F: Flash>(flash: &F, at: u64, len: u32, looks_clean: usize) -> Option<(Frozen, bool)> {
     let strength = flash.geometry().ecc_strength;
     let mut best: Option<Frozen> = None;
@@ -208,8 +207,8 @@ fn look<F: Flash>(flash: &F, at: u64, len: u32, looks_clean: usize) -> Option<(F
 }
 
 impl<F: FlashMut> Collector<F> {
-    /// Copies what counts out of these blocks and erases them. Without room for it they stay as
-    /// they are, and the next mount tries again.
+    /// Copies the valid nodes out of these blocks and erases them. If there is no room, they stay
+    /// as they are, and the next mount tries again.
     pub(super) fn leave(&mut self, shaky: &[u32], ranks: &Ranks) {
         if shaky.is_empty() {
             self.log_mut().stamps.oldest = None;
@@ -247,8 +246,8 @@ impl<F: FlashMut> Collector<F> {
         }
     }
 
-    /// Collects other blocks if those that are left to write to may not do for what counts in
-    /// these. One in which programming failed meanwhile holds little, and is the first.
+    /// Collects other blocks if the remaining blocks may not suffice for the valid nodes of these.
+    /// A block in which programming failed meanwhile holds little, and comes first.
     pub(super) fn gather(&mut self, shaky: &[u32], patience: u64) -> Result<(), Error> {
         loop {
             let blocks = shaky.iter().map(|number| &self.log().blocks.blocks[*number as usize]);
@@ -268,9 +267,9 @@ impl<F: FlashMut> Collector<F> {
         }
     }
 
-    /// Copies what counts in the first of these blocks and erases it. Nodes are copied as they are,
-    /// and nothing is written anew from several: should the power go, what was written so far is of
-    /// no use, and the next mount can erase it (see `super::copies`).
+    /// Copies the valid nodes of the first of these blocks and erases it. Nodes are copied as they
+    /// are, and none is rewritten from several: if power is lost, what was written so far is
+    /// useless, and the next mount can erase it (see `super::copies`).
     pub(super) fn clear(&mut self, shaky: &[u32], patience: u64) -> Result<(), Error> {
         let Some(&number) = shaky.first() else { return Ok(()) };
         loop {
@@ -287,8 +286,8 @@ impl<F: FlashMut> Collector<F> {
         self.nodes_mut().erase_all()
     }
 
-    /// What counts in the frozen pages of a block goes behind what was written last: of the current
-    /// one, with no other to write to, to its own end.
+    /// Appends the valid nodes in the frozen pages of a block to what was written last: in the
+    /// current block or, if no other block can be written, at the block's own end.
     pub(super) fn copy_frozen(&mut self, number: u32) -> Result<(), Error> {
         let start = self.log().blocks.geometry.block_start(number);
         let block = &self.log().blocks.blocks[number as usize];

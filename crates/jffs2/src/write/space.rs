@@ -1,4 +1,4 @@
-//! Erase blocks: what is in them, what of it counts, which are free.
+//! Erase blocks: their content, how much of it is valid, and which blocks are free.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
@@ -8,34 +8,34 @@ use flysch_api::flash::{Geometry, Kind as FlashKind};
 
 use crate::found::Address;
 
-/// Dead bytes from which a block is worth collecting (`ISDIRTY`).
+/// Dead bytes at which a block is worth collecting (`ISDIRTY`).
 const DIRTY_MIN: u32 = 196;
-/// Free space at the end of a block from which writing goes on there, bytes.
+/// Free space at the end of a block at which writing continues there, bytes.
 const RESUME_MIN: u32 = 512;
 
-/// What a node is, as far as its block must know.
+/// The properties of a node that its block must know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Owner: inode; tag: version.
     Inode,
     /// Owner: directory; tag: hash of the name.
     Dirent,
-    /// A directory entry that says that the name was removed. Owner and tag as above.
+    /// A directory entry that records a removal. Owner and tag as above.
     Removal,
     /// Owner: number of the attribute; tag: version.
     Xattr,
     /// Owner: inode; tag: number of the attribute.
     Xref,
-    /// A reference that says that the attribute was removed. Owner and tag as above.
+    /// A reference that records that the attribute was removed. Owner and tag as above.
     XrefRemoval,
-    /// Of a type that is not known and must be kept.
+    /// A node of an unknown type that must be kept.
     Other,
 }
 
 /// One node of a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Raw {
-    /// Where in the block.
+    /// Position in the block.
     pub(crate) at: u32,
     /// Length without padding.
     pub(crate) len: u32,
@@ -51,7 +51,7 @@ impl Raw {
         self.len.next_multiple_of(4)
     }
 
-    /// Bytes of its entry in a summary.
+    /// Bytes of its summary entry.
     pub(crate) fn summary_entry_len(&self) -> u32 {
         match self.kind {
             Kind::Inode | Kind::Xattr => 18,
@@ -62,16 +62,16 @@ impl Raw {
     }
 }
 
-/// What a block is used for.
+/// State of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Erased and marked.
     Free,
     /// Nodes are being appended.
     Current,
-    /// Holds nodes that count, and takes no more.
+    /// Holds valid nodes, and takes no more.
     Closed,
-    /// Nothing in it counts.
+    /// No node in it is valid.
     Erasable,
     /// Given up.
     Bad,
@@ -80,23 +80,23 @@ pub(crate) enum State {
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) state: State,
-    /// By rising place.
+    /// In ascending order of positions.
     pub(crate) raws: Vec<Raw>,
-    /// Bytes that count, with padding.
+    /// Bytes of valid nodes, with padding.
     pub(crate) used: u32,
-    /// Bytes of nodes that do not count any more, and of garbage.
+    /// Bytes of invalid nodes, and of garbage.
     pub(crate) dead: u32,
-    /// Behind this byte it is erased.
+    /// It is erased after this byte.
     pub(crate) end: u32,
     /// Bytes of padding nodes.
     pub(crate) padded: u32,
     /// Bytes of the entries that a summary needs.
     pub(crate) summary_len: u32,
-    /// Something in it was cut off or damaged, or may have been: it gets no summary.
+    /// Something in it is or may be torn or damaged: it gets no summary.
     pub(crate) is_torn: bool,
-    /// A mount copies what counts in it elsewhere, to erase it.
+    /// A mount copies its valid nodes elsewhere, to erase it.
     pub(crate) is_left: bool,
-    /// Programming failed in it this many times.
+    /// Number of times that programming failed in it.
     pub(crate) failures: u8,
 }
 
@@ -116,27 +116,26 @@ impl Block {
         }
     }
 
-    /// Bytes that collecting it would set free.
+    /// Bytes that collecting it would free.
     fn gain(&self) -> u32 {
         if self.dead >= DIRTY_MIN || self.failures > 0 { self.dead } else { 0 }
     }
 }
 
-/// The end of a block, where writing may go on.
+/// The end of a block, where writing may continue.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) block: u32,
-    /// Where in the block.
+    /// Position in the block.
     pub(crate) start: u32,
-    /// Something there was cut off or damaged, or may have been.
+    /// Something there is or may be torn or damaged.
     pub(crate) is_torn: bool,
     /// The block was to be left.
     pub(crate) is_left: bool,
 }
 
 impl End {
-    /// The least one is written to first: of those as good as each other the one with the most
-    /// room.
+    /// The lowest one is written first: among equally good ones, the one with the most room.
     pub(crate) fn rank(&self) -> (bool, bool, u32) {
         (self.is_torn, self.is_left, self.start)
     }
@@ -154,7 +153,7 @@ pub(crate) struct Blocks {
     pub(crate) current: Option<u32>,
     /// The block being collected.
     pub(crate) collected: Option<u32>,
-    /// Sum of what collecting closed blocks would set free.
+    /// Total that collecting closed blocks would free.
     gain: u64,
     random: u32,
 }
@@ -173,7 +172,7 @@ impl Blocks {
         }
     }
 
-    /// The block and the place in it of an address.
+    /// The block that contains an address, and the position in it.
     pub(crate) fn place(&self, address: Address) -> (u32, u32) {
         let block = self.geometry.block_of(address.offset());
         (block, (address.offset() - self.geometry.block_start(block)) as u32)
@@ -200,7 +199,7 @@ impl Blocks {
         }
     }
 
-    /// Closed blocks with room at their end: those that a mount found so.
+    /// Closed blocks with room at their end, as found by a mount.
     pub(crate) fn ends(&self) -> impl Iterator<Item = End> {
         let closed = (0..).zip(&self.blocks).filter(|(_, block)| block.state == State::Closed);
         let ends = closed.map(|(number, block)| {
@@ -210,8 +209,8 @@ impl Blocks {
         ends.filter(|end| end.start + RESUME_MIN <= self.geometry.erase_size)
     }
 
-    /// Where in a block writing may go on: behind everything, on NAND and UBI over it one page
-    /// further, because the next one may be half programmed and look erased.
+    /// Where in a block writing may continue: after everything; on NAND, and on UBI over NAND, one
+    /// page further, because the next page may be partly programmed and look erased.
     fn resume_at(&self, block: &Block) -> u32 {
         let geometry = &self.geometry;
         let last = block.raws.last().map_or(0, |raw| raw.at.saturating_add(raw.space()));
@@ -222,7 +221,7 @@ impl Blocks {
         end.div_ceil(unit).saturating_mul(unit).saturating_add(skip).min(geometry.erase_size)
     }
 
-    /// Goes on appending to a closed block, from `start` on.
+    /// Continues appending to a closed block, from `start` on.
     pub(crate) fn resume(&mut self, number: u32, start: u32) {
         let len = self.geometry.block_len(number);
         let block = self.block(number);
@@ -253,7 +252,7 @@ impl Blocks {
         block.raws.push(raw);
     }
 
-    /// Bytes behind the last node of a block that are of no use were written.
+    /// Useless bytes were written after the last node of a block.
     pub(crate) fn pad(&mut self, number: u32, len: u32) {
         let block = self.block(number);
         block.end += len;
@@ -261,7 +260,7 @@ impl Blocks {
         block.padded += len;
     }
 
-    /// A node does not count any more. Returns what it was.
+    /// A node becomes invalid. Returns what it was.
     pub(crate) fn kill(&mut self, address: Address) -> Option<Raw> {
         let (number, at) = self.place(address);
         let block = self.blocks.get_mut(number as usize)?;
@@ -283,7 +282,7 @@ impl Blocks {
         Some(raw)
     }
 
-    /// A node that does not count does, after all. Returns what it is.
+    /// An invalid node turns out to be valid. Returns what it is.
     pub(crate) fn revive(&mut self, address: Address) -> Option<Raw> {
         let (number, at) = self.place(address);
         let len = self.geometry.block_len(number);
@@ -313,7 +312,7 @@ impl Blocks {
         Some(raw)
     }
 
-    /// A closed block in which nothing counts is to be erased.
+    /// Takes a closed block without valid nodes, to be erased.
     fn refile(&mut self, number: u32) {
         let block = self.block(number);
         if block.state == State::Closed && block.used == 0 {
@@ -324,7 +323,7 @@ impl Blocks {
         }
     }
 
-    /// No more nodes are appended to the current block. `failed`: because programming failed.
+    /// Closes the current block to further nodes. `failed`: because programming failed.
     pub(crate) fn close(&mut self, failed: bool) {
         let Some(number) = self.current.take() else { return };
         let len = self.geometry.block_len(number);
@@ -339,7 +338,7 @@ impl Blocks {
         self.refile(number);
     }
 
-    /// Makes a block, freshly erased, the current one.
+    /// Makes a freshly erased block the current one.
     pub(crate) fn open(&mut self, number: u32, start: u32) {
         let block = self.block(number);
         let failures = block.failures;
@@ -347,18 +346,18 @@ impl Blocks {
         self.current = Some(number);
     }
 
-    /// Blocks that can be written to, after an erase.
+    /// Number of blocks that can be written, after an erase.
     pub(crate) fn available(&self) -> u32 {
         (self.free.len() + self.erasable.len()) as u32
     }
 
-    /// Bytes that are dead in blocks that are worth collecting.
+    /// Dead bytes in blocks that are worth collecting.
     pub(crate) fn dirty(&self) -> u64 {
         self.gain
     }
 
-    /// Whether a block is dead for the most part: collecting it is progress, however little dirt
-    /// there is in all.
+    /// Whether a block is mostly dead: collecting it is progress, however little dirt there is in
+    /// all.
     pub(crate) fn has_very_dirty(&self) -> bool {
         let half = self.geometry.erase_size / 2;
         self.blocks.iter().any(|block| block.state == State::Closed && block.gain() >= half)
@@ -372,8 +371,8 @@ impl Blocks {
         self.random
     }
 
-    /// The block to collect next: one in which programming failed, else mostly a very dirty one,
-    /// now and then a clean one, so that all blocks are worn alike.
+    /// The block to collect next: one in which programming failed; otherwise usually a very dirty
+    /// one and occasionally a clean one, so that all blocks wear evenly.
     pub(crate) fn victim(&mut self) -> Option<u32> {
         let closed = |(number, block): (usize, &Block)| {
             (block.state == State::Closed).then_some((number as u32, block.failures, block.gain()))

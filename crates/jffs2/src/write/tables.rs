@@ -1,4 +1,4 @@
-//! What there is: inodes, names, attributes, and where their nodes lie.
+//! Content of the file system: inodes, names, attributes, and where their nodes are.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -15,11 +15,11 @@ use crate::found::{Address, NodeRef};
 /// `DT_DIR`.
 pub(crate) const KIND_DIRECTORY: u8 = 4;
 
-/// A name in a directory, or that a name was removed.
+/// A name in a directory, or a removed name.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) name: Box<[u8]>,
-    /// 0: removed; the entry is kept as long as an older one may be found on the flash.
+    /// 0 for a removal; the entry is kept as long as an older one may be found on the flash.
     pub(crate) ino: u32,
     pub(crate) version: u32,
     pub(crate) address: Address,
@@ -29,8 +29,8 @@ pub(crate) struct Name {
     pub(crate) by_mkfs: bool,
 }
 
-/// Where a name stands in its directory: by hash, and a number among those of one hash. It keeps
-/// this place as long as it is there.
+/// Position of a name in its directory: by hash, and a number among those with the same hash. It
+/// keeps this position as long as it exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Spot {
     hash: u32,
@@ -38,19 +38,19 @@ pub(crate) struct Spot {
 }
 
 impl Spot {
-    /// The position behind this entry, never 0.
+    /// The position after this entry, never 0.
     pub(crate) fn position(self) -> u64 {
         // 63 bits, for those who keep it with a sign.
         (u64::from(self.hash >> 1) << 32 | u64::from(self.number)) + 1
     }
 
-    /// The first place at or behind a position.
+    /// The first position at or after a given one.
     pub(crate) fn at(position: u64) -> Self {
         Self { hash: ((position >> 32) as u32) << 1, number: position as u32 }
     }
 }
 
-/// The hash by which names stand.
+/// The hash by which names are ordered.
 pub(crate) fn hash(name: &[u8]) -> u32 {
     // The lowest bit has no place in a position.
     crc32(name) & !1
@@ -60,23 +60,23 @@ pub(crate) fn hash(name: &[u8]) -> u32 {
 #[derive(Debug, Default)]
 pub(crate) struct Directory {
     names: BTreeMap<Spot, Name>,
-    /// The directory above; 0 for the root and those without a name.
+    /// The parent directory; 0 for the root and for directories without a name.
     pub(crate) parent: u32,
-    /// Names that are not removed.
+    /// Number of names that are not removed.
     pub(crate) live: u32,
-    /// Directories among them.
+    /// Number of directories among them.
     pub(crate) subdirectories: u32,
 }
 
 impl Directory {
-    /// An empty directory below `parent`.
+    /// An empty directory in `parent`.
     pub(crate) fn below(parent: u32) -> Box<Self> {
         let mut directory = Box::<Self>::default();
         directory.parent = parent;
         directory
     }
 
-    /// The entry of a name, be it that of its removal.
+    /// The entry of a name, even if it is a removal.
     pub(crate) fn entry(&self, name: &[u8]) -> Option<&Name> {
         self.spot(name).map(|spot| &self.names[&spot])
     }
@@ -86,12 +86,12 @@ impl Directory {
         self.names.get_mut(&spot)
     }
 
-    /// The entry of a name that is there.
+    /// The entry of an existing name.
     pub(crate) fn lookup(&self, name: &[u8]) -> Option<&Name> {
         self.entry(name).filter(|entry| entry.ino != 0)
     }
 
-    /// Puts an entry in the place of an older one of that name, which is returned.
+    /// Replaces an older entry of that name, which is returned.
     pub(crate) fn put(&mut self, entry: Name) -> Option<Name> {
         self.count(&entry, true);
         let old = match self.spot(&entry.name) {
@@ -107,7 +107,7 @@ impl Directory {
         old
     }
 
-    /// Forgets about a name.
+    /// Forgets a name.
     pub(crate) fn take(&mut self, name: &[u8]) -> Option<Name> {
         let spot = self.spot(name)?;
         let old = self.names.remove(&spot)?;
@@ -115,8 +115,8 @@ impl Directory {
         Some(old)
     }
 
-    /// Forgets the removals of names with this hash that are older than `version`; returns where
-    /// they lie.
+    /// Forgets the removals of names with this hash that are older than `version`; returns their
+    /// positions.
     pub(crate) fn take_removals(&mut self, hash: u32, version: u32) -> Vec<Address> {
         let range = Spot { hash, number: 0 }..=Spot { hash, number: u32::MAX };
         let is_old = |entry: &Name| entry.ino == 0 && entry.version < version;
@@ -138,12 +138,12 @@ impl Directory {
         self.names.range(range).map(|(_, name)| name).find(|name| name.address == address)
     }
 
-    /// All entries from a place on, removals included.
+    /// All entries from a position on, including removals.
     pub(crate) fn from(&self, spot: Spot) -> impl Iterator<Item = (Spot, &Name)> {
         self.names.range(spot..).map(|(spot, name)| (*spot, name))
     }
 
-    /// All entries, removals included.
+    /// All entries, including removals.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Name> {
         self.names.values()
     }
@@ -171,12 +171,12 @@ impl Directory {
     }
 }
 
-/// What is known of an inode in use.
+/// What is known about an inode in use.
 #[derive(Debug, Default)]
 pub(crate) struct Kept {
-    /// What somebody found who only reads: never changed.
+    /// Found by a reader: never changed.
     seen: OnceBox<Loaded>,
-    /// What is kept up to date with every change.
+    /// Kept up to date with every change.
     own: Option<Box<Loaded>>,
 }
 
@@ -185,7 +185,7 @@ impl Kept {
         self.own.as_deref().or_else(|| self.seen.get())
     }
 
-    /// Keeps what a reader found; of several the first.
+    /// Keeps what a reader found; if there are several, the first.
     pub(crate) fn see(&self, loaded: Loaded) {
         let _ = self.seen.set(Box::new(loaded));
     }
@@ -210,28 +210,29 @@ impl Kept {
 /// An inode.
 #[derive(Debug, Default)]
 pub(crate) struct InodeState {
-    /// Its nodes that may count, by rising version. A length of 0 marks one that does not.
+    /// Its nodes that may be valid, in ascending order of versions. A length of 0 marks an invalid
+    /// one.
     pub(crate) nodes: Vec<NodeRef>,
-    /// How many of them do not.
+    /// How many of them are invalid.
     dead: usize,
     /// The highest version of its nodes, and of its entries.
     pub(crate) version: u32,
-    /// Names it has; a directory has one.
+    /// Number of its names; a directory has one.
     pub(crate) names: u32,
     pub(crate) directory: Option<Box<Directory>>,
-    /// Nodes that do not count were sorted out.
+    /// Invalid nodes have been sorted out.
     pub(crate) is_settled: bool,
-    /// What is known of it besides, once somebody asked.
+    /// What else is known about it, once it has been read.
     pub(crate) loaded: Kept,
 }
 
 impl InodeState {
-    /// A new one, of which no node is there that does not count.
+    /// A new one, without invalid nodes.
     pub(crate) fn new(directory: Option<Box<Directory>>) -> Self {
         Self { directory, is_settled: true, ..Self::default() }
     }
 
-    /// Its nodes that may count.
+    /// Its nodes that may be valid.
     pub(crate) fn living(&self) -> Vec<NodeRef> {
         self.nodes.iter().filter(|node| node.total_len != 0).copied().collect()
     }
@@ -242,7 +243,7 @@ impl InodeState {
         same.zip(start..).find(|(node, _)| node.address == address).map(|(_, index)| index)
     }
 
-    /// A node does not count any more.
+    /// A node becomes invalid.
     pub(crate) fn forget(&mut self, version: u32, address: Address) {
         let Some(index) = self.index(version, address) else { return };
         self.nodes[index].total_len = 0;
@@ -268,28 +269,28 @@ pub(crate) struct XattrState {
     pub(crate) version: u32,
     pub(crate) address: Address,
     pub(crate) total_len: u32,
-    /// Inodes that have it.
+    /// Number of inodes that have it.
     pub(crate) inodes: u32,
 }
 
-/// That an inode has an attribute, or had it.
+/// Records that an inode has an attribute, or had it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct XrefState {
     pub(crate) xseqno: u32,
     pub(crate) address: Address,
-    /// It says that the attribute was removed.
+    /// It records that the attribute was removed.
     pub(crate) is_removal: bool,
 }
 
-/// Everything there is.
+/// The complete content.
 #[derive(Debug, Default)]
 pub(crate) struct Tables {
     pub(crate) inodes: BTreeMap<u32, InodeState>,
     pub(crate) xattrs: BTreeMap<u32, XattrState>,
     /// By inode and number of the attribute.
     pub(crate) xrefs: BTreeMap<(u32, u32), XrefState>,
-    /// Nodes on the flash that once said "there" of what a newer node says otherwise, by directory
-    /// and hash of the name. As long as there is one, a removal must stay.
+    /// Number of nodes on the flash that record an existing entry where a newer node records
+    /// otherwise, by directory and hash of the name. As long as there is one, a removal must stay.
     pub(crate) old_names: BTreeMap<(u32, u32), u32>,
     /// The same for attributes, by inode and number of the attribute.
     pub(crate) old_xrefs: BTreeMap<(u32, u32), u32>,
@@ -320,7 +321,7 @@ impl Tables {
         Ok(state.version)
     }
 
-    /// Lets everybody know that a copy of a node counts in its place.
+    /// Notifies the owner that a copy of a node has replaced it.
     pub(super) fn moved(
         &mut self,
         raw: &Raw,
@@ -359,7 +360,7 @@ impl Tables {
         }
     }
 
-    /// References of an inode that say "there", with the number of the attribute.
+    /// References of an inode to existing attributes, with the number of the attribute.
     pub(crate) fn xrefs_of(&self, ino: u32) -> Vec<(u32, XrefState)> {
         let range = self.xrefs.range((ino, 0)..=(ino, u32::MAX));
         let living = range.filter(|(_, xref)| !xref.is_removal);
@@ -367,12 +368,12 @@ impl Tables {
     }
 }
 
-/// Counts one node more under `key`.
+/// Counts one more node under `key`.
 pub(crate) fn more(counts: &mut BTreeMap<(u32, u32), u32>, key: (u32, u32)) {
     *counts.entry(key).or_default() += 1;
 }
 
-/// Counts one node less under `key`; says whether it was the last.
+/// Counts one node less under `key`; returns whether it was the last.
 pub(crate) fn less(counts: &mut BTreeMap<(u32, u32), u32>, key: (u32, u32)) -> bool {
     let Some(count) = counts.get_mut(&key) else { return false };
     *count -= 1;

@@ -27,21 +27,22 @@ const BLOCK: usize = 8 << 10;
 pub(super) struct Nor {
     geometry: Geometry,
     bytes: Vec<u8>,
-    /// Programs and erases until the power goes.
+    /// Programs and erases until power is lost.
     left: Option<u32>,
-    /// Programs until one fails, and does nothing.
+    /// Program operations until one fails without effect.
     until_failure: Option<u32>,
-    /// So many more fail then, each so many programs after the one before.
+    /// How many more fail then, each this many program operations after the one before.
     failures: (u32, u32),
     /// A cell that does not read the same each time.
     unsteady: Option<Unsteady>,
 }
 
-/// A byte that reads as zero at some times, until it is erased.
+/// A byte that sometimes reads as zero, until it is erased.
 #[derive(Clone, Debug)]
 struct Unsteady {
     at: usize,
-    /// Of each of its reads, the least significant bit first and again from there: whether it does.
+    /// For each of its reads, least significant bit first and then from the start again: whether it
+    /// reads as zero.
     zero: u64,
     reads: Arc<AtomicU64>,
 }
@@ -54,7 +55,7 @@ impl Nor {
         Self { geometry, bytes, left, until_failure, failures, unsteady }
     }
 
-    /// One of which a program fails after so many.
+    /// A flash on which one program operation fails after this many.
     pub(super) fn failing_after(programs: u32) -> Self {
         Self { until_failure: Some(programs), ..Self::new(8) }
     }
@@ -79,8 +80,8 @@ impl Nor {
         Jffs2Mut::mount(self, &WriteOptions::default()).unwrap()
     }
 
-    /// Leaves so many blocks to write to: the others are taken by what nobody knows and must be
-    /// kept.
+    /// Leaves this many blocks to write to: the others are taken by nodes of unknown types that
+    /// must be kept.
     fn fill_all_but(&mut self, left: usize) {
         let header = Header { node_type: NodeType(0x6042), total_len: BLOCK as u32 };
         let erased = (0..8).filter(|block| self.is_erased(*block)).collect::<Vec<_>>();
@@ -91,7 +92,7 @@ impl Nor {
         }
     }
 
-    /// The worst that the checker finds.
+    /// The worst finding of the checker.
     fn worst(&self) -> Option<Severity> {
         let mut worst = None;
         let mut report = |finding: flysch_api::finding::Finding| {
@@ -235,7 +236,7 @@ fn a_node_that_was_cut_off_never_comes_back() {
     assert!(!is_obsolete(flash.bytes[node + 3]));
 }
 
-/// Data that no compressor makes shorter.
+/// Data that no compressor can make shorter.
 fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x2545_F491_u32;
     let next = || {
@@ -499,7 +500,7 @@ fn the_end_of_a_block_that_is_to_be_left_is_written_to_last() {
 const LARGE: usize = 64 << 10;
 const PAGE: u64 = 512;
 
-/// A flash with pages, and how many of them were read.
+/// A flash with pages, and the number of page reads.
 struct Counted {
     flash: Nor,
     pages: AtomicU64,
@@ -522,7 +523,7 @@ impl Counted {
         Jffs2Mut::mount(self, &options).unwrap()
     }
 
-    /// Pages read since it was asked last.
+    /// Pages read since the last call.
     fn read_pages(&self) -> u64 {
         self.pages.swap(0, Ordering::Relaxed)
     }
@@ -635,7 +636,7 @@ fn names_that_count_are_not_read_for_a_summary() {
     assert_eq!(findings, 0);
 }
 
-/// Both mounts answer the same.
+/// Both mounts give the same answer.
 mod one_reader {
     use flysch_api::vfs::{Error, Rename};
     use flysch_wire::jffs2::{self, Compression, Dirent};
@@ -678,7 +679,7 @@ mod one_reader {
             self.push(&node);
         }
 
-        /// What `ask` gets from a mount that reads and from one that writes.
+        /// The answers of a mount for reading and of a mount for writing to `ask`.
         fn both<R>(&self, ask: impl Fn(&dyn FileSystem) -> R) -> [R; 2] {
             let reads = Jffs2::mount(self.flash.clone(), None).unwrap();
             let writes = self.flash.clone().mount();
@@ -695,7 +696,7 @@ mod one_reader {
         Ok(names)
     }
 
-    /// Linux asks the mode in the node, whatever type the entry has.
+    /// Linux takes the mode from the node, whatever type the entry has.
     #[test]
     fn what_is_a_directory_is_told_by_its_mode() {
         let mut log = Log::new();
@@ -720,7 +721,8 @@ mod one_reader {
         fs.remove(ROOT, b"a file", NOW).unwrap();
     }
 
-    /// Linux makes up a mode for what has entries and no node, be they removals.
+    /// Linux makes up a mode for directories with entries but no node, even if all entries are
+    /// removals.
     #[test]
     fn a_directory_of_which_removals_alone_are_left_is_there() {
         let mut log = Log::new();
@@ -738,8 +740,8 @@ mod one_reader {
         assert_eq!(log.both(|fs| fs.attributes(Inode(20)).map(drop)), nothing);
     }
 
-    /// An inode without a kind is an error wherever it is asked for, with its place; the entries
-    /// below it are served.
+    /// An inode without a kind is an error wherever it is asked for, with its position; the entries
+    /// below it are accessible.
     #[test]
     fn a_damaged_mode_says_where_it_is_and_hides_no_entries() {
         let mut log = Log::new();

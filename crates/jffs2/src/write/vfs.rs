@@ -1,4 +1,4 @@
-//! The mounted file system as everybody else sees it.
+//! The file-system interface of a mount for writing.
 
 use core::ops::Range;
 
@@ -154,7 +154,7 @@ impl<F: FlashMut> FileSystemMut for Jffs2Mut<F> {
 }
 
 impl<F: FlashMut> Jffs2Mut<F> {
-    /// Before each change.
+    /// Called before each change.
     fn begin(&mut self) -> Result<(), Error> {
         self.inodes().log().check_alive()?;
         self.inodes_mut().unload();

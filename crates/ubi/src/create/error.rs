@@ -1,4 +1,4 @@
-//! Why an image cannot be as it is wanted.
+//! Why an image cannot be made as requested.
 
 use alloc::string::String;
 use core::fmt;
@@ -7,53 +7,53 @@ use flysch_wire::ubi::{EC_HEADER_SIZE, ERASE_COUNTER_MAX, LAYOUT_VOLUME_LEBS, NA
 
 use super::{OWN_PEBS, PEB_SIZE_MAX};
 
-/// What of the sizes or of a volume is wrong, and what could be.
+/// What is wrong with the sizes or a volume, and what would be valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// An erase block of so many bytes.
+    /// Invalid size of an erase block, bytes.
     PebSize(u32),
-    /// A size is no power of two: which, and its bytes.
+    /// A size is not a power of two: its name, and bytes.
     NoPowerOfTwo(&'static str, u32),
     /// The sub-page is larger than the I/O unit: bytes of both.
     SubPage(u32, u32),
-    /// The erase block is no multiple of the I/O unit: bytes of both.
+    /// The erase block is not a multiple of the I/O unit: bytes of both.
     PebMultiple(u32, u32),
-    /// The erase counter is beyond what the header holds.
+    /// The erase counter is too large for the header.
     EraseCounter(u64),
-    /// Volume identifier headers cannot begin there.
+    /// Volume identifier headers cannot begin at this offset.
     VidHeader(u32),
-    /// A LEB of so many bytes has no room for a volume table.
+    /// A LEB of this size has no room for a volume table.
     NoTable(u32),
-    /// The volume id is too high: it, and how many there can be.
+    /// The volume id is too high: the id, and the number of possible ids.
     IdTooHigh(u32, u32),
-    /// The volume id is that of another volume.
+    /// Another volume has this id.
     IdTaken(u32, String),
-    /// The name is that of another volume.
+    /// Another volume has this name.
     NameTaken(String),
-    /// The alignment is not 1 to a LEB: it, and bytes of a LEB.
+    /// The alignment is not between 1 and a LEB: the alignment, and bytes of a LEB.
     Alignment(u32, u32),
     /// The content is longer than its volume: bytes of both.
     Content(u64, u64),
-    /// The volume has more LEBs than UBI counts: its bytes.
+    /// The volume has more LEBs than UBI can count: its bytes.
     TooLarge(u64),
-    /// The volume has no bytes.
+    /// The volume is empty.
     Empty,
     /// A static volume has no content.
     StaticWithoutContent,
-    /// The name has no bytes or too many.
+    /// The name is empty or too long.
     Name(String),
-    /// `skip-check` of a dynamic volume.
+    /// `skip-check` for a dynamic volume.
     SkipCheckOfDynamic,
-    /// `autoresize` of a static volume.
+    /// `autoresize` for a static volume.
     AutoresizeOfStatic,
-    /// `autoresize` of two volumes: the first one's name.
+    /// `autoresize` for two volumes: the name of the first.
     AutoresizeTwice(String),
     /// The volumes do not fit the chip.
     Chip {
-        /// Erase blocks they ask for.
+        /// Erase blocks required.
         asked: u64,
-        /// Erase blocks the chip has for volumes.
+        /// Erase blocks of the chip that are available for volumes.
         room: u32,
         /// Erase blocks of the chip.
         pebs: u32,

@@ -46,7 +46,7 @@ fn volume(id: u32, name: &str, size: u64) -> NewVolume {
     }
 }
 
-/// All blocks, each volume's image filled with its id and the LEB's number.
+/// All blocks; each volume's image is filled with its id and the number of the LEB.
 fn image(maker: &Maker) -> Vec<u8> {
     let mut block = vec![];
     let mut image = vec![];

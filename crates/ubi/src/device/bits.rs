@@ -1,4 +1,4 @@
-//! One bit for each block, which reads through `&self` may set.
+//! One bit for each block, which reads may set through `&self`.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -41,7 +41,7 @@ impl Bits {
         found.map(|(index, bits)| index * 32 + bits.trailing_zeros())
     }
 
-    /// All blocks whose bits are set; clears them.
+    /// All blocks whose bits are set; clears the bits.
     pub(crate) fn take(&mut self) -> Vec<u32> {
         let mut found = Vec::new();
         for (index, word) in (0..).zip(&mut self.words) {

@@ -1,4 +1,4 @@
-//! The volumes of a device: what the table says of each, and the block of each LEB.
+//! The volumes of a device: the record of each in the table, and the block of each LEB.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -18,12 +18,12 @@ pub(super) type Records = BTreeMap<u32, VolumeRecord>;
 /// One volume, or the layout volume.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// As in the volume table; of the layout volume there is none.
+    /// As in the volume table; the layout volume has none.
     pub(super) record: Option<VolumeRecord>,
     pub(super) kind: VolumeKind,
     pub(super) data_pad: u32,
     pub(super) compatibility: Compatibility,
-    /// Static volumes: bytes of content.
+    /// Static volumes: length of the content, bytes.
     pub(super) used_bytes: u64,
     /// The block of each LEB.
     pub(super) map: Vec<u32>,
@@ -43,7 +43,7 @@ impl Entry {
     }
 }
 
-/// All volumes, the layout volume among them.
+/// All volumes, including the layout volume.
 #[derive(Debug)]
 pub(super) struct Volumes {
     entries: BTreeMap<u32, Entry>,
@@ -107,7 +107,7 @@ impl Volumes {
         })
     }
 
-    /// A header that is only valid with this data.
+    /// A header that is valid only with this data.
     pub(super) fn header_of_copy(
         &self,
         volume: u32,
@@ -123,7 +123,7 @@ impl Volumes {
         volumes.filter_map(|(&id, entry)| Some((id, entry.record?))).collect()
     }
 
-    /// What was written to the table counts.
+    /// Takes over what was written to the table.
     pub(super) fn set_records(&mut self, records: &Records) {
         for (id, record) in records {
             if let Some(entry) = self.entries.get_mut(id) {
@@ -132,19 +132,19 @@ impl Volumes {
         }
     }
 
-    /// The place of a LEB in its volume's map.
+    /// The index of a LEB in its volume's map.
     pub(super) fn slot(&mut self, volume: u32, lnum: u32) -> Option<&mut u32> {
         self.entries.get_mut(&volume)?.map.get_mut(lnum as usize)
     }
 
-    /// Maps a LEB to another block, or to none; returns the one it had.
+    /// Maps a LEB to another block, or to none; returns the previous one.
     pub(super) fn remap(&mut self, volume: u32, lnum: u32, peb: u32) -> Result<Option<u32>, Error> {
         let slot = self.slot(volume, lnum).ok_or(Error::NoVolume(volume))?;
         let old = core::mem::replace(slot, peb);
         Ok((old != UNMAPPED).then_some(old))
     }
 
-    /// Enters the used blocks into the maps; gives up those that are in none.
+    /// Enters the used blocks into the maps; discards those that are not in any.
     pub(super) fn map_blocks(&mut self, wear: &mut Wear) {
         for peb in 0..wear.pebs.len() as u32 {
             let State::Used { volume, lnum } = wear.state(peb) else { continue };
@@ -155,7 +155,7 @@ impl Volumes {
         }
     }
 
-    /// What a fastmap says of the volumes, whose LEBs have so many bytes.
+    /// The volumes as a fastmap lists them, for LEBs of this size.
     pub(super) fn append_maps(&self, leb_size: u32, bytes: &mut Vec<u8>) {
         for (&id, entry) in &self.entries {
             let usable = leb_size - entry.data_pad;

@@ -1,4 +1,4 @@
-//! What can go wrong with a device that is written.
+//! Errors of a device that is open for writing.
 
 use core::fmt;
 
@@ -6,39 +6,39 @@ use flysch_api::flash;
 
 use crate::AttachError;
 
-/// Why a device takes no more changes. It is final until the device is attached again.
+/// Why a device does not accept changes any more. This is final until the device is attached again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ReadOnly {
-    /// A block went bad and none was left to replace it.
+    /// A block went bad and no block was left to replace it.
     PoolEmpty {
-        /// The block; it is not marked, because it could not be replaced.
+        /// The block; it is not marked bad, because it could not be replaced.
         block: u32,
         /// Blocks that are marked bad.
         bad: u32,
     },
-    /// Nothing could be written in several blocks in a row, or no erased block is left.
+    /// Writing failed in several blocks in a row, or no erased block is left.
     NoGoodBlock,
-    /// Too many blocks hold content that error correction can not read.
+    /// The content of too many blocks cannot be read, even with error correction.
     Unreadable {
-        /// How many.
+        /// Number of such blocks.
         blocks: u32,
     },
-    /// A block reached the largest erase counter there is.
+    /// A block has reached the maximum erase counter.
     WornOut {
         /// The block.
         block: u32,
     },
-    /// The flash failed in a way that no other block mends.
+    /// The flash failed in a way that using another block does not help.
     Flash(flash::Error),
-    /// A block holds something else than the fastmap says, which was believed.
+    /// A block contradicts the fastmap, which was trusted.
     Fastmap {
         /// The block.
         block: u32,
     },
-    /// An internal volume that is not known asks for it.
+    /// An unknown internal volume requires it.
     Alien {
-        /// A block of it.
+        /// A block of that volume.
         block: u32,
     },
 }
@@ -85,39 +85,38 @@ impl core::error::Error for ReadOnly {
     }
 }
 
-/// Why something could not be done.
+/// Why an operation failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// Nothing could be attached.
+    /// Attaching failed.
     Attach(AttachError),
-    /// The flash is UBI, yet not one that may be written; the text says what is wrong and what
-    /// to do.
+    /// The flash contains UBI but must not be written; the text says what is wrong and what to do.
     Refused(alloc::string::String),
-    /// The flash's shape or an option does not allow UBI.
+    /// The flash's geometry or an option is not suitable for UBI.
     Shape(&'static str),
-    /// The flash failed; the device works on.
+    /// The flash failed; the device keeps working.
     Flash(flash::Error),
-    /// The device takes no changes.
+    /// The device does not accept changes.
     ReadOnly(ReadOnly),
     /// Not enough blocks.
     NoSpace {
-        /// Blocks wanted.
+        /// Blocks required.
         wanted: u32,
-        /// Blocks that no volume and no reserve has.
+        /// Blocks that neither a volume nor a reserve has.
         available: u32,
     },
     /// There is no volume of this id.
     NoVolume(u32),
-    /// A volume of this id is there.
+    /// A volume with this id exists.
     IdTaken(u32),
-    /// A volume has this name.
+    /// A volume with this name exists.
     NameTaken(alloc::string::String),
     /// All ids are taken.
     TooManyVolumes,
-    /// A value that can not be: which, and what it must be.
+    /// An invalid value: which one, and what it must be.
     Invalid(&'static str),
-    /// An update of the volume was started and not finished: it has to be updated again.
+    /// An update of the volume was started and not finished: the volume must be updated again.
     UpdateUnfinished(u32),
 }
 
@@ -168,7 +167,7 @@ impl From<flash::Error> for Error {
     }
 }
 
-/// What the user of a volume is told.
+/// The error that the user of a volume gets.
 impl From<Error> for flash::Error {
     fn from(error: Error) -> Self {
         match error {

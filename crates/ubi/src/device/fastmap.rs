@@ -1,20 +1,23 @@
-//! The fastmap kept up to date while the device works.
+//! Keeps the fastmap up to date while the device works.
 //!
-//! A fastmap is true as long as blocks are taken only from its pools, which every attach looks at.
-//! When a pool is empty, a new one is written:
+//! A fastmap is valid as long as blocks are taken only from its pools, which every attach scans.
+//! When a pool is empty, a new fastmap is written:
 //!
-//! 1. Its blocks come from the pools of the old one, where they were kept back. So the old one
-//!    stays true until the new one is whole: a cut costs no scan.
-//! 2. The pools are filled again, in memory; the old one's blocks are queued for their erase.
-//! 3. Headers are written first, the anchor's before all, and the last page of the anchor last.
+//! 1. Its blocks come from the pools of the old one, where they were reserved for it. So the
+//!    old one stays valid until the new one is complete, and a power cut costs no scan.
+//! 2. The pools are refilled in memory; the blocks of the old one are queued for their erase.
+//! 3. Headers are written first, that of the anchor before all others, and the last page of the
+//!    anchor is written last.
 //! 4. The old anchor is erased before anything else changes.
 //!
-//! Where the pools have no blocks for it, the old one is made void first. It is made void as well
-//! when a block goes bad, and by a device that uses no fastmaps. Whatever else starts a fastmap -
-//! an older one, or one that was not finished - is erased before the first change.
+//! If the pools have no blocks for the new one, the old one is invalidated first. It is also
+//! invalidated when a block goes bad, and by a device that does not use fastmaps. Every other start
+//! of a fastmap on the flash (an older one, or one that was not finished) is erased before the
+//! first change.
 //!
-//! Linux does the same but for step 1: it takes the blocks from those that the old one calls free,
-//! so that a cut while a fastmap is written costs a scan. Either attaches by the other's.
+//! Linux does the same except for step 1: it takes the blocks from those that the old fastmap lists
+//! as free, so a power cut while a fastmap is written costs a scan. Each can attach using the
+//! other's fastmap.
 
 use alloc::vec::Vec;
 
@@ -27,27 +30,27 @@ use super::lebs::Lebs;
 use super::wear::State;
 use crate::scan::Evidence;
 
-/// The fastmap on the flash, and what is left of others.
+/// The fastmap on the flash, and the remains of others.
 #[derive(Debug, Default)]
 pub(super) struct Fastmaps {
-    /// Blocks of the one that is true, its anchor first; none if none is.
+    /// Blocks of the valid one, its anchor first; empty if there is none.
     pub(super) current: Vec<u32>,
-    /// First blocks of others, the oldest first: erased before anything changes.
+    /// First blocks of other fastmaps, oldest first: erased before anything changes.
     pub(super) void: Vec<u32>,
-    /// Other blocks of others.
+    /// Other blocks of other fastmaps.
     pub(super) leftover: Vec<u32>,
-    /// Something changed since the current one was written.
+    /// Something has changed since the current one was written.
     pub(super) changed: bool,
-    /// Blocks taken until writing one is tried again.
+    /// Number of blocks to be taken before another attempt to write one.
     wait: usize,
     /// One is being written.
     is_writing: bool,
-    /// Whether the anchor wears out before others is to be looked at.
+    /// Whether to check if the anchor wears out before other blocks.
     look_at_anchor: bool,
 }
 
 impl Fastmaps {
-    /// As attaching found them; `blocks` are all blocks of fastmaps.
+    /// As found by attaching; `blocks` are all blocks of fastmaps.
     pub(super) fn found(evidence: &Evidence, blocks: Vec<u32>) -> Self {
         let current = evidence.fastmap.as_ref().map_or_else(Vec::new, |map| map.blocks.clone());
         let mut anchors = evidence.anchors.clone();
@@ -61,7 +64,7 @@ impl Fastmaps {
 }
 
 impl<F: FlashMut> Lebs<F> {
-    /// Before a block is taken: a new fastmap if a pool is empty.
+    /// Called before a block is taken: writes a new fastmap if a pool is empty.
     pub(super) fn fill_user_pool(&mut self) -> Result<(), Error> {
         if !self.pebs.has_fastmap() || self.pebs.maps.is_writing {
             return Ok(());
@@ -77,7 +80,8 @@ impl<F: FlashMut> Lebs<F> {
         }
     }
 
-    /// Before a LEB is moved: a new fastmap if the pool for moves is empty and would be filled.
+    /// Called before a LEB is moved: writes a new fastmap if the pool for moves is empty and would
+    /// be refilled.
     pub(super) fn fill_move_pool(&mut self) -> Result<(), Error> {
         let is_empty = self.pebs.wear.pools.as_ref().is_some_and(|pools| pools.moves.is_empty());
         let enough = self.pebs.wear.free.len() >= self.pebs.pool_sizes().fastmap + 2;
@@ -87,12 +91,12 @@ impl<F: FlashMut> Lebs<F> {
         self.write_fastmap()
     }
 
-    /// Linux believes no fastmap whose pools hold blocks of volumes that it does not list.
+    /// Linux does not trust a fastmap whose pools hold blocks of volumes that it does not list.
     pub(super) fn volumes_changed(&mut self) -> Result<(), Error> {
         if self.pebs.maps.current.is_empty() { Ok(()) } else { self.write_fastmap() }
     }
 
-    /// Writes a fastmap. Where that can not be done, none is on the flash.
+    /// Writes a fastmap. If that fails, there is none on the flash.
     pub(super) fn write_fastmap(&mut self) -> Result<(), Error> {
         if !self.pebs.has_fastmap() {
             return Ok(());
@@ -111,7 +115,7 @@ impl<F: FlashMut> Lebs<F> {
         Ok(())
     }
 
-    /// `false` if there is no room, or programming failed.
+    /// Returns `false` if there is no room, or programming failed.
     fn replace_fastmap(&mut self) -> Result<bool, Error> {
         let sizes = self.pebs.pool_sizes();
         while self.pebs.wear.free.len() < 2 * sizes.fastmap + 2 && self.pebs.erase_next()? {}
@@ -153,8 +157,8 @@ impl<F: FlashMut> Lebs<F> {
         Ok(true)
     }
 
-    /// Erased blocks for a fastmap, the anchor first: of the current one's pools, or any once that
-    /// one is void. `None` if there are none.
+    /// Erased blocks for a fastmap, the anchor first: from the pools of the current one or, once
+    /// that is invalid, any. `None` if there are none.
     fn fastmap_place(&mut self, count: usize) -> Result<Option<Vec<u32>>, Error> {
         while let Some(blocks) = self.pebs.wear.take_members(count) {
             let is_erased = |&peb: &u32| {
@@ -203,8 +207,8 @@ impl<F: FlashMut> Lebs<F> {
         Ok(None)
     }
 
-    /// Moves a LEB that was not changed for long out of the first blocks when the anchors, which
-    /// have to be there, were erased much more often.
+    /// If the anchors, which must be among the first blocks, were erased much more often, moves a
+    /// LEB that has not changed for a long time out of the first blocks.
     pub(super) fn level_anchor(&mut self) -> Result<(), Error> {
         if !core::mem::take(&mut self.pebs.maps.look_at_anchor) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! A flash made an empty UBI device.
+//! Makes a flash an empty UBI device.
 
 use alloc::vec::Vec;
 
@@ -12,29 +12,29 @@ use crate::Offsets;
 /// How a flash is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FormatOptions {
-    /// Number that tells this image's blocks from those of another; random, not 0.
+    /// Number that distinguishes this image's blocks from those of another; random, not 0.
     pub image_sequence: u32,
-    /// Where the identifier header lies, bytes; `None`: in the next unit that can be programmed
-    /// alone.
+    /// Offset of the identifier header, bytes; `None` for the next unit that can be programmed
+    /// separately.
     pub vid_header_offset: Option<u32>,
-    /// What every erase counter becomes; `None`: those found are kept and counted up, the others
-    /// get their mean.
+    /// Value for every erase counter; `None` keeps and increments those found, and uses their mean
+    /// for the others.
     pub erase_counter: Option<u32>,
 }
 
 impl FormatOptions {
-    /// Offsets from the flash's shape, erase counters kept.
+    /// Offsets derived from the flash's geometry, erase counters kept.
     pub fn new(image_sequence: u32) -> Self {
         Self { image_sequence, vid_header_offset: None, erase_counter: None }
     }
 }
 
 impl<F: FlashMut> UbiDevice<F> {
-    /// Erases all of `flash` and makes it an empty UBI device (`ubiformat`). Blocks that can not
-    /// be erased are marked bad.
+    /// Erases all of `flash` and makes it an empty UBI device (`ubiformat`). Blocks that cannot be
+    /// erased are marked bad.
     ///
     /// # Errors
-    /// [`Error::Shape`] with nothing done; [`Error::ReadOnly`] or [`Error::Flash`] in the middle.
+    /// [`Error::Shape`] with nothing done; [`Error::ReadOnly`] or [`Error::Flash`] partway.
     pub fn format(
         mut flash: F,
         format: &FormatOptions,
@@ -72,7 +72,7 @@ impl<F: FlashMut> UbiDevice<F> {
 }
 
 impl<F: FlashMut> Io<F> {
-    /// The erase counter of a block that was UBI's before.
+    /// The erase counter of a block that already belonged to UBI.
     fn erase_counter(&self, peb: u32) -> Option<u32> {
         let mut bytes = [0; EC_HEADER_SIZE];
         let _ = self.read(peb, 0, &mut bytes).ok()?;
@@ -80,7 +80,7 @@ impl<F: FlashMut> Io<F> {
     }
 }
 
-/// Where the headers and the data go: each in a unit of its own.
+/// The offsets of headers and data, each in a separate unit.
 fn offsets<F: FlashMut>(
     flash: &F,
     format: &FormatOptions,

@@ -1,9 +1,9 @@
-//! Physical erase blocks: headers and data written, blocks erased and tortured.
+//! Physical erase blocks: writing headers and data, erasing and torturing blocks.
 //!
 //! NAND: the erase counter header, the identifier header and the data are each programmed once, in
-//! this order, in units that the flash programs alone. NOR: an erase takes long and may be cut
-//! short anywhere, so the magic words of both headers are cleared first; what is left is then
-//! neither a good block nor an empty one.
+//! this order, in units that the flash can program separately. NOR: an erase takes long and may be
+//! interrupted anywhere, so the magic words of both headers are cleared first; what remains after
+//! an interruption is then neither a valid block nor an empty one.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,30 +14,30 @@ use flysch_wire::ubi::{EcHeader, HeaderError, VidHeader};
 use crate::blocks::{TORTURE_PATTERNS, is_blank};
 use crate::{Offsets, UbiImage};
 
-/// How often a read, a write or an erase is tried again (`UBI_IO_RETRIES`).
+/// How often a read, a write or an erase is retried (`UBI_IO_RETRIES`).
 pub(crate) const RETRIES: u32 = 3;
-/// How often a pattern that did not read well is tried again.
+/// How often a pattern that did not read back correctly is retried.
 const TORTURE_REPEATS: u32 = 1;
 
-/// Sizes and places in every block.
+/// Sizes and offsets in every block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) image: UbiImage,
     pub(crate) offsets: Offsets,
-    /// Bytes that are programmed together.
+    /// Programming unit, bytes.
     pub(crate) write_size: u32,
-    /// Bytes that a header is programmed in multiples of.
+    /// Unit in which headers are programmed, bytes.
     pub(crate) header_unit: u32,
 }
 
 impl Shape {
-    /// Bytes of a logical erase block without alignment.
+    /// Size of a logical erase block without alignment, bytes.
     pub(crate) fn leb_size(&self) -> u32 {
         self.image.peb_size - self.offsets.data
     }
 }
 
-/// The flash and how blocks lie on it.
+/// The flash and the layout of its blocks.
 #[derive(Debug)]
 pub(crate) struct Io<F> {
     pub(crate) flash: F,
@@ -49,12 +49,12 @@ impl<F: FlashMut> Io<F> {
         u64::from(peb) * u64::from(self.shape.image.peb_size) + u64::from(offset)
     }
 
-    /// Whether blocks can be given up.
+    /// Whether blocks can be marked bad.
     pub(crate) fn bad_allowed(&self) -> bool {
         self.flash.geometry().kind.is_nand()
     }
 
-    /// A header in as many units as it needs, at the unit that its place is in.
+    /// A header in as many units as it needs, placed at the unit that contains its offset.
     fn program_header(&mut self, peb: u32, offset: u32, header: &[u8]) -> Result<(), Error> {
         let unit = self.shape.header_unit;
         let start = offset - offset % unit;
@@ -79,7 +79,7 @@ impl<F: FlashMut> Io<F> {
         self.program_header(peb, self.shape.offsets.vid_header, &vid.emit())
     }
 
-    /// Programs data; what does not fill the last unit is filled up with 0xFF.
+    /// Programs data; the last unit is padded with 0xFF.
     pub(crate) fn write_data(&mut self, peb: u32, offset: u32, data: &[u8]) -> Result<(), Error> {
         if data.is_empty() {
             return Ok(());
@@ -98,7 +98,7 @@ impl<F: FlashMut> Io<F> {
         Ok(())
     }
 
-    /// Reads anything of a block; bit errors are tried again.
+    /// Reads any part of a block; reads with bit errors are retried.
     pub(crate) fn read(
         &self,
         peb: u32,
@@ -131,7 +131,7 @@ impl<F: FlashMut> Io<F> {
         VidHeader::parse(&bytes).and_then(|vid| vid.fits(self.shape.leb_size()).map(|()| vid))
     }
 
-    /// Whether these data read back, and without so many bit errors that they were scrubbed.
+    /// Whether the data reads back correctly, and with too few bit errors to need scrubbing.
     pub(crate) fn reads_back(&self, peb: u32, data: &[u8]) -> bool {
         let mut found = vec![0; data.len()];
         match self.read_data(peb, 0, &mut found) {
@@ -140,8 +140,8 @@ impl<F: FlashMut> Io<F> {
         }
     }
 
-    /// Whether the place of the second header and the first and the last unit of the data read as
-    /// erased, without a bit corrected: what was cut short leaves other blocks.
+    /// Whether the place of the second header and the first and last unit of the data read as
+    /// erased without a corrected bit; an interrupted operation leaves a block in another state.
     pub(crate) fn looks_erased(&self, peb: u32) -> bool {
         let Shape { image, offsets, write_size, header_unit } = self.shape;
         let size = write_size.clamp(64, self.shape.leb_size());
@@ -155,7 +155,7 @@ impl<F: FlashMut> Io<F> {
         })
     }
 
-    /// Erases a block, after having tried it thoroughly if `torture`, and writes its erase counter.
+    /// Erases a block, after a thorough test if `torture` is set, and writes its erase counter.
     pub(crate) fn erase(
         &mut self,
         peb: u32,
@@ -186,7 +186,7 @@ impl<F: FlashMut> Io<F> {
         }
     }
 
-    /// Marks a block bad; a marker that can not be programmed is tried again.
+    /// Marks a block bad; if programming the marker fails, it is retried.
     pub(crate) fn mark_bad(&mut self, peb: u32) -> Result<(), Error> {
         let mut tries = 0;
         loop {
@@ -197,7 +197,7 @@ impl<F: FlashMut> Io<F> {
         }
     }
 
-    /// Clears the first word of each header that could still be taken for one.
+    /// Clears the first word of each header that might still be taken for a valid one.
     fn spoil_headers(&mut self, peb: u32) -> Result<(), Error> {
         let unit = self.shape.header_unit.max(4);
         for offset in [0, self.shape.offsets.vid_header] {
@@ -228,7 +228,7 @@ impl<F: FlashMut> Io<F> {
         Ok(())
     }
 
-    /// Whether a block, erased and filled with `pattern`, reads as it should both times.
+    /// Whether a block, erased and then filled with `pattern`, reads back correctly both times.
     fn bears(&mut self, peb: u32, pattern: u8, found: &mut [u8]) -> Result<bool, Error> {
         self.erase_only(peb)?;
         if !self.holds(peb, 0xff, found) {
@@ -238,7 +238,7 @@ impl<F: FlashMut> Io<F> {
         Ok(self.holds(peb, pattern, found))
     }
 
-    /// Whether a whole block reads as `pattern`, without so many bit errors that it were scrubbed.
+    /// Whether a whole block reads as `pattern`, with too few bit errors to need scrubbing.
     fn holds(&self, peb: u32, pattern: u8, found: &mut [u8]) -> bool {
         match self.flash.read(self.at(peb, 0), found) {
             Ok(corrected) => {

@@ -1,4 +1,4 @@
-//! LEBs read, written, changed and given up; and blocks taken for them.
+//! Reading, writing, changing and discarding LEBs, and taking blocks for them.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use super::pebs::Pebs;
 use super::volumes::table_bytes;
 use super::{BLOCK_TRIES, Error, FREE_LOW, ReadOnly};
 
-/// The volumes' LEBs and the blocks they lie in.
+/// The LEBs of the volumes and the blocks that hold them.
 #[derive(Debug)]
 pub(super) struct Lebs<F> {
     pub(super) pebs: Pebs<F>,
@@ -41,7 +41,7 @@ impl<F: FlashMut> Lebs<F> {
         Ok(corrected)
     }
 
-    /// Writes to a LEB, mapping it if need be. The range was checked.
+    /// Writes to a LEB and maps it if necessary. The range has been checked.
     pub(super) fn write_leb(
         &mut self,
         volume: u32,
@@ -65,8 +65,8 @@ impl<F: FlashMut> Lebs<F> {
         }
     }
 
-    /// After a failed write: what the LEB held before `offset` and the data go to another block,
-    /// as one copy.
+    /// After a failed write: writes the content of the LEB before `offset` and the data to another
+    /// block, as one copy.
     fn recover_write(
         &mut self,
         volume: u32,
@@ -85,7 +85,7 @@ impl<F: FlashMut> Lebs<F> {
         self.assign(volume, lnum, peb, true)
     }
 
-    /// Writes a header and data into a free block, another one if that fails.
+    /// Writes a header and data into a free block; if that fails, into another one.
     pub(super) fn place(
         &mut self,
         mut vid: VidHeader,
@@ -108,7 +108,7 @@ impl<F: FlashMut> Lebs<F> {
         Err(self.pebs.stop(ReadOnly::NoGoodBlock))
     }
 
-    /// Maps a LEB to a block just written and gives up the one it had.
+    /// Maps a LEB to a block just written, and discards its previous block.
     pub(super) fn assign(
         &mut self,
         volume: u32,
@@ -134,7 +134,7 @@ impl<F: FlashMut> Lebs<F> {
         Ok(())
     }
 
-    /// Replaces a LEB's content atomically. The length was checked.
+    /// Replaces a LEB's content atomically. The length has been checked.
     pub(super) fn change_leb(&mut self, volume: u32, lnum: u32, data: &[u8]) -> Result<(), Error> {
         self.pebs.begin()?;
         self.pay()?;
@@ -154,7 +154,7 @@ impl<F: FlashMut> Lebs<F> {
         self.assign(volume, lnum, peb, false)
     }
 
-    /// Gives up a LEB's content.
+    /// Discards a LEB's content.
     pub(super) fn unmap_leb(&mut self, volume: u32, lnum: u32) -> Result<(), Error> {
         let mapped = self.volumes.entry(volume)?.map.get(lnum as usize);
         if mapped.is_none_or(|peb| *peb == UNMAPPED) {
@@ -167,7 +167,7 @@ impl<F: FlashMut> Lebs<F> {
         self.swap(volume, lnum, UNMAPPED, false)
     }
 
-    /// Writes one LEB of a static volume, which has `used_ebs` in all.
+    /// Writes one LEB of a static volume that has `used_ebs` LEBs in all.
     pub(super) fn write_static(
         &mut self,
         volume: u32,
@@ -185,11 +185,11 @@ impl<F: FlashMut> Lebs<F> {
         self.assign(volume, lnum, peb, false)
     }
 
-    /// Does up to `budget` pieces of background work: an erase or a move of a LEB each, the erases
-    /// first. `true`: there is more to do.
+    /// Does up to `budget` pieces of background work, each one erase or one move of a LEB, erases
+    /// first. Returns `true` if there is more to do.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]: the device is read-only, or became it.
+    /// [`Error::ReadOnly`] if the device is read-only, or became read-only.
     pub(super) fn work(&mut self, budget: u32) -> Result<bool, Error> {
         for _ in 0..budget {
             if !self.has_work() {
@@ -210,7 +210,7 @@ impl<F: FlashMut> Lebs<F> {
             || self.pebs.wear.unbalanced(self.pebs.options.wear_threshold).is_some()
     }
 
-    /// What a call that writes pays of the work that is overdue.
+    /// The share of overdue work that each writing call does.
     pub(super) fn pay(&mut self) -> Result<(), Error> {
         self.collect_found();
         if self.pebs.wear.free_count() <= FREE_LOW + self.pebs.account.blocks / 64
@@ -231,7 +231,7 @@ impl<F: FlashMut> Lebs<F> {
         Ok(())
     }
 
-    /// Erases every block that was given up, and makes all durable.
+    /// Erases every discarded block, and makes everything durable.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] or [`Error::Flash`].
@@ -244,8 +244,8 @@ impl<F: FlashMut> Lebs<F> {
         self.pebs.io.flash.sync().map_err(Error::Flash)
     }
 
-    /// Ends the work with the device: nothing is pending and the fastmap is written, if the device
-    /// has one. It may be gone on with.
+    /// Finishes all pending work and writes the fastmap, if the device has one. The device may be
+    /// used again afterwards.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -261,7 +261,7 @@ impl<F: FlashMut> Lebs<F> {
         self.pebs.io.flash.sync().map_err(Error::Flash)
     }
 
-    /// Takes a free block; erases what is queued until there is one.
+    /// Takes a free block; erases queued blocks until there is one.
     pub(super) fn allocate(&mut self) -> Result<u32, Error> {
         loop {
             self.fill_user_pool()?;
@@ -281,8 +281,8 @@ impl<F: FlashMut> Lebs<F> {
         }
     }
 
-    /// Writes both copies of the table, and erases what was given up: an older copy of the table
-    /// that counted again, because the newer one was damaged, would undo what was done.
+    /// Writes both copies of the table, and erases the queued blocks: if the newer table were
+    /// damaged, an older copy would become valid again and undo the change.
     pub(super) fn write_table(&mut self, records: &Records) -> Result<(), Error> {
         let bytes = table_bytes(records, self.pebs.leb_size(), self.pebs.write_size());
         self.change_leb(LAYOUT_VOLUME, 0, &bytes)?;
@@ -290,8 +290,8 @@ impl<F: FlashMut> Lebs<F> {
         self.pebs.drain()
     }
 
-    /// LEBs of a volume that was being updated were given up, whatever a fastmap says; nobody will
-    /// ask for them before the next update.
+    /// The LEBs of a volume that was being updated have been discarded, whatever a fastmap says;
+    /// nobody will ask for them before the next update.
     pub(super) fn look_at_updates(&mut self) {
         let updated = self
             .volumes

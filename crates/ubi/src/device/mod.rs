@@ -1,50 +1,51 @@
-//! A device that is written.
+//! A device that is open for writing.
 //!
-//! # How a power cut is survived
+//! # How a device survives a power cut
 //!
-//! There is no map on the flash; a block says itself what it holds, and the higher sequence number
+//! There is no map on the flash: each block states what it holds, and the higher sequence number
 //! wins. Everything follows from the order in which blocks are written and erased:
 //!
-//! - *A LEB's first write*: identifier header, then data. Cut before the header is whole: the block
-//!   holds no LEB and is erased at the next attach. Cut in the data: the LEB is mapped, with what
-//!   was written.
+//! - *First write to a LEB*: identifier header, then data. If it is cut before the header is
+//!   complete, the block holds no LEB and is erased at the next attach. If it is cut within the
+//!   data, the LEB is mapped and holds what was written.
 //! - *Atomic change, wear-levelling move, write-error recovery*: header with copy flag and the
-//!   checksum of the data, then the data, into a free block; only then is the old block given up.
-//!   Cut between: the checksum does not fit and the old block counts.
-//! - *Giving up* a block only queues it. Queued blocks are erased first in, first out, so an older
-//!   copy of a LEB never outlives a newer one, and a LEB that comes back comes back as it last was.
+//!   checksum of the data, then the data, into a free block; only then is the old block discarded.
+//!   If it is cut in between, the checksum does not match and the old block is valid.
+//! - *Discarding* a block only queues it. Queued blocks are erased first in, first out, so an older
+//!   copy of a LEB never outlives a newer one, and a LEB that comes back has its last content.
 //!   [`sync`](flysch_api::volume::VolumeMut::sync) empties the queue.
-//! - *Volume table*: atomic change of layout LEB 0, then of LEB 1, then the queue is emptied, so
-//!   that no older table can count again. LEB 0 decides, so that create, remove, resize and
-//!   renaming several volumes each happen at one instant; attaching repairs LEB 1.
-//! - *Remove and shrink*: the table first, the blocks then; blocks of no volume are leftovers.
-//!   *Create and grow*: the queue is emptied first, so that leftovers can not enter the volume.
-//! - *Update*: update marker set, LEBs given up, written, the queue emptied, marker cleared.
+//! - *Volume table*: atomic change of layout LEB 0, then of LEB 1; then the queue is emptied, so
+//!   that no older table can become valid again. LEB 0 decides, so that creating, removing,
+//!   resizing and renaming several volumes each happen at one instant; attaching repairs LEB 1.
+//! - *Remove and shrink*: first the table, then the blocks; blocks without a volume are leftovers.
+//!   *Create and grow*: the queue is emptied first, so that leftovers cannot enter the volume.
+//! - *Update*: update marker set, LEBs discarded, content written, the queue emptied, marker
+//!   cleared.
 //! - *Erase*: the erase counter header follows the erase. A block without one gets the mean. On NOR
-//!   both headers are spoilt first, because an erase cut short there may leave them whole.
-//! - *A page cut short* may read well today and not tomorrow, or as if it were erased. So a block
-//!   is judged once, when it is attached, and before anything relies on it that is made true: the
-//!   LEB that was written last is written again from what was read of it, while its older content
-//!   is there; what was found to be no copy is erased; so are the free blocks that would have been
-//!   taken next, before they are.
-//! - *Fastmap*: while one is true, blocks are taken only from its pools, which attaching looks at;
-//!   a new one is written from blocks of the old one's pools, and the old one's first block is
+//!   both headers are invalidated first, because an interrupted erase may leave them intact there.
+//! - *An interrupted page* may read correctly today and not tomorrow, or as if it were erased. So a
+//!   block is judged once, when it is attached, and the verdict is made true on the flash before
+//!   anything relies on it: the LEB written last is written again from the content that was read,
+//!   while its older content still exists; blocks found not to be a copy are erased; so are the
+//!   free blocks that would have been taken next, before they are taken.
+//! - *Fastmap*: while one is valid, blocks are taken only from its pools, which attaching scans; a
+//!   new one is written to blocks from the pools of the old one, and the old one's first block is
 //!   erased before anything else changes.
 //!
 //! # Objects
 //!
-//! Each has the state that it alone changes, the lower ones within the upper ones: [`UbiDevice`]
-//! the table of volumes; [`Lebs`] which LEB lies where ([`Volumes`](entries::Volumes)); [`Pebs`]
-//! which block is what - how often erased and how good ([`Wear`](wear::Wear),
-//! [`Pools`](pools::Pools)), which are a fastmap ([`Fastmaps`](fastmap::Fastmaps)), how many
-//! there are for whom ([`Account`]); [`Io`](io::Io) the bytes in one.
+//! Each object owns the state that only it changes, and contains the lower ones: [`UbiDevice`] the
+//! table of volumes; [`Lebs`] where each LEB is ([`Volumes`](entries::Volumes)); [`Pebs`] the state
+//! of each block: how often it was erased and how good it is ([`Wear`](wear::Wear),
+//! [`Pools`](pools::Pools)), which blocks form a fastmap ([`Fastmaps`](fastmap::Fastmaps)), how
+//! many are available for what ([`Account`]); [`Io`](io::Io) the bytes in a block.
 //!
 //! # No threads
 //!
-//! What Linux does in its background thread - erases, moves - is done by [`UbiDevice::work`], and
-//! piecemeal by the calls that write: each does at most one overdue erase and one overdue move.
-//! An allocation erases queued blocks until one is free. Of the blocks not reserved by volumes one
-//! is kept for changes and one for moves, so one is always free or queued.
+//! [`UbiDevice::work`] does what Linux does in its background thread: erases and moves. The calls
+//! that write also do it piecemeal: each does at most one overdue erase and one overdue move. An
+//! allocation erases queued blocks until one is free. Of the blocks not reserved by volumes, one is
+//! kept for changes and one for moves, so one is always free or queued.
 
 mod bits;
 mod entries;
@@ -85,35 +86,36 @@ use lebs::Lebs;
 use pebs::Pebs;
 use wear::State;
 
-/// Queued erases are overdue when no more than so many blocks are free, and one in 64.
+/// Queued erases are overdue if no more than this many blocks, and one in 64, are free.
 const FREE_LOW: u32 = 2;
 
-/// Blocks that are tried for one write after the first one failed. Linux stops after three; a LEB
-/// of many small pages on a chip that fails now and then needs more, and each block that fails is
-/// tried thoroughly before it is used again.
+/// Number of blocks to try for one write after the first failed. Linux stops after three; a LEB of
+/// many small pages on a chip that fails occasionally needs more, and each block that failed is
+/// tested thoroughly before it is used again.
 const BLOCK_TRIES: u32 = 15;
 
-/// How a device works.
+/// Options of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceOptions {
-    /// Difference of erase counters from which content is moved: 2 to 65536
-    /// (`CONFIG_MTD_UBI_WL_THRESHOLD`; 4096 for parts of 100 000 erases, 128 to 256 for 10 000).
+    /// Difference between erase counters at which content is moved: 2 to 65536
+    /// (`CONFIG_MTD_UBI_WL_THRESHOLD`; 4096 for parts with 100 000 erases, 128 to 256 for 10 000).
     pub wear_threshold: u32,
-    /// Blocks expected to go bad among 1024, 0 to 768 (`CONFIG_MTD_UBI_BEB_LIMIT`). So many of the
-    /// chip are reserved, less those that are bad.
+    /// Blocks expected to go bad per 1024, 0 to 768 (`CONFIG_MTD_UBI_BEB_LIMIT`). This many of the
+    /// chip's blocks are reserved, less those that are already bad.
     pub bad_per_1024: u32,
-    /// Whether a fastmap is believed at attach and kept up to date while the device is written. It
-    /// takes twice its size of blocks; attaching after a power cut reads the headers of the first
-    /// 64 blocks and of its pools (5 % of all, 8 to 256, and half as many), not of every block.
+    /// Whether to trust a fastmap when attaching and to keep it up to date while the device is
+    /// written. It takes up twice its size in blocks. Attaching after a power cut then reads the
+    /// headers of the first 64 blocks and of its pools (5 % of all, 8 to 256, and half as many),
+    /// not of every block.
     pub fastmap: bool,
-    /// Bytes that are programmed together where the flash does not know it (an image file); not
-    /// less than what the flash says. `None`: as the flash says.
+    /// Programming unit in bytes, if the flash does not know it (an image file); not smaller than
+    /// what the flash reports. `None` for what the flash reports.
     pub write_size: Option<u32>,
-    /// Whether blocks that hold something not understood are erased. Linux keeps them, and refuses
-    /// to attach when there are more than 5 %.
+    /// Whether to erase blocks whose content is not understood. Linux keeps them, and refuses to
+    /// attach if there are more than 5 %.
     pub erase_corrupt: bool,
-    /// Whether a volume that asks for it (`vol_flags=autoresize`) gets all free space now. The
-    /// flash does that once; an image that is only edited should go on asking.
+    /// Whether a volume that asks for it (`vol_flags=autoresize`) gets all free space now. This
+    /// happens only once on a flash; an image that is only edited should keep the flag.
     pub autoresize: bool,
 }
 
@@ -130,7 +132,7 @@ impl Default for DeviceOptions {
     }
 }
 
-/// How the blocks of a device are shared out.
+/// How the blocks of a device are allotted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// All blocks.
@@ -141,13 +143,13 @@ pub struct Account {
     pub kept: u32,
     /// Blocks that volumes, the table and UBI itself reserve.
     pub reserved: u32,
-    /// Blocks reserved to replace such as go bad.
+    /// Blocks reserved to replace blocks that go bad.
     pub bad_reserved: u32,
-    /// Blocks that volumes could be given.
+    /// Blocks available to volumes.
     pub available: u32,
 }
 
-/// What was done since attaching.
+/// Statistics since attaching.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Statistics {
     /// Blocks erased.
@@ -160,7 +162,7 @@ pub struct Statistics {
     pub moves: u64,
     /// LEBs moved because of bit errors.
     pub scrubs: u64,
-    /// Writes that failed and were done in another block.
+    /// Writes that failed and were completed in another block.
     pub recovered_writes: u64,
     /// Fastmaps written.
     pub fastmaps: u64,
@@ -193,62 +195,62 @@ impl<F: FlashMut> UbiDevice<F> {
         &self.pebs().io.flash
     }
 
-    /// The flash, for those who inject faults into a model; what UBI wrote is not to be changed.
+    /// The flash, for injecting faults into a model; what UBI wrote must not be changed.
     pub fn flash_mut(&mut self) -> &mut F {
         &mut self.lebs.pebs.io.flash
     }
 
-    /// Gives the flash back as it is, as if the power went; see [`detach`](Self::detach).
+    /// Returns the flash as it is, as after a power cut; see [`detach`](Self::detach).
     pub fn into_flash(self) -> F {
         self.lebs.pebs.io.flash
     }
 
-    /// Where in each erase block things lie.
+    /// Layout of each erase block.
     pub fn offsets(&self) -> Offsets {
         self.pebs().io.shape.offsets
     }
 
-    /// What the image consists of.
+    /// Location and size of the image.
     pub fn image(&self) -> UbiImage {
         self.pebs().io.shape.image
     }
 
-    /// Bytes of a logical erase block, before a volume's alignment.
+    /// Size of a logical erase block in bytes, before a volume's alignment.
     pub fn leb_size(&self) -> u32 {
         self.pebs().leb_size()
     }
 
-    /// Bytes that are programmed together.
+    /// Programming unit, bytes.
     pub fn write_size(&self) -> u32 {
         self.pebs().write_size()
     }
 
-    /// What was found when the device was attached. All of it that can be mended is.
+    /// Everything found when the device was attached. All of it that can be repaired has been.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// Why the device takes no changes; `None` if it does.
+    /// Why the device does not accept changes; `None` if it does.
     pub fn read_only(&self) -> Option<ReadOnly> {
         self.pebs().read_only
     }
 
-    /// How the blocks are shared out.
+    /// How the blocks are allotted.
     pub fn account(&self) -> Account {
         self.pebs().account
     }
 
-    /// What was done since attaching.
+    /// Statistics since attaching.
     pub fn statistics(&self) -> Statistics {
         self.pebs().statistics
     }
 
-    /// Whether the fastmap spared reading every header.
+    /// Whether a fastmap made it unnecessary to read every header.
     pub fn attached_by_fastmap(&self) -> bool {
         self.attached_by_fastmap
     }
 
-    /// Last sequence number that was used.
+    /// Last sequence number used.
     pub fn sequence(&self) -> u64 {
         self.pebs().sequence
     }
@@ -258,7 +260,7 @@ impl<F: FlashMut> UbiDevice<F> {
         self.pebs().wear.waiting_count()
     }
 
-    /// How often each block was erased; `None` for those that are bad or left alone.
+    /// How often each block was erased; `None` for blocks that are bad or left alone.
     pub fn erase_counters(&self) -> impl Iterator<Item = Option<u32>> + '_ {
         (0..).zip(&self.pebs().wear.pebs).map(|(peb, known)| match known.state {
             State::Bad | State::Kept => None,
@@ -299,16 +301,16 @@ impl<F: FlashMut> UbiDevice<F> {
         })
     }
 
-    /// Does up to `budget` pieces of background work: an erase or a move of a LEB each, the erases
-    /// first. `true`: there is more to do.
+    /// Does up to `budget` pieces of background work, each one erase or one move of a LEB, erases
+    /// first. Returns `true` if there is more to do.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`]: the device is read-only, or became it.
+    /// [`Error::ReadOnly`] if the device is read-only, or became read-only.
     pub fn work(&mut self, budget: u32) -> Result<bool, Error> {
         self.lebs.work(budget)
     }
 
-    /// Erases every block that was given up, and makes all durable.
+    /// Erases every discarded block, and makes everything durable.
     ///
     /// # Errors
     /// [`Error::ReadOnly`] or [`Error::Flash`].
@@ -316,8 +318,8 @@ impl<F: FlashMut> UbiDevice<F> {
         self.lebs.sync()
     }
 
-    /// Ends the work with the device: nothing is pending and the fastmap is written, if the device
-    /// has one. It may be gone on with.
+    /// Finishes all pending work and writes the fastmap, if the device has one. The device may be
+    /// used again afterwards.
     ///
     /// # Errors
     /// As [`sync`](Self::sync).
@@ -325,10 +327,10 @@ impl<F: FlashMut> UbiDevice<F> {
         self.lebs.close()
     }
 
-    /// Closes the device and gives the flash back.
+    /// Closes the device and returns the flash.
     ///
     /// # Errors
-    /// As [`close`](Self::close), and the flash is lost with it.
+    /// As [`close`](Self::close); the flash is then lost too.
     pub fn detach(mut self) -> Result<F, Error> {
         self.close()?;
         Ok(self.into_flash())

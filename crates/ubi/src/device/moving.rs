@@ -1,4 +1,4 @@
-//! LEBs moved to other blocks: wear levelling and scrubbing.
+//! Moving LEBs to other blocks: wear levelling and scrubbing.
 
 use flysch_api::flash::{self, FlashMut};
 use flysch_wire::ubi::{VidHeader, VolumeKind, crc32};
@@ -10,14 +10,14 @@ use super::{Error, ReadOnly};
 /// How a move ended.
 enum Moved {
     Yes,
-    /// The old block can not be read.
+    /// The old block cannot be read.
     Unreadable,
-    /// The new block can not be written.
+    /// The new block cannot be written.
     BadTarget,
 }
 
 impl<F: FlashMut> Lebs<F> {
-    /// Moves one LEB that should be moved; `false` if none should or no block is free for it.
+    /// Moves one LEB that needs it; `false` if none does or no block is free for it.
     pub(super) fn move_next(&mut self) -> Result<bool, Error> {
         let range = self.pebs.options.wear_threshold.saturating_mul(2);
         let unbalanced = || self.pebs.wear.unbalanced(self.pebs.options.wear_threshold);
@@ -51,7 +51,7 @@ impl<F: FlashMut> Lebs<F> {
         Ok(true)
     }
 
-    /// Too many blocks that can not be read mean that the chip is going (10 %, at least 16).
+    /// More unreadable blocks than this (10 %, at least 16) mean that the chip is failing.
     fn check_unreadable(&mut self) -> Result<(), Error> {
         let blocks = self.pebs.wear.unreadable_count();
         if blocks > (self.pebs.account.blocks / 10).max(16) {
@@ -60,7 +60,7 @@ impl<F: FlashMut> Lebs<F> {
         Ok(())
     }
 
-    /// Moves what `peb` holds to any free block; `false` if that could not be done.
+    /// Moves the content of `peb` to any free block; `false` if that failed.
     pub(super) fn move_away(&mut self, peb: u32) -> Result<bool, Error> {
         if self.drop_gone(peb)? {
             return Ok(true);
@@ -82,7 +82,7 @@ impl<F: FlashMut> Lebs<F> {
         Ok(false)
     }
 
-    /// Copies what `peb` holds to the free block `target` and gives `peb` up.
+    /// Copies the content of `peb` to the free block `target` and discards `peb`.
     fn move_leb(&mut self, peb: u32, target: u32) -> Result<Moved, Error> {
         match self.pebs.io.read_vid(peb) {
             Ok(vid) => self.move_content(peb, &vid, target),
@@ -139,8 +139,8 @@ impl<F: FlashMut> Lebs<F> {
     }
 }
 
-/// Data without the trailing 0xFF, in whole units: what follows is left erased, so that it can
-/// still be written.
+/// Data without the trailing 0xFF, in whole units: the rest is left erased, so that it can still be
+/// written.
 pub(super) fn trimmed(data: &[u8], unit: u32) -> &[u8] {
     let used = data.iter().rposition(|&byte| byte != 0xff).map_or(0, |last| last + 1);
     &data[..used.next_multiple_of(unit as usize).min(data.len())]

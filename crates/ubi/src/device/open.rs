@@ -1,4 +1,4 @@
-//! Attaching for writing: the scan judged as Linux judges it, and mended.
+//! Attaching for writing: judges the scan as Linux does, and repairs.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -21,23 +21,23 @@ use super::{Account, DeviceOptions, Error, ReadOnly, Statistics, UbiDevice};
 use crate::scan::{Evidence, Purpose};
 use crate::{AttachOptions, Block, Content, FastmapUse, Offsets, Ubi, UbiImage};
 
-/// Blocks that UBI keeps for itself: the volume table twice, an atomic change, a move.
+/// Blocks that UBI reserves for itself: the volume table twice, an atomic change, a move.
 pub(super) const INTERNAL_BLOCKS: u32 = 2 + 1 + 1;
-/// More blocks that hold something not understood than 5 % and this mean that the flash is not
-/// UBI's, or that the headers are lost in bulk.
+/// If the blocks that are not understood exceed 5 % plus this number, the flash does not belong to
+/// UBI, or headers were lost in bulk.
 const CORRUPT_MIN: u32 = 8;
 
 impl<F: FlashMut> UbiDevice<F> {
-    /// Attaches the UBI device that covers `flash`, and mends what power cuts left behind: the
-    /// volume table's second copy, unfinished copies, blocks of no volume. A volume flagged so
-    /// grows to all the free space.
+    /// Attaches the UBI device that covers `flash`, and repairs what power cuts left behind: the
+    /// volume table's second copy, unfinished copies, blocks without a volume. A volume with the
+    /// autoresize flag grows to all the free space.
     ///
-    /// To have the flash back when this fails, pass `&mut flash`.
+    /// To keep the flash if this fails, pass `&mut flash`.
     ///
     /// # Errors
-    /// [`Error::Attach`] if it is not UBI ([`format`](Self::format) makes it), [`Error::Refused`]
-    /// if it may not be written, [`Error::Shape`], [`Error::NoSpace`] when volumes have more blocks
-    /// than there are, [`Error::ReadOnly`] if mending failed.
+    /// [`Error::Attach`] if it is not UBI ([`format`](Self::format) makes it so),
+    /// [`Error::Refused`] if it must not be written, [`Error::Shape`], [`Error::NoSpace`] if
+    /// volumes have more blocks than exist, [`Error::ReadOnly`] if the repair failed.
     pub fn attach(flash: F, options: &DeviceOptions) -> Result<Self, Error> {
         let image = whole(flash.geometry(), options)?;
         let use_map = if options.fastmap { FastmapUse::Use } else { FastmapUse::Ignore };
@@ -85,7 +85,7 @@ impl<F: FlashMut> UbiDevice<F> {
         Ok(device)
     }
 
-    /// Shares out the blocks.
+    /// Allots the blocks.
     fn take_stock(&mut self) -> Result<(), Error> {
         let records = self.lebs.volumes.table_records();
         let reserved = records.values().map(|record| record.reserved_pebs).sum();
@@ -141,7 +141,7 @@ pub(super) fn whole(
     Ok(UbiImage { start: 0, peb_size: geometry.erase_size, pebs, image_sequence: 0 })
 }
 
-/// Whether headers and data can be programmed where they lie.
+/// Whether headers and data can be programmed at their offsets.
 pub(super) fn shape(
     geometry: &flash::Geometry,
     options: &DeviceOptions,
@@ -176,12 +176,12 @@ pub(super) fn shape(
     Ok(shape)
 }
 
-/// Blocks of a chip that are expected to go bad, rounded up.
+/// Number of blocks of a chip that are expected to go bad, rounded up.
 pub(super) fn bad_limit(blocks: u32, per_1024: u32) -> u32 {
     (u64::from(blocks) * u64::from(per_1024)).div_ceil(1024) as u32
 }
 
-/// What Linux does not attach is not written either.
+/// What Linux does not attach is not written here either.
 fn refuse<F: Flash>(
     ubi: &Ubi<F>,
     evidence: &Evidence,
@@ -225,7 +225,7 @@ fn refuse<F: Flash>(
     Ok(())
 }
 
-/// Puts each block where it belongs; returns the fastmap's.
+/// Puts each block where it belongs; returns the blocks of the fastmap.
 fn sort_blocks(
     wear: &mut Wear,
     blocks: &[Block],
@@ -269,7 +269,7 @@ fn sort_blocks(
     fastmap
 }
 
-/// The volumes of the table, their maps empty.
+/// The volumes of the table, with empty maps.
 fn entries<F: Flash>(
     ubi: &Ubi<F>,
     evidence: &Evidence,
@@ -309,7 +309,7 @@ fn entries<F: Flash>(
 }
 
 impl<F: FlashMut> UbiDevice<F> {
-    /// Writes the copies of the table that are lost or differ from what counts.
+    /// Writes the copies of the table that are lost or differ from the valid one.
     fn mend_table(&mut self) -> Result<(), Error> {
         let records = self.lebs.volumes.table_records();
         let table = table_bytes(&records, self.leb_size(), self.write_size());
@@ -325,7 +325,7 @@ impl<F: FlashMut> UbiDevice<F> {
         Ok(())
     }
 
-    /// Gives the volume that asks for it all that is available.
+    /// Gives all available blocks to the volume that asks for it.
     fn autoresize(&mut self) -> Result<(), Error> {
         let mut records = self.lebs.volumes.table_records();
         let flagged = |flags: VolumeFlags| flags.contains(VolumeFlags::AUTORESIZE);

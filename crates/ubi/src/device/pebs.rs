@@ -1,5 +1,5 @@
-//! Physical erase blocks as a device uses them: taken, erased, given up, marked bad; and which of
-//! them are a fastmap.
+//! Physical erase blocks as a device uses them: taking, erasing, discarding and marking them bad,
+//! and which of them form a fastmap.
 
 use alloc::vec::Vec;
 
@@ -26,25 +26,25 @@ pub(super) struct Pebs<F> {
     pub(super) wear: Wear,
     pub(super) maps: Fastmaps,
     pub(super) account: Account,
-    /// Last sequence number that was used.
+    /// Last sequence number used.
     pub(super) sequence: u64,
     pub(super) read_only: Option<ReadOnly>,
     pub(super) statistics: Statistics,
 }
 
 impl<F: FlashMut> Pebs<F> {
-    /// Bytes of a logical erase block, before a volume's alignment.
+    /// Size of a logical erase block in bytes, before a volume's alignment.
     pub(super) fn leb_size(&self) -> u32 {
         self.io.shape.leb_size()
     }
 
-    /// Bytes that are programmed together.
+    /// Programming unit, bytes.
     pub(super) fn write_size(&self) -> u32 {
         self.io.shape.write_size
     }
 
-    /// Refuses when the device is read-only, and makes void before the first change what could be
-    /// taken for a fastmap that is true.
+    /// Fails if the device is read-only. Before the first change, invalidates everything that might
+    /// be taken for a valid fastmap.
     pub(super) fn begin(&mut self) -> Result<(), Error> {
         if let Some(why) = self.read_only {
             return Err(Error::ReadOnly(why));
@@ -55,7 +55,7 @@ impl<F: FlashMut> Pebs<F> {
         self.settle_fastmaps()
     }
 
-    /// The device takes no more changes.
+    /// Makes the device read-only.
     pub(super) fn stop(&mut self, why: ReadOnly) -> Error {
         Error::ReadOnly(*self.read_only.get_or_insert(why))
     }
@@ -65,13 +65,13 @@ impl<F: FlashMut> Pebs<F> {
         self.sequence
     }
 
-    /// Erases every block that was given up.
+    /// Erases every discarded block.
     pub(super) fn drain(&mut self) -> Result<(), Error> {
         while self.erase_next()? {}
         Ok(())
     }
 
-    /// Erases the block that waits longest; `false` if none does.
+    /// Erases the block that has waited longest; `false` if none is waiting.
     pub(super) fn erase_next(&mut self) -> Result<bool, Error> {
         let Some(waiting) = self.wear.next_waiting() else { return Ok(false) };
         self.erase_block(waiting.peb, waiting.torture)?;
@@ -110,7 +110,7 @@ impl<F: FlashMut> Pebs<F> {
         }
     }
 
-    /// Marks a block bad and lets one of the reserve take its place.
+    /// Marks a block bad and replaces it by one of the reserve.
     pub(super) fn retire(&mut self, peb: u32) -> Result<(), Error> {
         if self.account.bad_reserved == 0 && self.account.available == 0 {
             self.wear.set_aside(peb, State::Kept);
@@ -127,14 +127,14 @@ impl<F: FlashMut> Pebs<F> {
         self.void_fastmap()
     }
 
-    /// A block was being marked bad when power went: the marker may be half there.
+    /// A block was being marked bad when power was lost: the marker may be incomplete.
     pub(super) fn mark_again(&mut self, peb: u32) -> Result<(), Error> {
         let marked = self.io.mark_bad(peb);
         self.count_bad(peb);
         marked.map_err(|error| self.stop(ReadOnly::Flash(error)))
     }
 
-    /// A block is marked bad.
+    /// Notes that a block is marked bad.
     pub(super) fn count_bad(&mut self, peb: u32) {
         self.wear.set_aside(peb, State::Bad);
         self.account.bad += 1;
@@ -144,19 +144,19 @@ impl<F: FlashMut> Pebs<F> {
         }
     }
 
-    /// Whether another block may do better.
+    /// Whether another block may succeed.
     pub(super) fn is_block_failure(&self, error: flash::Error) -> bool {
         matches!(error, flash::Error::ProgramFailed { .. }) && self.io.bad_allowed()
     }
 
-    /// Goes on with the fastmap that was attached by.
+    /// Continues with the fastmap by which the device was attached.
     pub(super) fn adopt_fastmap(&mut self, found: &Believed) {
         if self.has_fastmap() && !self.maps.current.is_empty() {
             self.wear.adopt_pools(&found.pools);
         }
     }
 
-    /// Blocks that a fastmap of this device takes.
+    /// Number of blocks of a fastmap of this device.
     pub(super) fn fastmap_blocks(&self) -> u32 {
         let pebs = self.io.shape.image.pebs as usize;
         let size = Superblock::SIZE
@@ -177,8 +177,8 @@ impl<F: FlashMut> Pebs<F> {
         self.options.fastmap && self.account.kept == 0
     }
 
-    /// Before a change: nothing but the current fastmap can be believed, and not even that if the
-    /// device is not to have one.
+    /// Before a change: ensures that nothing but the current fastmap can be trusted, and not even
+    /// that if the device is not to have one.
     pub(super) fn settle_fastmaps(&mut self) -> Result<(), Error> {
         self.erase_void_anchors()?;
         if !self.has_fastmap() && !self.maps.current.is_empty() {
@@ -209,7 +209,7 @@ impl<F: FlashMut> Pebs<F> {
         Ok(())
     }
 
-    /// Erases the current fastmap's anchor; blocks are taken freely from now on.
+    /// Erases the current fastmap's anchor; from now on blocks are taken freely.
     pub(super) fn void_fastmap(&mut self) -> Result<(), Error> {
         // An older one must not be the newest.
         self.erase_void_anchors()?;
@@ -222,12 +222,12 @@ impl<F: FlashMut> Pebs<F> {
         Ok(())
     }
 
-    /// Blocks that should be free and in no pool, so that the next fastmap finds enough.
+    /// Blocks that should be free and not in a pool, so that the next fastmap finds enough.
     pub(super) fn wants_free(&self) -> bool {
         self.wear.pools.is_some() && self.wear.free.len() < self.pool_sizes().sum()
     }
 
-    /// Programs all of a fastmap; `false` if a block failed.
+    /// Programs a complete fastmap; `false` if a block failed.
     pub(super) fn program_fastmap(&mut self, blocks: &[u32], bytes: &[u8]) -> Result<bool, Error> {
         for (lnum, &peb) in (0..).zip(blocks) {
             let vid = self.fastmap_header(lnum);
@@ -273,8 +273,8 @@ impl<F: FlashMut> Pebs<F> {
         }
     }
 
-    /// What a fastmap says of the blocks: the header, the pools and all erase counters; returns how
-    /// many those are.
+    /// The block information of a fastmap: the header, the pools and all erase counters; returns
+    /// the number of counters.
     pub(super) fn append_blocks(&self, volumes: u32, bytes: &mut Vec<u8>) -> u32 {
         let pebs = 0..self.io.shape.image.pebs;
         let with = |wanted: &dyn Fn(u32) -> bool| -> Vec<u32> {
@@ -310,7 +310,7 @@ impl<F: FlashMut> Pebs<F> {
         listed + lists.iter().map(|list| list.len() as u32).sum::<u32>()
     }
 
-    /// Blocks that would have been taken next may have been programmed when the power went,
+    /// Blocks that would have been taken next may have been programmed when power was lost,
     /// although they look erased: they are erased before they are taken.
     pub(super) fn distrust(&mut self) {
         if self.wear.pools.is_some() {
@@ -328,8 +328,8 @@ impl<F: FlashMut> Pebs<F> {
         }
     }
 
-    /// Shares out the blocks, of which volumes reserve so many. Where none are left for it, there
-    /// is to be no fastmap.
+    /// Allots the blocks, of which volumes reserve this many. If none are left for a fastmap, there
+    /// will be none.
     pub(super) fn take_stock(&mut self, volumes: u32) -> Result<(), Error> {
         let count =
             |wear: &Wear, state| wear.pebs.iter().filter(|peb| peb.state == state).count() as u32;
@@ -362,7 +362,7 @@ impl<F: FlashMut> Pebs<F> {
         Ok(())
     }
 
-    /// Blocks that the bad-block reserve lacks.
+    /// Blocks missing from the reserve for bad blocks.
     pub(super) fn bad_reserve_missing(&self) -> u32 {
         if !self.io.bad_allowed() {
             return 0;
@@ -371,13 +371,13 @@ impl<F: FlashMut> Pebs<F> {
         limit.saturating_sub(self.account.bad).saturating_sub(self.account.bad_reserved)
     }
 
-    /// Blocks that a volume gets, of those available.
+    /// Blocks that a volume gets, out of those available.
     pub(super) fn hand_out(&mut self, blocks: u32) {
         self.account.available -= blocks;
         self.account.reserved += blocks;
     }
 
-    /// Blocks no volume needs any more; the bad-block reserve comes first.
+    /// Blocks that no volume needs any more; the reserve for bad blocks gets them first.
     pub(super) fn give_back(&mut self, blocks: u32) {
         self.account.reserved -= blocks;
         let missing = self.bad_reserve_missing().min(blocks);
@@ -385,7 +385,7 @@ impl<F: FlashMut> Pebs<F> {
         self.account.available += blocks - missing;
     }
 
-    /// A free block; where there is none, the first that waits for its erase and is not in `older`.
+    /// A free block; if there is none, the first one in the erase queue that is not in `older`.
     pub(super) fn spare_block(&mut self, older: &[u32]) -> Result<Option<u32>, Error> {
         loop {
             let range = self.options.wear_threshold.saturating_mul(2);

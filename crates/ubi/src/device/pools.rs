@@ -1,4 +1,4 @@
-//! The pools of a fastmap: the only blocks that are taken while it is true.
+//! The pools of a fastmap: the only blocks that are taken while it is valid.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -10,37 +10,37 @@ use super::wear::{State, Wear};
 /// Smallest size of the pool for LEBs (`UBI_FM_MIN_POOL_SIZE`).
 const POOL_MIN: u32 = 8;
 
-/// How many blocks go where.
+/// How the blocks are divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Blocks of a fastmap.
+    /// Number of blocks of a fastmap.
     pub(crate) fastmap: usize,
-    /// Blocks for LEBs: 5 % of all, 8 to 256.
+    /// Number of blocks for LEBs: 5 % of all, 8 to 256.
     pub(crate) user: usize,
-    /// Blocks for moves: half as many.
+    /// Number of blocks for moves: half as many.
     pub(crate) moves: usize,
 }
 
 impl Sizes {
-    /// As Linux computes them for a flash of so many blocks.
+    /// As Linux computes them for a flash with this many blocks.
     pub(crate) fn new(blocks: u32, fastmap: usize) -> Self {
         let user = (blocks / 100 * 5).clamp(POOL_MIN, POOL_MAX as u32) as usize;
         let moves = (user / 2).min(POOL_MAX.saturating_sub(fastmap));
         Self { fastmap, user, moves }
     }
 
-    /// Free blocks that fill everything.
+    /// Number of free blocks that fill everything.
     pub(crate) fn sum(&self) -> usize {
         self.fastmap + self.user + self.moves
     }
 }
 
-/// Erased blocks that every attach by the fastmap looks at.
+/// Erased blocks that every attach by the fastmap scans.
 #[derive(Debug, Default)]
 pub(crate) struct Pools {
-    /// For LEBs, the least erased first.
+    /// For LEBs, least erased first.
     pub(crate) user: VecDeque<u32>,
-    /// For moves, the most erased first.
+    /// For moves, most erased first.
     pub(crate) moves: VecDeque<u32>,
     /// For the next fastmap, its anchor first; all or none.
     pub(crate) reserve: Vec<u32>,
@@ -49,7 +49,7 @@ pub(crate) struct Pools {
 }
 
 impl Pools {
-    /// A block for what is moved; one is left for LEBs.
+    /// A block for a move; one is left for LEBs.
     pub(crate) fn take_for_move(&mut self) -> Option<u32> {
         if self.moves.is_empty() && self.user.len() > 1 {
             return self.user.pop_back();
@@ -57,14 +57,14 @@ impl Pools {
         self.moves.pop_front()
     }
 
-    /// Free blocks that may have been taken when power went, although they look erased: the first
-    /// of either pool, and those kept back for a fastmap.
+    /// Free blocks that may have been taken when power was lost, although they look erased: the
+    /// first one of each pool, and those reserved for a fastmap.
     pub(crate) fn take_next(&mut self, fastmap: usize) -> Vec<u32> {
         let moves = self.moves.len().min(fastmap + 1);
         self.user.pop_front().into_iter().chain(self.moves.drain(..moves)).collect()
     }
 
-    /// What the fastmap lists: blocks for LEBs, and all others.
+    /// The blocks that the fastmap lists: blocks for LEBs, and all others.
     pub(crate) fn lists(&self) -> [Vec<u32>; 2] {
         let others = self.reserve.iter().chain(&self.moves);
         [self.user.iter().copied().collect(), others.copied().collect()]
@@ -72,8 +72,8 @@ impl Pools {
 }
 
 impl Wear {
-    /// Fills empty pools from the free blocks. A fastmap's blocks are kept back for the next one
-    /// if enough remain; `old_anchor`, which is about to be erased, may become its anchor.
+    /// Refills empty pools from the free blocks. The blocks of a fastmap are reserved for the next
+    /// one if enough remain; `old_anchor`, which is about to be erased, may become its anchor.
     pub(crate) fn fill_pools(&mut self, sizes: &Sizes, range: u32, old_anchor: Option<u32>) {
         self.empty_pools();
         let mut pools = Pools::default();
@@ -118,7 +118,7 @@ impl Wear {
         entry.1
     }
 
-    /// The blocks in the pools are free as all others: no fastmap is true any more.
+    /// The blocks in the pools become ordinary free blocks: no fastmap is valid any more.
     pub(crate) fn empty_pools(&mut self) {
         let Some(pools) = self.pools.take() else { return };
         for peb in pools.user.into_iter().chain(pools.moves).chain(pools.reserve) {
@@ -128,7 +128,7 @@ impl Wear {
         }
     }
 
-    /// A block that was taken for a move is free still.
+    /// A block that was taken for a move is still free.
     pub(crate) fn put_back(&mut self, peb: u32) {
         match &mut self.pools {
             Some(pools) => {
@@ -139,7 +139,7 @@ impl Wear {
         }
     }
 
-    /// Takes over the pools of the fastmap that was attached by, as far as its blocks are free.
+    /// Takes over the pools of the fastmap that was used to attach, as far as its blocks are free.
     pub(crate) fn adopt_pools(&mut self, lists: &[Vec<u32>; 2]) {
         let members = lists.iter().flatten().copied().collect();
         let mut pools = Pools { members, ..Pools::default() };
@@ -154,8 +154,8 @@ impl Wear {
         self.pools = Some(pools);
     }
 
-    /// Blocks that attaching looks at and that are free, for a fastmap: the anchor first. `None` if
-    /// there are too few.
+    /// Free blocks that attaching scans, for a fastmap, the anchor first. `None` if there are too
+    /// few.
     pub(crate) fn take_members(&mut self, blocks: usize) -> Option<Vec<u32>> {
         let pools = self.pools.as_mut()?;
         if pools.reserve.len() == blocks {
@@ -184,21 +184,21 @@ impl Wear {
         Some(chosen)
     }
 
-    /// Takes a block out of the queue of erases, to be erased at once.
+    /// Takes a block out of the erase queue, to be erased at once.
     pub(crate) fn unqueue(&mut self, peb: u32) {
         self.queue.retain(|waiting| waiting.peb != peb);
         self.pebs[peb as usize].state = State::Taken;
     }
 
-    /// The old anchor was erased: it stays kept back for the next fastmap, unless it went bad.
+    /// The old anchor was erased: it stays reserved for the next fastmap, unless it went bad.
     pub(crate) fn keep_reserved(&mut self, anchor: u32) {
         if self.state(anchor) == State::Free && self.pools.is_some() {
             self.pool((self.erase_counter(anchor), anchor));
         }
     }
 
-    /// The least erased block in use among the first ones, if it should give its place to the
-    /// anchors: `worn` erases are `threshold` more.
+    /// The least erased block in use among the first blocks, if it should make room for the
+    /// anchors: if `worn` erases are `threshold` more than its own.
     pub(crate) fn anchor_place(&self, worn: u32, threshold: u32) -> Option<u32> {
         let first = (0..START_MAX).zip(&self.pebs);
         let used =

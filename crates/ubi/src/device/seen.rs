@@ -1,7 +1,7 @@
-//! Blocks that a fastmap maps, looked at when they are first needed.
+//! Blocks that a fastmap maps, examined when they are first needed.
 //!
-//! The fastmap that was attached by says where each LEB was. Meanwhile the LEB may have been given
-//! up and its block erased; then the LEB is not mapped.
+//! The fastmap used to attach says where each LEB was when it was written. Since then the LEB may
+//! have been discarded and its block erased; then the LEB is not mapped.
 
 use flysch_api::flash::{self, FlashMut};
 use flysch_wire::ubi::HeaderError;
@@ -25,7 +25,7 @@ impl<F: FlashMut> Pebs<F> {
         Reader { flash: &self.io.flash, image: self.io.shape.image }
     }
 
-    /// As a scan judges it; `None` if the headers can not be read at all.
+    /// As a scan judges it; `None` if the headers cannot be read at all.
     fn look(&self, peb: u32, mapped: (u32, u32)) -> Option<Held> {
         let offsets = self.io.shape.offsets;
         let headers = self.reader().headers(peb, offsets);
@@ -52,7 +52,7 @@ impl<F: FlashMut> Pebs<F> {
         })
     }
 
-    /// How often a block was erased, as its header says if it was not looked at yet.
+    /// How often a block was erased; read from its header if it has not been examined yet.
     pub(super) fn known_erase_counter(&self, peb: u32) -> u32 {
         let known = self.wear.erase_counter(peb);
         if !self.wear.unseen.get(peb) {
@@ -63,7 +63,7 @@ impl<F: FlashMut> Pebs<F> {
         header.map_or(known, |header| known.max(header.erase_counter as u32))
     }
 
-    /// Whether a block that the fastmap lists went bad since.
+    /// Whether a block that the fastmap lists has gone bad since.
     pub(super) fn went_bad(&self, peb: u32) -> bool {
         self.wear.unseen.get(peb) && self.io.flash.is_bad(peb).unwrap_or(false)
     }
@@ -99,7 +99,7 @@ impl<F: FlashMut> Lebs<F> {
         }
     }
 
-    /// Acts on what reads found: blocks with bit errors, and mapped ones that hold nothing.
+    /// Acts on the results of reads: blocks with bit errors, and mapped blocks that hold nothing.
     pub(super) fn collect_found(&mut self) {
         self.pebs.wear.collect_flagged();
         for peb in self.pebs.wear.gone.take() {
@@ -112,7 +112,7 @@ impl<F: FlashMut> Lebs<F> {
         }
     }
 
-    /// Gives up a block that a LEB is mapped to and that holds nothing any more; `false` if it
+    /// Discards a block to which a LEB is mapped but which holds nothing any more; `false` if it
     /// holds something.
     pub(super) fn drop_gone(&mut self, peb: u32) -> Result<bool, Error> {
         let State::Used { volume, lnum } = self.pebs.wear.state(peb) else { return Ok(false) };

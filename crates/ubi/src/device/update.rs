@@ -1,4 +1,4 @@
-//! The whole content of a volume replaced.
+//! Replaces the whole content of a volume.
 
 use alloc::vec::Vec;
 
@@ -7,8 +7,9 @@ use flysch_wire::ubi::VolumeKind;
 
 use super::{Error, UbiDevice, moving};
 
-/// An update of a volume that was started: [`write`](Self::write) all bytes, then
-/// [`finish`](Self::finish). Dropped or cut before, the volume is void until it is updated again.
+/// An update of a volume that was started: [`write`](Self::write) all bytes, then call
+/// [`finish`](Self::finish). If it is dropped or cut before that, the volume is unusable until it
+/// is updated again.
 #[derive(Debug)]
 pub struct Update<'d, F> {
     device: &'d mut UbiDevice<F>,
@@ -17,16 +18,16 @@ pub struct Update<'d, F> {
     leb_size: u32,
     bytes: u64,
     received: u64,
-    /// LEBs written.
+    /// Number of LEBs written.
     lebs: u32,
     buffer: Vec<u8>,
 }
 
 impl<F: FlashMut> UbiDevice<F> {
-    /// Starts to replace all of a volume's content by `bytes` bytes; the old content is lost.
+    /// Starts to replace the whole content of a volume by `bytes` bytes; the old content is lost.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::NoSpace`] when so much does not fit, with nothing done;
+    /// [`Error::NoVolume`], [`Error::NoSpace`] if they do not fit, with nothing done;
     /// [`Error::ReadOnly`].
     pub fn update(&mut self, id: u32, bytes: u64) -> Result<Update<'_, F>, Error> {
         let info = self.info(id).ok_or(Error::NoVolume(id))?;
@@ -61,7 +62,7 @@ impl<F: FlashMut> Update<'_, F> {
     /// Writes the next bytes, any number.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when they are more than was said; [`Error::ReadOnly`].
+    /// [`Error::Invalid`] if there are more than announced; [`Error::ReadOnly`].
     pub fn write(&mut self, mut data: &[u8]) -> Result<(), Error> {
         if data.len() as u64 > self.bytes - self.received {
             return Err(Error::Invalid("more bytes than the update was started for"));
@@ -103,10 +104,11 @@ impl<F: FlashMut> Update<'_, F> {
         Ok(())
     }
 
-    /// Ends the update: the volume holds the new content from now on.
+    /// Ends the update: from now on the volume holds the new content.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when bytes are missing; [`Error::ReadOnly`]. The volume stays void then.
+    /// [`Error::Invalid`] if bytes are missing; [`Error::ReadOnly`]. The volume then stays
+    /// unusable.
     pub fn finish(self) -> Result<(), Error> {
         if self.received != self.bytes {
             return Err(Error::Invalid("fewer bytes than the update was started for"));

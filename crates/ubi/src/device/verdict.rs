@@ -1,18 +1,18 @@
-//! What attaching judged, made true on the flash before anything relies on it.
+//! Makes the verdicts of attaching true on the flash before anything relies on them.
 //!
-//! A page that was cut late reads as either, each time anew: a copy that was whole may not be so at
-//! the next attach, and one that was not may be. So each block is judged once, by attaching, and
-//! then, before anything else is written and before [`UbiDevice::attach`](super::UbiDevice::attach)
-//! returns:
+//! A page that was interrupted late may read as complete or not, differently each time: a copy that
+//! was intact may not be so at the next attach, and the other way round. So attaching judges each
+//! block once. Then, before anything else is written and before
+//! [`UbiDevice::attach`](super::UbiDevice::attach) returns:
 //!
-//! 1. blocks that were judged to be no copy of a LEB are erased, so that they never become one;
-//! 2. the LEB that was written last is written again, from what was read of it then, while the
-//!    blocks with its older content are still there;
-//! 3. LEBs are moved out of blocks whose erase was announced (NOR): the header that says which they
-//!    are may have been about to be spoilt, too.
+//! 1. blocks that were judged not to be a copy of a LEB are erased, so that they never become one;
+//! 2. the LEB that was written last is written again from the content that was read then, while
+//!    the blocks with its older content still exist;
+//! 3. LEBs are moved out of blocks whose erase was announced (NOR): the header that identifies
+//!    them may also have been about to be invalidated.
 //!
-//! A cut in between leaves what was there before, to be judged anew by an attach that nobody has
-//! heard the answer of yet.
+//! A cut in between leaves the earlier state, to be judged anew by an attach; nobody has seen the
+//! result of the previous one yet.
 
 use flysch_api::flash::FlashMut;
 use flysch_wire::ubi::VidHeader;
@@ -24,7 +24,7 @@ use crate::blocks::Claim;
 use crate::scan::{Evidence, Fresh};
 
 impl<F: FlashMut> Lebs<F> {
-    /// Does what the verdicts of attaching ask for.
+    /// Carries out the verdicts of attaching.
     pub(super) fn execute(&mut self, evidence: &Evidence) -> Result<(), Error> {
         for &peb in &evidence.rejected {
             if self.pebs.wear.state(peb) != State::Waiting {
@@ -55,7 +55,7 @@ impl<F: FlashMut> Lebs<F> {
         Ok(())
     }
 
-    /// Writes a LEB again from what was read of it.
+    /// Writes a LEB again from the content that was read.
     fn rewrite(&mut self, fresh: &Fresh) -> Result<(), Error> {
         let (volume, lnum) = (fresh.vid.volume, fresh.vid.lnum);
         if self.pebs.wear.state(fresh.peb) != (State::Used { volume, lnum }) {

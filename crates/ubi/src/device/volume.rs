@@ -1,4 +1,4 @@
-//! One volume of a device, for whoever writes LEBs.
+//! One volume of a device, for writing LEBs.
 
 use core::borrow::BorrowMut;
 use core::marker::PhantomData;
@@ -9,8 +9,8 @@ use flysch_wire::ubi::VolumeKind;
 
 use super::{Error, UbiDevice};
 
-/// A volume of a device, written as [`VolumeMut`]: `D` is `&mut UbiDevice<F>` for one use among
-/// others, or `UbiDevice<F>` for a file system that is mounted and has the device for itself.
+/// A volume of a device, written through [`VolumeMut`]: `D` is `&mut UbiDevice<F>` for one of
+/// several uses, or `UbiDevice<F>` for a mounted file system that has the device for itself.
 #[derive(Debug)]
 pub struct DeviceVolume<D, F> {
     device: D,
@@ -21,7 +21,7 @@ pub struct DeviceVolume<D, F> {
 }
 
 impl<F: FlashMut> UbiDevice<F> {
-    /// Volume `id`, as long as the device is borrowed.
+    /// Volume `id`; it borrows the device.
     ///
     /// # Errors
     /// [`Error::NoVolume`], [`Error::UpdateUnfinished`].
@@ -32,8 +32,8 @@ impl<F: FlashMut> UbiDevice<F> {
     /// Volume `id` and the device with it; see [`DeviceVolume::into_device`].
     ///
     /// # Errors
-    /// As [`volume_mut`](Self::volume_mut); the device is lost with the error, so
-    /// [`info`](Self::info) is asked before.
+    /// As [`volume_mut`](Self::volume_mut); the device is lost with the error, so check with
+    /// [`info`](Self::info) first.
     pub fn into_volume(self, id: u32) -> Result<DeviceVolume<Self, F>, Error> {
         DeviceVolume::new(self, id)
     }
@@ -70,7 +70,7 @@ impl<F: FlashMut, D: BorrowMut<UbiDevice<F>>> DeviceVolume<D, F> {
         self.device.borrow_mut()
     }
 
-    /// The device, the volume given back.
+    /// Returns the device.
     pub fn into_device(self) -> D {
         self.device
     }

@@ -1,4 +1,4 @@
-//! Volumes made, resized, renamed and removed: each one a change of the volume table.
+//! Creating, resizing, renaming and removing volumes, each a change of the volume table.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,10 +11,10 @@ use flysch_wire::ubi::{
 use super::entries::{Entry, Records, UNMAPPED};
 use super::{Error, UbiDevice};
 
-/// A volume to be made.
+/// A volume to be created.
 #[derive(Clone, Copy, Debug)]
 pub struct NewVolume<'n> {
-    /// Its id, 0 to 127; `None`: the lowest that is free.
+    /// Its id, 0 to 127; `None` for the lowest free one.
     pub id: Option<u32>,
     /// Its name, 1 to 127 bytes without NUL.
     pub name: &'n [u8],
@@ -22,9 +22,9 @@ pub struct NewVolume<'n> {
     pub kind: VolumeKind,
     /// Size in LEBs, at least 1.
     pub lebs: u32,
-    /// The size of LEBs becomes a multiple of this; 1, or a multiple of the write size.
+    /// The LEB size becomes a multiple of this: 1, or a multiple of the write size.
     pub alignment: u32,
-    /// Static volumes: the checksums are not verified when it is opened.
+    /// Static volumes: checksums are not verified when the volume is opened.
     pub skip_crc_check: bool,
 }
 
@@ -42,7 +42,7 @@ impl<'n> NewVolume<'n> {
 }
 
 impl<F: FlashMut> UbiDevice<F> {
-    /// Makes a volume and returns its id.
+    /// Creates a volume and returns its id.
     ///
     /// # Errors
     /// [`Error::NameTaken`], [`Error::IdTaken`], [`Error::TooManyVolumes`], [`Error::NoSpace`],
@@ -130,7 +130,7 @@ impl<F: FlashMut> UbiDevice<F> {
         self.lebs.volumes_changed()
     }
 
-    /// Forgets a volume that the table has no more.
+    /// Forgets a volume that is no longer in the table.
     fn drop_volume(&mut self, id: u32) {
         let Some(entry) = self.lebs.volumes.remove(id) else { return };
         for &peb in entry.map.iter().filter(|peb| **peb != UNMAPPED) {
@@ -139,11 +139,11 @@ impl<F: FlashMut> UbiDevice<F> {
         self.lebs.pebs.give_back(entry.map.len() as u32);
     }
 
-    /// Changes a volume's size; LEBs behind the new end are lost.
+    /// Changes a volume's size; LEBs after the new end are lost.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::NoSpace`], [`Error::Invalid`] for no LEBs or when the content
-    /// of a static volume would be cut, with nothing done; [`Error::ReadOnly`].
+    /// [`Error::NoVolume`], [`Error::NoSpace`], [`Error::Invalid`] for zero LEBs or if the content
+    /// of a static volume would be truncated, with nothing done; [`Error::ReadOnly`].
     pub fn resize(&mut self, id: u32, lebs: u32) -> Result<(), Error> {
         let mut records = self.lebs.volumes.table_records();
         let record = records.get_mut(&id).ok_or(Error::NoVolume(id))?;
@@ -183,13 +183,13 @@ impl<F: FlashMut> UbiDevice<F> {
         self.lebs.volumes_changed()
     }
 
-    /// Renames volumes, all at one instant. A volume that is not renamed itself and whose name is
-    /// given to another one is removed by the same stroke, as `ubirename` does: a new root file
-    /// system takes the place of the old one.
+    /// Renames volumes, all at one instant. If a volume is not itself renamed and its name is given
+    /// to another one, it is removed in the same step, as `ubirename` does: a new root file system
+    /// takes the place of the old one.
     ///
     /// # Errors
-    /// [`Error::NoVolume`], [`Error::NameTaken`] when two would have one name, [`Error::Invalid`],
-    /// with nothing done; [`Error::ReadOnly`].
+    /// [`Error::NoVolume`], [`Error::NameTaken`] if two would have the same name,
+    /// [`Error::Invalid`], with nothing done; [`Error::ReadOnly`].
     pub fn rename(&mut self, names: &[(u32, &[u8])]) -> Result<(), Error> {
         let mut records = self.lebs.volumes.table_records();
         let mut replaced: Vec<u32> = Vec::new();
@@ -225,7 +225,7 @@ impl<F: FlashMut> UbiDevice<F> {
     }
 }
 
-/// A copy of the volume table with these records, for LEBs and units of these sizes.
+/// A copy of the volume table with these records, for these sizes of LEBs and units.
 pub(super) fn table_bytes(records: &Records, leb_size: u32, write_size: u32) -> Vec<u8> {
     let count = records_max(leb_size);
     let mut bytes = Vec::with_capacity(count as usize * RECORD_SIZE);

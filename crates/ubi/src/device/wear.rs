@@ -1,4 +1,4 @@
-//! Which blocks are free, used, waiting for their erase, and how often each was erased.
+//! Which blocks are free, used or waiting for their erase, and how often each was erased.
 //!
 //! Bookkeeping only; nothing here touches the flash.
 
@@ -8,11 +8,11 @@ use alloc::vec::Vec;
 use super::bits::Bits;
 use super::pools::Pools;
 
-/// A block just allocated is not moved before so many erases have happened
-/// (`UBI_PROT_QUEUE_LEN`): it is likely to be given up soon.
+/// A block just allocated is not moved before this many erases have happened
+/// (`UBI_PROT_QUEUE_LEN`): it is likely to be discarded soon.
 const PROTECTION_ERASES: u64 = 10;
 
-/// What a block is good for.
+/// State of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// Erased, with its erase counter.
@@ -29,7 +29,7 @@ pub(crate) enum State {
     Fastmap,
     /// Marked bad.
     Bad,
-    /// Holds something that is neither understood nor to be lost: left alone.
+    /// Holds something that is not understood but must not be lost: left alone.
     Kept,
 }
 
@@ -37,11 +37,11 @@ pub(crate) enum State {
 pub(crate) struct Peb {
     pub(crate) erase_counter: u32,
     pub(crate) state: State,
-    /// Looked at since attaching: a free one is erased from end to end.
+    /// Examined since attaching: a free one is erased from end to end.
     pub(crate) checked: bool,
-    /// Content can not be read; it stays where it is.
+    /// Its content cannot be read; it stays where it is.
     pub(crate) unreadable: bool,
-    /// Not moved before this many erases; 0 once it may be.
+    /// Not to be moved before this many erases; 0 once it may be.
     protected_until: u64,
 }
 
@@ -49,7 +49,7 @@ pub(crate) struct Peb {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Waiting {
     pub(crate) peb: u32,
-    /// A write failed in it: it is tried before it is used again.
+    /// A write to it failed: it is tested before it is used again.
     pub(crate) torture: bool,
 }
 
@@ -58,7 +58,7 @@ pub(crate) struct Wear {
     pub(crate) pebs: Vec<Peb>,
     /// Free blocks by erase counter.
     pub(super) free: BTreeSet<(u32, u32)>,
-    /// While a fastmap on the flash is true, blocks are taken from its pools only.
+    /// While a fastmap on the flash is valid, blocks are taken only from its pools.
     pub(super) pools: Option<Pools>,
     /// Blocks that may be moved, by erase counter.
     movable: BTreeSet<(u32, u32)>,
@@ -69,11 +69,11 @@ pub(crate) struct Wear {
     erases: u64,
     /// Blocks in which a read through `&self` met many bit errors.
     flagged: Bits,
-    /// Blocks whose headers were not looked at since attaching by a fastmap.
+    /// Blocks whose headers have not been examined since attaching by a fastmap.
     pub(super) unseen: Bits,
-    /// Of these, mapped ones that were looked at and hold nothing any more.
+    /// Of these, mapped blocks that were examined and hold nothing any more.
     pub(super) gone: Bits,
-    /// Of these, mapped ones that hold something else.
+    /// Of these, mapped blocks that hold something else.
     pub(super) wrong: Bits,
 }
 
@@ -114,20 +114,21 @@ impl Wear {
         self.pebs[peb as usize].state
     }
 
-    /// Sets what needs no list.
+    /// Sets a state for which there is no list.
     pub(crate) fn set_aside(&mut self, peb: u32, state: State) {
         debug_assert!(matches!(state, State::Bad | State::Kept | State::Fastmap | State::Taken));
         self.forget(peb);
         self.peb(peb).state = state;
     }
 
-    /// A block is free.
+    /// Notes that a block is free.
     pub(crate) fn add_free(&mut self, peb: u32) {
         self.peb(peb).state = State::Free;
         self.free.insert((self.erase_counter(peb), peb));
     }
 
-    /// A block was erased, which was in no list: one that is free would be in it twice.
+    /// Notes that a block that was in no list was erased; a free one would otherwise be in a list
+    /// twice.
     pub(crate) fn erased(&mut self, peb: u32, erase_counter: u32) {
         debug_assert!(
             !matches!(self.state(peb), State::Free | State::Pooled),
@@ -152,7 +153,7 @@ impl Wear {
         }
     }
 
-    /// Takes the free block that was erased least, of the pool if there is one.
+    /// Takes the least erased free block, from the pool if there is one.
     pub(crate) fn take(&mut self) -> Option<u32> {
         let peb = match &mut self.pools {
             Some(pools) => pools.user.pop_front()?,
@@ -162,7 +163,7 @@ impl Wear {
         Some(peb)
     }
 
-    /// Takes a free block below `limit`, the least erased one; no pool may be there.
+    /// Takes the least erased free block below `limit`; there must be no pool.
     pub(crate) fn take_below(&mut self, limit: u32) -> Option<u32> {
         debug_assert!(self.pools.is_none());
         let &found = self.free.iter().find(|entry| entry.1 < limit)?;
@@ -172,7 +173,8 @@ impl Wear {
     }
 
     /// Takes the most erased free block within `range` erases of the least erased one: what is
-    /// moved there is likely to stay, so the block rests; without the limit one block would.
+    /// moved there is likely to stay, so the block rests. Without the limit, always the same block
+    /// would.
     pub(crate) fn take_worn(&mut self, range: u32) -> Option<u32> {
         let peb = match &mut self.pools {
             Some(pools) => pools.take_for_move()?,
@@ -187,7 +189,7 @@ impl Wear {
     }
 
     /// Free blocks that [`take`](Self::take), [`take_worn`](Self::take_worn) and
-    /// [`take_below`](Self::take_below) would give out next when there are no pools.
+    /// [`take_below`](Self::take_below) would return next if there are no pools.
     pub(crate) fn next_free(&self, range: u32, limit: u32) -> [Option<u32>; 3] {
         let below = self.free.iter().find(|entry| entry.1 < limit);
         [self.free.first().copied(), self.most_worn(range), below.copied()]
@@ -199,8 +201,8 @@ impl Wear {
         self.free.range(..(least.saturating_add(range), 0)).next_back().copied()
     }
 
-    /// The least erased block in use, when it holds so little wear that the most erased free block
-    /// should have its content.
+    /// The least erased block in use, if it has so little wear that the most erased free block
+    /// should get its content.
     pub(crate) fn unbalanced(&self, threshold: u32) -> Option<u32> {
         let &(used, peb) = self.movable.first()?;
         let pooled = self.pools.as_ref().and_then(|pools| pools.moves.front());
@@ -211,7 +213,7 @@ impl Wear {
         (free.saturating_sub(used) >= threshold).then_some(peb)
     }
 
-    /// A block just written holds a LEB.
+    /// Notes that a block just written holds a LEB.
     pub(crate) fn occupy(&mut self, peb: u32, volume: u32, lnum: u32) {
         let until = self.erases + PROTECTION_ERASES;
         let entry = self.peb(peb);
@@ -220,7 +222,7 @@ impl Wear {
         self.protected.push_back((until, peb));
     }
 
-    /// A block holds a LEB that was not written just now.
+    /// Notes that a block that was not just written holds a LEB.
     pub(crate) fn settle(&mut self, peb: u32, volume: u32, lnum: u32) {
         self.peb(peb).state = State::Used { volume, lnum };
         self.make_movable(peb);
@@ -243,8 +245,8 @@ impl Wear {
         entry.unreadable = false;
     }
 
-    /// A block is to be erased, behind those that were given up before: an older copy of a LEB
-    /// must not outlive a newer one.
+    /// Queues a block for its erase, after those discarded before: an older copy of a LEB must not
+    /// outlive a newer one.
     pub(crate) fn give_up(&mut self, peb: u32, torture: bool) {
         self.forget(peb);
         self.peb(peb).state = State::Waiting;
@@ -257,13 +259,13 @@ impl Wear {
         Some(waiting)
     }
 
-    /// The content of a block can not be read: it is not tried again.
+    /// The content of a block cannot be read: reading is not tried again.
     pub(crate) fn set_unreadable(&mut self, peb: u32) {
         self.forget(peb);
         self.peb(peb).unreadable = true;
     }
 
-    /// A block is to be moved because of bit errors.
+    /// Notes that a block must be moved because of bit errors.
     pub(crate) fn add_scrub(&mut self, peb: u32) {
         let entry = self.pebs[peb as usize];
         if matches!(entry.state, State::Used { .. }) && !entry.unreadable {
@@ -287,7 +289,7 @@ impl Wear {
         }
     }
 
-    /// Free blocks, those kept for the next fastmap left out.
+    /// Free blocks, not counting those reserved for the next fastmap.
     pub(crate) fn free_count(&self) -> u32 {
         let pooled = self.pools.as_ref().map_or(0, |pools| pools.user.len() + pools.moves.len());
         (self.free.len() + pooled) as u32

@@ -1,4 +1,4 @@
-//! How often blocks are read to learn what they are.
+//! How often blocks are read to learn their layout.
 
 use core::cell::Cell;
 
@@ -25,7 +25,7 @@ impl Flash for Counting {
 
 const PEBS: u32 = 60;
 
-/// All blocks free but one with a LEB; the first `strangers` say something else.
+/// All blocks are free except one with a LEB; the first `strangers` have other headers.
 fn memory(strangers: u32) -> Memory {
     let mut memory = Memory::erased(PEBS);
     (0..PEBS).for_each(|peb| memory.free(peb));

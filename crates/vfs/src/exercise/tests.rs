@@ -11,11 +11,11 @@ enum Break {
     Nothing,
     /// A write loses its last byte.
     WriteShort,
-    /// What a file is cut by comes back when it grows.
+    /// Truncated content comes back when the file grows.
     TruncateKeeps,
     /// A removed name stays.
     RemoveNothing,
-    /// A rename replaces although it should not.
+    /// A rename replaces a file although it should not.
     KeepReplaces,
     /// An exchange is a plain rename.
     ExchangeMoves,
@@ -23,7 +23,7 @@ enum Break {
     LinkCopies,
     /// The time of change does not follow the owner.
     OwnerKeepsTime,
-    /// An attribute that should be new may be there.
+    /// A new attribute may already exist.
     XattrCreateSets,
     /// A nameless file is deleted at once.
     RemoveForgets,
@@ -147,7 +147,7 @@ impl FileSystemMut for Broken {
     }
 }
 
-/// The first thing that goes wrong in some thousand steps.
+/// The first thing that goes wrong in a few thousand steps.
 fn run(broken: Break, seed: u64) -> Option<String> {
     let start = Timestamp { seconds: 5, nanoseconds: 7 };
     let mut fs = Broken(Memory::new(1 << 30, start), broken);

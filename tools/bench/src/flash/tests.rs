@@ -92,7 +92,7 @@ fn ubifs_on_small_blocks_and_large_pages_programs_what_the_format_asks_for() {
         let test = Test::Write { data: Data::Random, piece: plan.pieces[0] };
         let done = results.subjects[0].row(test).expect("a row").operations;
         assert!(done.programs * 100 <= least * 108, "{name}: {done:?}, {least} at least");
-        // What a block that is gone on with holds behind what was written is not read whole.
+        // When writing continues in a block, the rest of the block is not read completely.
         assert!(done.reads < 64, "{name}: {done:?}");
     }
 }

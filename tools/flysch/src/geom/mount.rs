@@ -259,7 +259,7 @@ impl Mount {
                 Ok(said) => answer.behind(&said),
                 Err(failure) => Answer::of(failure),
             };
-            // It goes on without who asked for it.
+            // It continues without the client that asked for it.
             let _ = to.send(answer.line());
         }
     }

@@ -5,7 +5,7 @@ use flysch_wire::jffs2::ByteOrder;
 
 use super::*;
 
-/// A flash that answers as it is told, in turns.
+/// A flash that gives prescribed answers in turn.
 struct Fickle {
     geometry: Geometry,
     answers: Vec<Result<u32, ()>>,
@@ -24,7 +24,7 @@ impl Flash for Fickle {
         &self.geometry
     }
 
-    /// An answer is how many bits were wrong. Without error correction the bytes show it.
+    /// An answer is the number of wrong bits. Without error correction the bytes show it.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<Corrected, FlashError> {
         let answer = self.answers[self.reads.get() % self.answers.len()];
         self.reads.set(self.reads.get() + 1);

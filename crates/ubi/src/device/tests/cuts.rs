@@ -1,4 +1,5 @@
-//! Power is cut at every program and erase of a workload; what was promised must be there.
+//! Cuts the power at every program and erase of a workload; everything that was promised must be
+//! there.
 
 use std::collections::BTreeMap;
 use std::string::String;
@@ -13,15 +14,15 @@ use super::*;
 
 const LEBS: u32 = 6;
 
-/// What LEB contents are possible after a cut now.
+/// The LEB contents that are possible after a cut now.
 #[derive(Clone, Debug)]
 struct Oracle {
     leb_size: usize,
-    /// Of each LEB, each content it may have; the last is what it has without a cut.
+    /// For each LEB, the contents it may have; the last is the one it has without a cut.
     may: Vec<Vec<Vec<u8>>>,
-    /// While a write is on its way: LEB, first byte, length.
+    /// While a write is in progress: LEB, first byte, length.
     writing: Option<(u32, usize, usize)>,
-    /// Names the volumes may have.
+    /// Names that the volumes may have.
     names: Vec<BTreeMap<u32, String>>,
 }
 
@@ -62,7 +63,7 @@ fn names(device: &UbiDevice<Ram>) -> BTreeMap<u32, String> {
     device.volumes().map(|v| (v.id, String::from_utf8(v.name).unwrap())).collect()
 }
 
-/// One thing that is done.
+/// One step.
 #[derive(Clone, Debug)]
 enum Step {
     Write(u32, u8),
@@ -80,7 +81,7 @@ enum Step {
     Weak(u32),
 }
 
-/// Does a step; `false` when the power went.
+/// Does a step; `false` if power was lost.
 fn step(device: &mut UbiDevice<Ram>, oracle: &mut Oracle, step: &Step) -> bool {
     let unit = device.write_size().max(64) as usize;
     let before = oracle.names.last().unwrap().clone();
@@ -255,11 +256,11 @@ fn run(flash: &Ram, fastmap: bool, at: u64, cut: Cut) -> bool {
     !done
 }
 
-/// Attaches in which a fastmap was believed.
+/// Attaches in which a fastmap was trusted.
 static BY_FASTMAP: AtomicU64 = AtomicU64::new(0);
 
-/// After a cut the device is whole again: nothing is found at the attach after the next, and every
-/// LEB can be written.
+/// After a cut the device is intact again: the attach after the next finds nothing, and every LEB
+/// can be written.
 fn go_on(mut device: UbiDevice<Ram>, oracle: &Oracle, what: &str) {
     device.flash_mut().weak.clear();
     while device.work(100).unwrap_or_else(|error| panic!("{what}: {error}")) {}
@@ -279,7 +280,7 @@ fn go_on(mut device: UbiDevice<Ram>, oracle: &Oracle, what: &str) {
     oracle.check(&mut device, what);
 }
 
-/// A new device in which nothing is pending, so that attaching changes nothing.
+/// A new device with nothing pending, so that attaching changes nothing.
 fn quiet(flash: Ram) -> Ram {
     let mut device = format(flash);
     device.sync().unwrap();
@@ -329,7 +330,7 @@ fn a_device_with_a_fastmap_survives_a_cut_at_every_operation() {
     assert!(by_fastmap > cuts * 9 / 10, "{by_fastmap} of {cuts}");
 }
 
-/// The power goes again while the first cut is mended.
+/// Power is lost again while the effects of the first cut are repaired.
 #[test]
 fn a_second_cut_while_the_first_is_mended_loses_nothing() {
     let mut cuts = 0;
@@ -362,8 +363,8 @@ fn a_second_cut_while_the_first_is_mended_loses_nothing() {
     assert!(cuts > 300);
 }
 
-/// A volume is removed or shrunk and made or grown again, with a cut in each: what it held before
-/// never shows.
+/// A volume is removed or shrunk and created or grown again, with a cut in each: its earlier
+/// content never appears.
 #[test]
 fn leftovers_never_enter_a_new_volume() {
     type Change = fn(&mut UbiDevice<&mut Ram>) -> Result<(), Error>;
@@ -411,7 +412,7 @@ fn leftovers_never_enter_a_new_volume() {
     }
 }
 
-/// An update that is cut leaves the old content, none, or the new one and nothing of the old.
+/// An interrupted update leaves the old content, none, or the new one with nothing of the old.
 #[test]
 fn an_update_is_whole_or_void() {
     let content = |device: &mut UbiDevice<Ram>| -> Vec<u8> {

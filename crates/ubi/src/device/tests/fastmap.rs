@@ -1,4 +1,4 @@
-//! The fastmap: true while the device works, and after a clean detach.
+//! The fastmap: valid while the device works, and after a clean detach.
 
 use flysch_api::flash::{Flash, Geometry};
 
@@ -30,7 +30,7 @@ fn read_attached(flash: &Ram, fastmap: FastmapUse) -> Ubi<Ram> {
     Ubi::attach(flash.clone(), image, &AttachOptions { fastmap }).unwrap()
 }
 
-/// Attaches by fastmap and by scan and compares what both find; `false` if no fastmap was believed.
+/// Attaches by fastmap and by scan and compares the results; `false` if no fastmap was trusted.
 pub(super) fn agrees_with_a_scan(flash: &Ram, options: &DeviceOptions, what: &str) -> bool {
     let with = |fastmap: bool| {
         UbiDevice::attach(flash.clone(), &DeviceOptions { fastmap, ..*options })
@@ -178,7 +178,7 @@ fn a_damaged_fastmap_costs_a_scan_and_nothing_else() {
     }
 }
 
-/// What a fastmap is for, on a chip of 1000 blocks of 128 KiB.
+/// The benefit of a fastmap, on a chip of 1000 blocks of 128 KiB.
 #[test]
 fn attaching_after_a_cut_reads_the_pools_and_not_the_chip() {
     let options = DeviceOptions { fastmap: true, ..DeviceOptions::default() };

@@ -1,4 +1,4 @@
-//! Blocks that wear, flip, break and go bad.
+//! Blocks that wear out, flip bits, break and go bad.
 
 use std::string::ToString;
 
@@ -15,7 +15,7 @@ fn spread(device: &UbiDevice<Ram>) -> u32 {
     counters.iter().max().unwrap() - counters.iter().min().unwrap()
 }
 
-/// A device with a volume of which all LEBs are written and never again, and one LEB that is
+/// A device with a volume whose LEBs are all written and then never again, and one LEB that is
 /// changed again and again.
 fn hot_and_cold(flash: Ram, threshold: u32) -> (UbiDevice<Ram>, u32) {
     let new = FormatOptions::new(1);

@@ -22,7 +22,7 @@ fn attach(flash: Ram) -> UbiDevice<Ram> {
     UbiDevice::attach(flash, &DeviceOptions::default()).unwrap()
 }
 
-/// All of a LEB.
+/// The whole content of a LEB.
 fn leb(device: &mut UbiDevice<Ram>, id: u32, lnum: u32) -> Vec<u8> {
     let volume = device.volume_mut(id).unwrap();
     let mut bytes = std::vec![0; volume.geometry().leb_size as usize];
@@ -30,7 +30,7 @@ fn leb(device: &mut UbiDevice<Ram>, id: u32, lnum: u32) -> Vec<u8> {
     bytes
 }
 
-/// `len` bytes that tell `tag`.
+/// `len` bytes that identify `tag`.
 fn data(tag: u8, len: usize) -> Vec<u8> {
     (0..len).map(|at| tag ^ (at as u8).wrapping_mul(7)).collect()
 }

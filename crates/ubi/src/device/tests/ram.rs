@@ -1,4 +1,4 @@
-//! A flash in memory that holds its user to the rules, breaks where it is told, and loses power.
+//! A flash in memory that enforces the rules, fails where requested, and loses power.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -7,24 +7,24 @@ use std::vec::Vec;
 
 use flysch_api::flash::{Corrected, Error, Flash, FlashMut, Geometry, Kind};
 
-/// How a cut leaves the operation it meets.
+/// How a cut leaves the operation that it hits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
-    /// Not begun.
+    /// Not started.
     Before,
-    /// Half of it; the rest of what was touched last is noise.
+    /// Half done; the rest of what was touched last is noise.
     Torn,
-    /// Done, and not answered.
+    /// Done, but not reported.
     After,
 }
 
-/// A page that reads otherwise each time.
+/// A page that reads differently each time.
 #[derive(Clone)]
 pub(super) struct Shaky {
     pub(super) start: u64,
-    /// How often it was read.
+    /// Number of reads so far.
     pub(super) looks: Cell<u32>,
-    /// Whether it reads well that time.
+    /// Whether it reads correctly that time.
     pub(super) is_good: fn(u32) -> bool,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Ram {
     /// Sub-pages programmed since the erase (NAND).
     programmed: Vec<bool>,
     bad: BTreeSet<u32>,
-    /// Erases each block survives; beyond, it fails.
+    /// Erases that each block survives; after that, erasing it fails.
     pub(super) endurance: Vec<u32>,
     pub(super) erases: Vec<u32>,
     /// Programs into these blocks fail.
@@ -44,14 +44,14 @@ pub(super) struct Ram {
     pub(super) flipping: BTreeSet<u32>,
     /// Reads from these blocks fail, until they are erased.
     pub(super) unreadable: BTreeSet<u32>,
-    /// A page that was cut late, until its block is erased.
+    /// A page that was interrupted late, until its block is erased.
     pub(super) shaky: Option<Shaky>,
-    /// Operations until the power goes.
+    /// Operations until power is lost.
     pub(super) left: Option<(u64, Cut)>,
     pub(super) operations: u64,
     /// Pages read.
     pub(super) pages_read: Cell<u64>,
-    /// Cells may hold anything from the start: programming over it is no mistake.
+    /// Cells may hold anything from the start: programming over that is not an error.
     pub(super) is_damaged: bool,
     dead: bool,
 }
@@ -93,7 +93,7 @@ impl Ram {
         Self::new(geometry)
     }
 
-    /// NAND with sub-pages, so that both headers lie in one page.
+    /// NAND with sub-pages, so that both headers are in one page.
     pub(super) fn sub_paged(blocks: u32) -> Self {
         Self::new(Geometry::nand(u64::from(blocks) * 8192, 8192, 1024, 256))
     }
@@ -102,7 +102,7 @@ impl Ram {
         Self::new(Geometry::nor(u64::from(blocks) * 4096, 4096))
     }
 
-    /// The flash after power came back.
+    /// The flash after power has returned.
     pub(super) fn revived(mut self) -> Self {
         self.dead = false;
         self.left = None;
@@ -122,7 +122,7 @@ impl Ram {
         start..start + self.geometry.erase_size as usize
     }
 
-    /// Counts an operation; how it ends if the power goes at it.
+    /// Counts an operation; returns how it ends if power is lost during it.
     fn count(&mut self) -> Result<Option<Cut>, Error> {
         if self.dead {
             return Err(Error::PowerLost);

@@ -1,4 +1,4 @@
-//! Volumes: made, resized, renamed, updated, removed; what is refused.
+//! Volumes: created, resized, renamed, updated, removed; and what is refused.
 
 use std::string::ToString;
 use std::vec;
@@ -267,7 +267,7 @@ fn a_flash_of_bytes_is_written_in_the_units_it_is_told() {
     assert_eq!(leb(&mut attach(nand), id, 0)[..512], data(1, 512));
 }
 
-/// Whatever the bytes are, the device refuses or works.
+/// Whatever the bytes are, the device either refuses or works.
 #[test]
 fn flipped_bits_anywhere_never_panic() {
     let mut device = format(Ram::nor(40));

@@ -1,4 +1,4 @@
-//! Pages that were cut late, and read otherwise each time.
+//! Pages that were interrupted late, and read differently each time.
 
 use std::cell::Cell;
 use std::vec;
@@ -14,7 +14,7 @@ use crate::{AttachOptions, Ubi, UbiImage};
 
 const LEBS: u32 = 6;
 
-/// A device whose LEB 0 holds `data(1, 1024)`, on the flash for good.
+/// A device whose LEB 0 holds `data(1, 1024)`, durably.
 fn device() -> UbiDevice<Ram> {
     let mut device = format(Ram::nand(24));
     device.create(&NewVolume::dynamic(b"a", LEBS)).unwrap();
@@ -23,7 +23,7 @@ fn device() -> UbiDevice<Ram> {
     device
 }
 
-/// Where page `page` of a LEB's data lies.
+/// The position of page `page` of a LEB's data.
 fn place(device: &mut UbiDevice<Ram>, lnum: u32, page: u64) -> u64 {
     let (offset, size) = (u64::from(device.offsets().data), u64::from(device.image().peb_size));
     match device.volume_mut(0).unwrap().state(lnum) {
@@ -32,7 +32,7 @@ fn place(device: &mut UbiDevice<Ram>, lnum: u32, page: u64) -> u64 {
     }
 }
 
-/// Power went in the last page of a change of LEB 0 to `data(2, 1536)`.
+/// Power was lost in the last page of a change of LEB 0 to `data(2, 1536)`.
 fn changed(is_good: fn(u32) -> bool) -> Ram {
     let mut device = device();
     change(&mut device, 0, 0, &data(2, 1536));
@@ -134,7 +134,7 @@ fn a_header_of_an_update_without_its_content_is_nothing() {
     }
 }
 
-/// On NOR a device whose LEB 0 holds `data(1, 1024)`, and the block that holds it.
+/// On NOR, a device whose LEB 0 holds `data(1, 1024)`, and the block that holds it.
 fn on_nor() -> (Ram, u32) {
     let mut device = format(Ram::nor(24));
     device.create(&NewVolume::dynamic(b"a", LEBS)).unwrap();

@@ -252,8 +252,8 @@ pub(crate) fn difference(ours: &Manifest, linux: &Manifest) -> String {
     text
 }
 
-/// Lines of the kernel's log that are complaints about flash or what is on it. That a JFFS2 block
-/// that is gone on with has no room for a summary is no fault.
+/// Lines of the kernel's log that complain about flash or its content. It is not an error if a
+/// JFFS2 block in use has no room left for a summary.
 pub(crate) fn complaints(log: &str) -> Vec<&str> {
     const BAD: [&str; 7] = [
         "UBIFS error",

@@ -641,7 +641,7 @@ fn hostile_metadata_is_refused_by_name_and_not_written() {
         let error = label(&mut graph, "Intel", &under, (&options("x", "RAID1"), false));
         assert!(error.unwrap_err().cause.contains("--force"));
     }
-    // A migration is not gone on with, but what it is about is shown.
+    // A migration is not continued, but its state is shown.
     let disks = copies(&whole);
     forge(&disks, |bytes| {
         bytes.copy_within(VOLUME + NEXT..VOLUME + 2 * NEXT, VOLUME + NEXT + 56);
