@@ -7,10 +7,28 @@
 //! do sleeps, the deeper the longer, and an interrupt has to wake it first.
 //!
 //! The values are fitted to half of the published cells; `docs/bench.md` has the errors of both
-//! halves. Only the sum of `submit_ns` and `complete_ns` follows from them, hardly how it divides.
+//! halves. Only the sum of the two parts of a [`Cost`] follows from them, hardly how it divides.
 //!
 //! This is how the published tables are reproduced, and how the device is told from the software:
 //! without a `Software` the model takes the device's time and nothing else.
+
+/// Processor time of one request, nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cost {
+    /// On its way to the controller.
+    pub submit_ns: u64,
+    /// On its way back, from the interrupt on.
+    pub complete_ns: u64,
+}
+
+/// What a request is to the software of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Takes data from the device, or moves none.
+    Read,
+    /// Sends data to the device.
+    Write,
+}
 
 /// What the software of a host costs. Times are nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +37,10 @@ pub struct Software {
     pub name: &'static str,
     /// What it is.
     pub description: &'static str,
-    /// Processor time of a request on its way to the controller.
-    pub submit_ns: u64,
-    /// Processor time of a request on its way back, from the interrupt on.
-    pub complete_ns: u64,
+    /// A read, or what moves no data.
+    pub read: Cost,
+    /// A write.
+    pub write: Cost,
     /// How the processor sleeps.
     pub sleep: Sleep,
 }
@@ -49,12 +67,15 @@ impl Sleep {
     }
 }
 
+const FREEBSD_COST: Cost = Cost { submit_ns: 8_600, complete_ns: 500 };
+const LINUX_COST: Cost = Cost { submit_ns: 7_100, complete_ns: 650 };
+
 /// FreeBSD's `ufshci(4)` and CAM on the Galaxy Book S.
 pub const FREEBSD: Software = Software {
     name: "freebsd",
     description: "FreeBSD on a Galaxy Book S",
-    submit_ns: 8_600,
-    complete_ns: 500,
+    read: FREEBSD_COST,
+    write: FREEBSD_COST,
     sleep: Sleep { after_ns: 47_000, exit_ns: 28_000, exit_permille: 60 },
 };
 
@@ -62,14 +83,22 @@ pub const FREEBSD: Software = Software {
 pub const LINUX: Software = Software {
     name: "linux",
     description: "Linux on a Galaxy Book S",
-    submit_ns: 7_100,
-    complete_ns: 650,
+    read: LINUX_COST,
+    write: LINUX_COST,
     sleep: Sleep { after_ns: 19_500, exit_ns: 10_000, exit_permille: 700 },
 };
 
 impl Software {
     /// Every published host.
     pub const ALL: [&'static Self; 2] = [&FREEBSD, &LINUX];
+
+    /// What a request of this kind costs.
+    fn cost(&self, kind: Kind) -> Cost {
+        match kind {
+            Kind::Read => self.read,
+            Kind::Write => self.write,
+        }
+    }
 
     /// The software of this name.
     pub fn by_name(name: &str) -> Option<&'static Self> {
@@ -91,15 +120,15 @@ impl Processor {
     }
 
     /// A request is made at `now`: when it is at the controller.
-    pub(crate) fn submit(&mut self, now: u64) -> u64 {
-        self.free = self.free.max(now) + self.software.submit_ns;
+    pub(crate) fn submit(&mut self, kind: Kind, now: u64) -> u64 {
+        self.free = self.free.max(now) + self.software.cost(kind).submit_ns;
         self.free
     }
 
     /// The device is done with a request at `now`: when the caller has it.
-    pub(crate) fn complete(&mut self, now: u64) -> u64 {
+    pub(crate) fn complete(&mut self, kind: Kind, now: u64) -> u64 {
         let exit = self.software.sleep.exit(now.saturating_sub(self.free));
-        self.free = self.free.max(now) + exit + self.software.complete_ns;
+        self.free = self.free.max(now) + exit + self.software.cost(kind).complete_ns;
         self.free
     }
 }

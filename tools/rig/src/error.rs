@@ -46,8 +46,8 @@ pub enum Error {
     EmmcModel(#[from] flysch_models::emmc::ConfigError),
     /// A guest drives a card itself, and a card has one size of sectors.
     #[error(
-        "sd,block=4096: a guest sees the card itself, whose sectors have 512 bytes by its \
-         standard; leave `block=` out"
+        "a guest sees the card itself, whose sectors have 512 bytes by its standard: leave \
+         `block=` out"
     )]
     CardBlocks,
     /// The key of the modelled RPMB cannot be used.

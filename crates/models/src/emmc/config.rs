@@ -23,8 +23,8 @@ pub struct Config {
     pub store: Option<Store>,
     /// User area, bytes, a multiple of 512 KiB.
     pub size: u64,
-    /// An eMMC device takes native sectors of 4 KiB only (DATA_SECTOR_SIZE 1): what it reads, writes
-    /// and trims are whole numbers of eight sectors.
+    /// An eMMC device takes native sectors of 4 KiB only (DATA_SECTOR_SIZE 1): what it reads,
+    /// writes and trims are whole numbers of eight sectors.
     pub native_sectors: bool,
     /// Each boot partition, bytes, a multiple of [`PARTITION_UNIT`].
     pub boot_size: u64,

@@ -23,7 +23,10 @@ impl Nvme {
             return;
         }
         let now = self.now.nanos();
-        let arrival = self.processor.as_mut().map_or(now, |processor| processor.submit(now));
+        let arrival = match &mut self.processor {
+            Some(processor) => processor.submit(self.tasks.get(index).kind(), now),
+            None => now,
+        };
         let is_admin = self.tasks.get(index).queue == 0;
         let woken = if is_admin { arrival } else { self.wake(arrival) };
         let accepted = self.media.accept(woken, false);
@@ -148,7 +151,7 @@ impl Nvme {
             self.device.power.used(self.now.nanos());
             if let Some(processor) = &mut self.processor {
                 let now = self.now.nanos();
-                let told = processor.complete(now);
+                let told = processor.complete(self.tasks.get(index).kind(), now);
                 self.tasks.get_mut(index).done = Some(now);
                 return self.at(told, Event::Complete(name));
             }

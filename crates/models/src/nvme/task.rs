@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use flysch_wire::nvme::Sqe;
 
 use crate::media::Ready;
+use crate::software::Kind;
 
 /// Names a task; stale once the task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +76,16 @@ pub(super) struct Task {
     pub(super) late: bool,
     /// What it gives besides its status: the first block of a zone append.
     pub(super) result: u64,
+}
+
+impl Task {
+    /// What it is to the software of a host: the low bits of an opcode say which way data goes.
+    pub(super) fn kind(&self) -> Kind {
+        match self.command.opcode & 3 {
+            1 => Kind::Write,
+            _ => Kind::Read,
+        }
+    }
 }
 
 /// All tasks.

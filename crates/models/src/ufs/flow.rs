@@ -24,7 +24,10 @@ impl Device {
     #[inline]
     pub(super) fn receive(&mut self, index: u16, x: &mut Exchange) {
         let now = x.now();
-        let arrival = self.processor.as_mut().map_or(now, |processor| processor.submit(now));
+        let arrival = match &mut self.processor {
+            Some(processor) => processor.submit(x.tasks.get(index).kind(), now),
+            None => now,
+        };
         let accepted = self.backend.media.accept(arrival, x.tasks.held == 1);
         let task = x.tasks.get_mut(index);
         task.is_command = task.holds_command();
@@ -185,7 +188,8 @@ impl Device {
             self.backend.media.rests(now);
             if let Some(processor) = &mut self.processor {
                 x.tasks.get_mut(index).done = Some(now);
-                x.agenda.at(processor.complete(now), Event::Complete(name));
+                let told = processor.complete(x.tasks.get(index).kind(), now);
+                x.agenda.at(told, Event::Complete(name));
                 return None;
             }
         }

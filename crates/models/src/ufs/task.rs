@@ -5,12 +5,15 @@ use alloc::vec::Vec;
 
 use flysch_wire::scsi::{Cdb, Status};
 use flysch_wire::ufs::query::CurrentPowerMode;
-use flysch_wire::ufs::upiu::{self, CommandUpiu, Header, TransactionCode, TransactionType};
+use flysch_wire::ufs::upiu::{
+    self, CommandFlags, CommandUpiu, Header, TransactionCode, TransactionType,
+};
 use flysch_wire::ufs::utrd::{UcdSpan, Utrd};
 
 use super::crypto::Key;
 use super::sense::Sense;
 use crate::media::Ready;
+use crate::software::Kind;
 
 /// Names a task; stale once the task has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -121,6 +124,14 @@ impl Task {
     /// Whether its request is a COMMAND, even of one that never got to the device.
     pub(super) fn holds_command(&self) -> bool {
         TransactionType::from_bits(self.request[0]).code() == TransactionCode::Command
+    }
+
+    /// What it is to the software of a host.
+    pub(super) fn kind(&self) -> Kind {
+        match self.holds_command() && CommandFlags::from_bits(self.request[1]).w() {
+            true => Kind::Write,
+            false => Kind::Read,
+        }
     }
 
     /// The CDB of a request that is a COMMAND.

@@ -205,9 +205,9 @@ fn a_flush_of_one_device_is_alone_in_that() {
     assert_eq!(other, NotStarted::Full, "nobody misses a deadline meanwhile");
 }
 
-/// A COMRESET while FIS-based switching stays on and PxFBS.DEV names another device than the first,
-/// as Linux does one: the signature that comes is of the first device, and whoever software looks at
-/// is ready with it.
+/// A COMRESET while FIS-based switching stays on and PxFBS.DEV names another device than the
+/// first, as Linux does one: the signature that comes is of the first device, and whoever software
+/// looks at is ready with it.
 #[test]
 fn after_a_comreset_the_link_is_ready_whichever_device_is_looked_at() {
     let rig = three(Switching::Fis, "");

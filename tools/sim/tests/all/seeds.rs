@@ -61,7 +61,7 @@ fn seeds_of_sd_lose_nothing_and_end_everything_once() {
     all_is_well(On::Sd, 1..=40);
 }
 
-/// Blocks of a sector, and native sectors of eight; which of them is what the others run on already.
+/// Blocks of a sector, and native sectors of eight.
 #[test]
 fn blocks_of_either_size_lose_nothing() {
     for (on, block) in
