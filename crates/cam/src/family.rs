@@ -28,6 +28,12 @@ pub trait Family: Protocol {
     /// Gives up the content of a range; writes the parameter list and answers its length.
     fn delete(lba: u64, blocks: u32, list: &mut [u8; DELETE_LIST_MAX]) -> (Self::Payload, usize);
 
+    /// Makes the zone that begins at `lba` empty, where the command set has zones.
+    fn reset_zone(lba: u64) -> Option<Self::Payload> {
+        let _ = lba;
+        None
+    }
+
     /// Makes a unit that is not ready ready, where its protocol has a command for that.
     fn start_unit() -> Option<Self::Payload> {
         None

@@ -158,6 +158,8 @@ pub struct JobResults {
     pub latency: Option<LatencyResults>,
     /// What came of looking for a steady state, if it was looked for.
     pub steady: Option<SteadyResults>,
+    /// Zones that were reset, if it went by zones and writes or trims.
+    pub zone_resets: Option<u64>,
     /// Number of `errno`, as fio tells it: of the failure that ended it (5 for most), 84 for data
     /// that is not what was written, even if that was tolerated, else 0.
     pub error: i32,

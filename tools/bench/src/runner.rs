@@ -19,6 +19,7 @@ mod prepare;
 mod replaying;
 mod steady;
 mod worker;
+mod zoned;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +30,7 @@ use crate::statistics::Statistics;
 use crate::trace::ring::Ring;
 use crate::verify::versions::Versions;
 use crate::workload::{Direction, Workload};
+use crate::zones::Zones;
 use company::Company;
 pub use failure::BAD_DATA;
 pub use iolog::LogError;
@@ -65,6 +67,8 @@ pub struct Options<'a> {
     pub stop: Option<&'a AtomicBool>,
     /// Called now and then with how far the run is.
     pub progress: Option<&'a mut dyn FnMut(&Progress)>,
+    /// The zones of the disk, for workloads that want some; the outcome gives them back.
+    pub zones: Option<Zones>,
 }
 
 impl core::fmt::Debug for Options<'_> {
@@ -94,6 +98,8 @@ pub struct Outcome {
     pub traces: Vec<Ring>,
     /// A worker that has ended asks that nothing more begins ([`crate::workload::Ends::All`]).
     pub halts: bool,
+    /// The zones as they are now.
+    pub zones: Option<Zones>,
 }
 
 /// What came of one worker.
@@ -114,6 +120,8 @@ pub struct WorkerOutcome {
     pub depth: u32,
     /// What came of looking for a steady state, if it was to look.
     pub steady: Option<SteadyState>,
+    /// Zones that it reset.
+    pub zone_resets: u64,
 }
 
 /// What a worker checked.
@@ -322,6 +330,8 @@ struct Shared {
     /// The worker whose turn it is to be refilled first: when a queue is too short for all, each
     /// gets its share.
     turn: usize,
+    /// Zones that some worker uses.
+    zones: Option<Zones>,
 }
 
 /// Runs `assignments` on `lanes` until all are done.
@@ -335,8 +345,11 @@ pub fn run<D: Device, C: Clock>(
     assignments: &[Assignment],
     mut options: Options<'_>,
 ) -> Result<Outcome, Error> {
-    let mut workers = prepare::prepare(lanes, assignments)?;
+    let zones = options.zones.take();
+    let mut workers = prepare::prepare(lanes, assignments, zones.as_ref())?;
     let mut shared = checking::shared(&mut workers)?;
+    shared.zones = zones;
+    workers.iter().for_each(|worker| worker.spoil_zones(&mut shared));
     let mut traces: Vec<Option<Ring>> = lanes
         .iter()
         .map(|_| (options.trace_records > 0).then(|| Ring::new(options.trace_records)))
@@ -383,7 +396,7 @@ pub fn run<D: Device, C: Clock>(
     let finished = workers.into_iter().enumerate();
     let workers = finished.map(|(at, worker)| worker.finish(state(at)));
     let workers = workers.collect::<Result<_, Error>>()?;
-    Ok(Outcome { workers, traces, halts: company.halts })
+    Ok(Outcome { workers, traces, halts: company.halts, zones: shared.zones })
 }
 
 /// Takes every completion `lane` has. Whether there was one.
