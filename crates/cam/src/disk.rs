@@ -8,7 +8,7 @@
 use flysch_api::block::{Completion, Device, Error as BlockError, Geometry, Operation};
 use flysch_api::block::{Refused, Request};
 use flysch_api::command::{Command, Direction, Ended, Limits, NotStarted, Ordering, Outcome};
-use flysch_api::command::{Port, Token};
+use flysch_api::command::{Port, Protocol, Token};
 use flysch_api::data::Data;
 use flysch_api::machine::{DmaRegion, Instant};
 use flysch_api::trace::Passage;
@@ -49,6 +49,9 @@ pub struct Options {
     pub delete_timeout_ms: u32,
     /// Minimum number of commands in flight after TASK SET FULL (CAM's mintags); at least 1.
     pub tags_min: u32,
+    /// Blocks of a zone of the unit, whose deletes are of whole zones and reset them
+    /// ([`Family::reset_zone`]); 0 if it has none.
+    pub zone_blocks: u32,
 }
 
 impl Default for Options {
@@ -63,6 +66,7 @@ impl Default for Options {
             flush_timeout_ms: 60_000,
             delete_timeout_ms: 60_000,
             tags_min: 1,
+            zone_blocks: 0,
         }
     }
 }
@@ -219,7 +223,10 @@ where
             return Err(Error::BlockSize { unit, block_size });
         }
         let needed = Self::scratch_bytes(slots);
-        let can_delete = shape.delete_blocks_max > 0;
+        let can_delete = match options.zone_blocks {
+            0 => shape.delete_blocks_max > 0,
+            _ => P::Protocol::reset_zone(0).is_some(),
+        };
         if can_delete && scratch < needed {
             return Err(Error::Scratch { needed, got: scratch });
         }
@@ -274,6 +281,9 @@ where
         }
         self.geometry.check(request).map_err(Refused::Invalid)?;
         let invalid = |bad| Refused::Invalid(BlockError::BadData(bad));
+        if request.operation == Operation::Delete {
+            self.check_zones(request).map_err(Refused::Invalid)?;
+        }
         let segments = self.geometry.segments;
         segments.check(&request.data, self.port.memory()).map_err(invalid)?;
         let part_blocks = self.part_blocks(request.operation);
@@ -343,11 +353,23 @@ where
         }
     }
 
+    /// Whether a delete is of whole zones, if there are zones.
+    #[cold]
+    fn check_zones(&self, request: &Request) -> Result<(), BlockError> {
+        let zone = u64::from(self.options.zone_blocks) << self.range_shift;
+        let is_whole = |bytes: u64| zone == 0 || bytes.is_multiple_of(zone);
+        match is_whole(request.offset) && is_whole(request.length) {
+            true => Ok(()),
+            false => Err(BlockError::Misaligned),
+        }
+    }
+
     /// Longest range of one part of this operation, as commands count it.
     #[inline]
     fn part_blocks(&self, operation: Operation) -> u32 {
         match operation {
             Operation::Read | Operation::Write => self.transfer_max,
+            Operation::Delete if self.options.zone_blocks > 0 => self.options.zone_blocks,
             Operation::Delete => self.delete_max,
             // A flush is entered as one block: it has one part.
             Operation::Flush => 1,
@@ -393,9 +415,37 @@ where
         Ok(Some(index))
     }
 
+    /// A part of a delete that is the reset of a zone.
+    fn split_reset(
+        &mut self,
+        wish_index: u16,
+        payload: <P::Protocol as Protocol>::Payload,
+    ) -> Option<u16> {
+        let index = self.queue.take_part(wish_index)?;
+        let wish = &mut self.queue.wishes[usize::from(wish_index)];
+        let blocks = u64::from(self.options.zone_blocks);
+        wish.lba += blocks;
+        wish.blocks = wish.blocks.saturating_sub(blocks);
+        self.queue.part(index).order = Some(Order {
+            payload,
+            direction: Direction::None,
+            data: Data::NONE,
+            crypto: None,
+            timeout_nanos: u64::from(self.options.delete_timeout_ms) * 1_000_000,
+        });
+        Some(index)
+    }
+
     /// Makes a part for a delete or flush.
     #[cold]
     fn split_rare(&mut self, wish_index: u16) -> Option<u16> {
+        let wish = self.queue.wish(wish_index);
+        if self.options.zone_blocks > 0
+            && wish.operation == Operation::Delete
+            && let Some(payload) = P::Protocol::reset_zone(wish.lba)
+        {
+            return self.split_reset(wish_index, payload);
+        }
         let index = self.queue.take_part(wish_index)?;
         let wish = &mut self.queue.wishes[usize::from(wish_index)];
         if wish.operation == Operation::Flush {

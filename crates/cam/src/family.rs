@@ -35,6 +35,12 @@ pub trait Family: Protocol {
     /// Discards the content of a range; writes the parameter list and returns its length.
     fn delete(lba: u64, blocks: u32, list: &mut [u8; DELETE_LIST_MAX]) -> (Self::Payload, usize);
 
+    /// Makes the zone that begins at `lba` empty, where the command set has zones.
+    fn reset_zone(lba: u64) -> Option<Self::Payload> {
+        let _ = lba;
+        None
+    }
+
     /// Starts a unit that is not ready, if its protocol has a command for that.
     fn start_unit() -> Option<Self::Payload> {
         None

@@ -4,6 +4,7 @@ use flysch_api::block::Cause;
 use flysch_api::command::{Ended, Failure, Nvme, NvmeCommand};
 use flysch_wire::nvme::command::{BLOCKS_MAX, DSM_DEALLOCATE, DSM_RANGE, DsmRange, TransferFlags};
 use flysch_wire::nvme::identify::oncs;
+use flysch_wire::nvme::zone::ZoneAction;
 use flysch_wire::nvme::{IdentifyController, IdentifyNamespace, NvmOpcode, Status};
 
 use crate::disk::Shape;
@@ -44,6 +45,16 @@ impl Family for Nvme {
             ..NvmeCommand::default()
         };
         (command, DSM_RANGE)
+    }
+
+    /// Zone management send, reset.
+    fn reset_zone(lba: u64) -> Option<NvmeCommand> {
+        let action = u32::from(ZoneAction::Reset.into_bits());
+        Some(NvmeCommand {
+            opcode: NvmOpcode::ZoneSend.into_bits(),
+            cdw10: [lba as u32, (lba >> 32) as u32, 0, action, 0, 0],
+            ..NvmeCommand::default()
+        })
     }
 
     /// The driver reports in [`Failure::code`] how long the controller wants the host to wait.
@@ -120,6 +131,7 @@ pub static STATUS: &[Row] = &[
     row((0x084, 0x084), PollReady, (Device, Trouble::Busy), "format under way: waiting helps"),
     row((0x180, 0x181), Fail, (Device, Trouble::None), "the same fields stay invalid"),
     row((0x182, 0x182), Fail, (WriteProtected, Trouble::None), "the range is read only"),
+    row((0x1B8, 0x1BF), Fail, (Device, Trouble::None), "a rule of zones stays broken"),
     row((0x280, 0x280), Retry(2), (Medium, Trouble::Medium), "a second try may be relocated"),
     row((0x281, 0x284), Retry(1), (Medium, Trouble::Medium),
         "the device has tried for long, once more is enough"),

@@ -9,6 +9,8 @@ use core::any::Any;
 use core::fmt;
 use core::ops::Index;
 
+use flysch_random::SplitMix64;
+
 use crate::access::Access;
 use crate::class::{Class, Value};
 use crate::error::{Error, Kind};
@@ -32,7 +34,7 @@ pub struct Graph {
     next: u32,
     pub(crate) events: VecDeque<Event>,
     pub(crate) record: Record,
-    random: u64,
+    random: SplitMix64,
     pub(crate) clock: Option<fn() -> u64>,
 }
 
@@ -72,7 +74,7 @@ impl Graph {
     /// An empty graph with these classes. `seed` is where identifiers of new metadata come from.
     #[must_use]
     pub fn new(classes: &[&'static dyn Class], seed: u64) -> Self {
-        Self { classes: classes.to_vec(), random: seed, ..Self::default() }
+        Self { classes: classes.to_vec(), random: SplitMix64::new(seed), ..Self::default() }
     }
 
     /// Times of requests are counted from now on, by a clock of nanoseconds that never goes back.
@@ -178,12 +180,7 @@ impl Graph {
 
     /// A number that nobody can foretell who does not know the seed: for identifiers.
     pub fn random(&mut self) -> u64 {
-        // SplitMix64.
-        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut mixed = self.random;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-        mixed ^ mixed >> 31
+        self.random.bits()
     }
 
     /// Keeps a line about what happened.

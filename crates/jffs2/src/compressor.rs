@@ -189,6 +189,8 @@ impl Packer {
 
 #[cfg(test)]
 mod tests {
+    use flysch_random::SplitMix64;
+
     use super::*;
 
     fn text() -> Vec<u8> {
@@ -224,13 +226,8 @@ mod tests {
 
     #[test]
     fn what_is_packed_fits_and_says_how_far_it_reaches() {
-        let mut noise = 1u32;
-        let noise: Vec<u8> = (0..4096)
-            .map(|_| {
-                noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                (noise >> 24) as u8
-            })
-            .collect();
+        let mut random = SplitMix64::new(1);
+        let noise: Vec<u8> = (0..4096).map(|_| random.bits() as u8).collect();
         for mode in [Mode::None, Mode::Priority, Mode::Size, Mode::FavourLzo] {
             let mut packer = packer(mode, &Compressor::ALL);
             for input in [&text()[..], &noise[..], &noise[..1]] {

@@ -458,4 +458,4 @@ impl<P: Pages> Flash for Nand<P> {
 
 #[cfg(test)]
 #[path = "dump_tests.rs"]
-mod tests;
+pub(crate) mod tests;

@@ -1,6 +1,7 @@
 use std::vec;
 use std::vec::Vec;
 
+use flysch_random::XorShift64;
 use proptest::prelude::*;
 
 use super::*;
@@ -51,16 +52,9 @@ pub(super) fn dump(format: &PageFormat, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-pub(super) fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as u8
-        })
-        .collect()
+pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut random = XorShift64::from_state(seed | 1);
+    (0..len).map(|_| random.bits() as u8).collect()
 }
 
 proptest! {

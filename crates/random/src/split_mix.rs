@@ -1,7 +1,7 @@
 //! SplitMix64 (Steele, Lea, Flood 2014): one addition and one mixing function per number.
 
 /// A sequence of random numbers.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct SplitMix64 {
     state: u64,
 }

@@ -4,6 +4,7 @@ use std::vec::Vec;
 
 use flysch_api::flash::{self, Corrected, Flash, Geometry};
 use flysch_api::volume::{LebState, Volume};
+use flysch_random::SplitMix64;
 use flysch_wire::ubi::{
     Compatibility, EcHeader, LAYOUT_VOLUME, VidHeader, VolumeKind, VolumeRecord, crc32, fastmap,
 };
@@ -390,14 +391,13 @@ fn nothing_to_attach_is_said() {
 #[test]
 fn flipped_bits_anywhere_never_panic() {
     let flash = with_fastmap();
-    let mut state = 1_u64;
+    let mut random = SplitMix64::new(1);
     for _ in 0..400 {
         let mut broken = flash.clone();
         for _ in 0..8 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let peb = (state >> 33) as u32 % 8;
-            let at = (state >> 40) as usize % 600;
-            broken.peb(peb)[at] ^= 1 << (state >> 61);
+            let peb = random.below(8) as u32;
+            let at = random.below(600) as usize;
+            broken.peb(peb)[at] ^= 1 << random.below(8);
         }
         for image in find_images(&broken, None) {
             for fastmap in [FastmapUse::Use, FastmapUse::Ignore] {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use flysch_api::flash::{Error, Flash, FlashMut, OobMode};
 use flysch_linux::{Access, MtdDevice, OpenError};
+use flysch_random::XorShift64;
 
 fn path() -> Option<PathBuf> {
     let path = std::env::var_os("FLYSCH_MTD").map(PathBuf::from);
@@ -16,15 +17,8 @@ fn path() -> Option<PathBuf> {
 }
 
 fn pattern(len: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as u8
-        })
-        .collect()
+    let mut random = XorShift64::from_state(seed | 1);
+    (0..len).map(|_| random.bits() as u8).collect()
 }
 
 /// Erases `block`, programs all of it page by page, reads it back in several ways.

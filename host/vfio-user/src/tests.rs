@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use flysch_api::machine::{GuestMemory, Instant};
+use flysch_random::XorShift64;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
@@ -623,13 +624,8 @@ fn nonsense_harms_nothing() {
     let bench = Bench::new();
     let descriptors =
         [memory(1 << 16, SealFlags::SHRINK), eventfd(), memory(1 << 16, SealFlags::empty())];
-    let mut state = 0x1234_5678_9ABC_DEF1_u64;
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+    let mut random = XorShift64::from_state(0x1234_5678_9ABC_DEF1);
+    let mut random = move |below: u64| random.modulo(below);
     for _ in 0..20 {
         let mut client = bench.client();
         for _ in 0..200 {

@@ -5,16 +5,13 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
 
+use flysch_random::SplitMix64;
 use flysch_tests::command::{flysch, ran, run_in};
 
 /// Bytes that are all different from their neighbours, `seed` apart.
 fn bytes(length: usize, seed: u64) -> Vec<u8> {
-    let mut state = seed | 1;
-    let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 56) as u8
-    };
-    (0..length).map(|_| next()).collect()
+    let mut random = SplitMix64::new(seed);
+    (0..length).map(|_| random.bits() as u8).collect()
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use flysch_random::SplitMix64;
 use flysch_tests::command::{flysch, lacks, run_in};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -216,17 +217,6 @@ fn programs_of_others_work_while_commands_change_the_graph() {
     assert!(halves[0][..halves[0].len() - 512] == halves[1][..halves[1].len() - 512]);
 }
 
-/// A generator of numbers, the same each time.
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % limit
-    }
-}
-
 #[test]
 fn a_provider_is_a_file_whatever_is_done_to_it() {
     if !has_fuse() {
@@ -249,7 +239,7 @@ fn a_provider_is_a_file_whatever_is_done_to_it() {
         .open(folder.join("plain"))
         .unwrap();
     plain.set_len(size).unwrap();
-    let mut numbers = Numbers(7);
+    let mut numbers = SplitMix64::new(7);
     let open = || File::options().read(true).write(true).open(mount.file("stripe/st")).unwrap();
     let mut disk = open();
     for step in 0..3000_u64 {

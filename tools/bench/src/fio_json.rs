@@ -85,6 +85,8 @@ struct Job<'a> {
     latency_window: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     steadystate: Option<Steady>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zone_resets: Option<u64>,
     flysch: Ours<'a>,
 }
 
@@ -324,6 +326,7 @@ impl<'a> Job<'a> {
             latency_percentile: job.latency.map_or(100.0, |latency| latency.percentile),
             latency_window: job.latency.map_or(0, |latency| latency.window_nanos / 1000),
             steadystate: job.steady.as_ref().map(Steady::new),
+            zone_resets: job.zone_resets,
             flysch: Ours::new(job, target),
         }
     }

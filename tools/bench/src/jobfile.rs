@@ -276,13 +276,26 @@ impl Job {
         Self { name: name.to_string(), options: BTreeMap::new(), settings: Settings::default() }
     }
 
-    /// The workloads of its workers on a device of `device` bytes in blocks of `block_size`.
+    /// The workloads of its workers on a device of `device` bytes in blocks of `block_size`, which
+    /// has no zones.
     ///
     /// # Errors
     /// In words, what is impossible.
     pub fn workers(&self, device: u64, block_size: u32) -> Result<Vec<Workload>, String> {
+        self.workers_in_zones((device, block_size), 0)
+    }
+
+    /// The same on a device with zones of `zone` bytes.
+    ///
+    /// # Errors
+    /// What cannot be, in words.
+    pub fn workers_in_zones(
+        &self,
+        (device, block_size): (u64, u32),
+        zone: u64,
+    ) -> Result<Vec<Workload>, String> {
         let settings = &self.settings;
-        let resolve = |amount: Amount| amount.resolve(device, block_size);
+        let resolve = |amount: Amount| amount.resolve((device, block_size), zone);
         let first = resolve(settings.offset);
         let increment = resolve(settings.offset_increment);
         let root = settings.seed();

@@ -47,3 +47,4 @@ pub mod units;
 mod usage;
 pub mod verify;
 pub mod workload;
+pub mod zones;

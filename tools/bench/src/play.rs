@@ -11,8 +11,10 @@ use crate::published::{Column, DEPTHS};
 use crate::results::{About, JobResults};
 use crate::runner::{self, Assignment, Options, Progress, WorkerOutcome};
 use crate::trace::ring::Ring;
+use crate::units::Size;
 use crate::usage::Usage;
 use crate::workload::Workload;
+use crate::zones::{Zones, ZonesError};
 
 /// How to play.
 #[derive(Default)]
@@ -21,6 +23,8 @@ pub struct PlayOptions<'a> {
     pub trace_records: usize,
     /// Called now and then with the fraction done, 0..=1.
     pub progress: Option<&'a mut dyn FnMut(f64)>,
+    /// The zones that the disk reports, if it has some.
+    pub zones: Option<Zones>,
 }
 
 impl core::fmt::Debug for PlayOptions<'_> {
@@ -48,6 +52,15 @@ pub enum PlayError {
     /// A job does not fit the device.
     #[error("{0}")]
     Job(String),
+    /// A job goes by zones, and the disk cannot.
+    #[error("job {job}: {cause}")]
+    Zones {
+        /// The job.
+        job: String,
+        /// Why not.
+        #[source]
+        cause: ZonesError,
+    },
     /// The runner refused, or the device lost requests.
     #[error(transparent)]
     Run(#[from] runner::Error),
@@ -64,6 +77,8 @@ pub struct Demand {
     pub memory: u64,
     /// Whether any of them writes or trims.
     pub writes: bool,
+    /// Whether any of them goes by zones.
+    pub zones: bool,
 }
 
 impl Demand {
@@ -78,6 +93,7 @@ impl Demand {
                 sum.depth = sum.depth.saturating_add(depth);
                 let stride = runner::buffers::stride(work);
                 sum.writes |= work.writes();
+                sum.zones |= work.zones.is_some();
                 sum.writes |= job.settings.replays.iter().any(|log| log.writes());
                 sum.memory = sum.memory.saturating_add(stride.saturating_mul(u64::from(depth)));
             }
@@ -86,6 +102,7 @@ impl Demand {
                 depth: most.depth.max(sum.depth),
                 memory: most.memory.max(sum.memory),
                 writes: most.writes || sum.writes,
+                zones: most.zones || sum.zones,
             }
         })
     }
@@ -114,11 +131,13 @@ pub fn play<D: Device, C: Clock>(
     let count = stages.len() as f64;
     let mut group = 0;
     let mut logs = BTreeMap::new();
+    let mut zones = zones(lanes, file, options.zones.take())?;
     for (index, stage) in stages.into_iter().enumerate() {
         if index > 0 {
             group += 1;
         }
-        let (mut assignments, members) = assign(lanes, stage, &mut group)?;
+        let zone = zones.as_ref().map_or(0, Zones::size);
+        let (mut assignments, members) = assign(lanes, stage, (&mut group, zone))?;
         name_logs(&mut assignments, &mut logs);
         check_steady(&assignments)?;
         let usage = Usage::now();
@@ -130,11 +149,13 @@ pub fn play<D: Device, C: Clock>(
         let run_options = Options {
             trace_records: options.trace_records,
             progress: Some(&mut on_progress),
+            zones: zones.take(),
             ..Options::default()
         };
         let outcome = runner::run(lanes, clock, &assignments, run_options)?;
         report(&members, &assignments, (&outcome.workers, &usage), &mut played);
         played.traces.extend(outcome.traces);
+        zones = outcome.zones;
         if outcome.halts {
             break;
         }
@@ -142,11 +163,40 @@ pub fn play<D: Device, C: Clock>(
     Ok(played)
 }
 
+/// The zones that the jobs go by, if some do: those of the disk, or such as the jobs say.
+fn zones<D: Device>(
+    lanes: &[D],
+    file: &JobFile,
+    reported: Option<Zones>,
+) -> Result<Option<Zones>, PlayError> {
+    let mut zones = reported;
+    for job in &file.jobs {
+        let Some(mode) = job.settings.workload.zones else { continue };
+        let failed = |cause| PlayError::Zones { job: job.name.clone(), cause };
+        if zones.is_none() {
+            let geometry = lanes.first().map(|lane| *lane.geometry());
+            let geometry = geometry.filter(|_| mode.size > 0);
+            let geometry = geometry.ok_or_else(|| failed(ZonesError::None))?;
+            let capacity = Some(mode.capacity).filter(|&bytes| bytes > 0);
+            let disk = (geometry.bytes(), geometry.block_size);
+            zones = Some(Zones::imagined(disk, mode.size, capacity).map_err(failed)?);
+        }
+        let known = zones.as_ref().map_or(0, Zones::size);
+        if mode.size > 0 && mode.size != known {
+            let (job, wanted, size) = (&job.name, Size(mode.size), Size(known));
+            return Err(PlayError::Job(format!(
+                "job {job}: zonesize={wanted}, but the zones of the disk have {size}"
+            )));
+        }
+    }
+    Ok(zones)
+}
+
 /// The workers of a stage, distributed over the lanes.
 fn assign<'a, D: Device>(
     lanes: &[D],
     stage: &'a [Job],
-    group: &mut u32,
+    (group, zone): (&mut u32, u64),
 ) -> Result<(Vec<Assignment>, Vec<Member<'a>>), PlayError> {
     let geometry = lanes.first().map(|lane| *lane.geometry());
     let geometry = geometry.ok_or_else(|| PlayError::Job("the device has no lane".into()))?;
@@ -157,7 +207,8 @@ fn assign<'a, D: Device>(
             *group += 1;
         }
         let start = assignments.len();
-        let workers = job.workers(geometry.bytes(), geometry.block_size).map_err(PlayError::Job)?;
+        let disk = (geometry.bytes(), geometry.block_size);
+        let workers = job.workers_in_zones(disk, zone).map_err(PlayError::Job)?;
         // Who is waited for in an earlier stage has ended.
         let waited = job.settings.wait_for.as_deref();
         let waited = members.iter().filter(|member| Some(member.job.name.as_str()) == waited);
@@ -285,74 +336,4 @@ pub fn depth_table(device: u64, seed: Option<u64>) -> JobFile {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clock::RealClock;
-    use crate::null::Null;
-    use std::path::Path;
-
-    fn played(text: &str) -> Result<Played, PlayError> {
-        let file = JobFile::parse(text, Path::new("test.fio"), &[]).unwrap();
-        let mut lanes = [Null::new(1 << 24, 64, 1 << 20), Null::new(1 << 24, 64, 1 << 20)];
-        let options = PlayOptions { trace_records: 10, ..PlayOptions::default() };
-        play(&mut lanes, &RealClock::new(), &file, options)
-    }
-
-    #[test]
-    fn groups_are_reported_as_fio_reports_them() {
-        let text = "[global]\nsize=1m\n[a]\nnumjobs=3\n[b]\nstonewall\ngroup_reporting\nnumjobs=4\n\
-                    [c]\ngroup_reporting\n[d]\nnew_group\ngroup_reporting\n";
-        let played = played(text).unwrap();
-        let seen: Vec<_> = played
-            .jobs
-            .iter()
-            .map(|job| {
-                (job.name.as_str(), job.group, job.workers, job.read.as_ref().unwrap().requests)
-            })
-            .collect();
-        let expected = [
-            ("a", 0, 1, 256),
-            ("a", 0, 1, 256),
-            ("a", 0, 1, 256),
-            ("b", 1, 5, 1280),
-            ("d", 2, 1, 256),
-        ];
-        assert_eq!(seen, expected);
-        assert_eq!(played.traces.len(), 4);
-        let totals: Vec<_> = played
-            .totals
-            .iter()
-            .map(|job| (job.name.as_str(), job.workers, job.read.as_ref().unwrap().requests))
-            .collect();
-        assert_eq!(totals, [("a", 3, 768)]);
-    }
-
-    #[test]
-    fn demand_is_that_of_the_widest_stage() {
-        let text = "[a]\nioengine=libaio\nnumjobs=3\niodepth=4\nbs=6000\n[b]\nstonewall\nbs=1m\n";
-        let file = JobFile::parse(text, Path::new("test.fio"), &[]).unwrap();
-        let widest = Demand { workers: 3, depth: 12, memory: 1 << 20, writes: false };
-        assert_eq!(Demand::of(&file), widest);
-        for (rw, writes) in [("randwrite", true), ("randtrim", true), ("randrw", true)] {
-            let text = format!("[a]\nrw=read\n[b]\nrw={rw}\n");
-            let file = JobFile::parse(&text, Path::new("test.fio"), &[]).unwrap();
-            assert_eq!(Demand::of(&file).writes, writes, "{rw}");
-        }
-    }
-
-    #[test]
-    fn a_job_too_large_for_the_device_is_an_error() {
-        let error = played("[big]\nsize=1g\n").unwrap_err().to_string();
-        assert!(error.starts_with("job big: offset 0 and size 1073741824 end beyond"), "{error}");
-    }
-
-    #[test]
-    fn the_depth_table_has_all_cells() {
-        let file = depth_table(4 << 30, Some(7));
-        assert_eq!((file.jobs.len(), file.stages().len()), (24, 24));
-        let workers = file.jobs[0].workers(4 << 30, 4096).unwrap();
-        assert_eq!((workers[0].seed, workers[0].size), (7, Some(1 << 30)));
-        let small = depth_table(1 << 20, None).jobs[23].workers(1 << 20, 4096).unwrap();
-        assert_eq!((small[0].depth, small[0].size), (32, Some(1 << 20)));
-    }
-}
+mod tests;

@@ -158,6 +158,8 @@ pub struct JobResults {
     pub latency: Option<LatencyResults>,
     /// The result of looking for a steady state, if that was requested.
     pub steady: Option<SteadyResults>,
+    /// Zones that were reset, if it went by zones and writes or trims.
+    pub zone_resets: Option<u64>,
     /// The `errno` as in fio: that of the failure that ended it (mostly 5), 84 for data that
     /// differs from what was written, even if that was tolerated, otherwise 0.
     pub error: i32,

@@ -19,6 +19,7 @@ mod prepare;
 mod replaying;
 mod steady;
 mod worker;
+mod zoned;
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -29,6 +30,7 @@ use crate::statistics::Statistics;
 use crate::trace::ring::Ring;
 use crate::verify::versions::Versions;
 use crate::workload::{Direction, Workload};
+use crate::zones::Zones;
 use company::Company;
 pub use failure::BAD_DATA;
 pub use iolog::LogError;
@@ -65,6 +67,8 @@ pub struct Options<'a> {
     pub stop: Option<&'a AtomicBool>,
     /// Called now and then with the progress of the run.
     pub progress: Option<&'a mut dyn FnMut(&Progress)>,
+    /// The zones of the disk, for workloads that want some; the outcome gives them back.
+    pub zones: Option<Zones>,
 }
 
 impl core::fmt::Debug for Options<'_> {
@@ -94,6 +98,8 @@ pub struct Outcome {
     pub traces: Vec<Ring>,
     /// A worker that has ended requires that nothing more starts ([`crate::workload::Ends::All`]).
     pub halts: bool,
+    /// The zones as they are now.
+    pub zones: Option<Zones>,
 }
 
 /// The results of one worker.
@@ -113,6 +119,8 @@ pub struct WorkerOutcome {
     pub depth: u32,
     /// The result of looking for a steady state, if it was to look.
     pub steady: Option<SteadyState>,
+    /// Zones that it reset.
+    pub zone_resets: u64,
 }
 
 /// The verification by a worker.
@@ -320,6 +328,8 @@ struct Shared {
     writing: bool,
     /// The worker to be refilled first: if a queue is too short for all, each gets its share.
     turn: usize,
+    /// Zones that some worker uses.
+    zones: Option<Zones>,
 }
 
 /// Runs `assignments` on `lanes` until all are done.
@@ -333,8 +343,11 @@ pub fn run<D: Device, C: Clock>(
     assignments: &[Assignment],
     mut options: Options<'_>,
 ) -> Result<Outcome, Error> {
-    let mut workers = prepare::prepare(lanes, assignments)?;
+    let zones = options.zones.take();
+    let mut workers = prepare::prepare(lanes, assignments, zones.as_ref())?;
     let mut shared = checking::shared(&mut workers)?;
+    shared.zones = zones;
+    workers.iter().for_each(|worker| worker.spoil_zones(&mut shared));
     let mut traces: Vec<Option<Ring>> = lanes
         .iter()
         .map(|_| (options.trace_records > 0).then(|| Ring::new(options.trace_records)))
@@ -381,7 +394,7 @@ pub fn run<D: Device, C: Clock>(
     let finished = workers.into_iter().enumerate();
     let workers = finished.map(|(at, worker)| worker.finish(state(at)));
     let workers = workers.collect::<Result<_, Error>>()?;
-    Ok(Outcome { workers, traces, halts: company.halts })
+    Ok(Outcome { workers, traces, halts: company.halts, zones: shared.zones })
 }
 
 /// Takes every completion of `lane`. Returns whether there was one.

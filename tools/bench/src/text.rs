@@ -205,8 +205,11 @@ fn write_job(out: &mut String, job: &JobResults) -> std::fmt::Result {
     Ok(())
 }
 
-/// The result of a search for a depth or for a steady state.
+/// What happened to zones; the result of a search for a depth or for a steady state.
 fn write_ends(out: &mut String, job: &JobResults) -> std::fmt::Result {
+    if let Some(count) = job.zone_resets {
+        writeln!(out, "  zones  {count} reset")?;
+    }
     if let Some(latency) = &job.latency {
         let [target, window] =
             [latency.target_nanos, latency.window_nanos].map(|nanos| time(nanos as f64));

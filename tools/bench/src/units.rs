@@ -41,14 +41,17 @@ pub enum Amount {
     Bytes(u64),
     /// This many percent of the device.
     Percent(u32),
+    /// This many zones of the device.
+    Zones(u64),
 }
 
 impl Amount {
-    /// Bytes on a device of `device` bytes in blocks of `block_size`; a percentage is rounded down
-    /// to whole blocks.
-    pub fn resolve(self, device: u64, block_size: u32) -> u64 {
+    /// Bytes on a device of `device` bytes in blocks of `block_size`, with zones of `zone` bytes; a
+    /// percentage is rounded down to whole blocks.
+    pub fn resolve(self, (device, block_size): (u64, u32), zone: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
+            Self::Zones(count) => count.saturating_mul(zone),
             Self::Percent(percent) => {
                 let bytes = u128::from(device) * u128::from(percent) / 100;
                 let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
@@ -116,11 +119,15 @@ fn parse_plain_size(text: &str, base: KiloBase) -> Result<u64, UnitError> {
     number.checked_mul(factor.pow(power)).ok_or_else(|| UnitError::TooLarge(text.to_string()))
 }
 
-/// Reads a size, or a percentage of the device: `25%`.
+/// Reads a size, a percentage of the device: `25%`, or a number of its zones: `3z`.
 ///
 /// # Errors
 /// [`UnitError`] naming the text.
 pub fn parse_amount(text: &str, base: KiloBase) -> Result<Amount, UnitError> {
+    if let Some(zones) = text.strip_suffix(['z', 'Z']) {
+        let count = zones.parse().map_err(|_| UnitError::NotANumber(text.to_string()));
+        return count.map(Amount::Zones);
+    }
     match text.strip_suffix('%') {
         None => parse_size(text, base).map(Amount::Bytes),
         Some(percent) => match percent.parse() {
@@ -217,8 +224,10 @@ mod tests {
     #[test]
     fn percentages_are_of_the_device_in_whole_blocks() {
         let amount = parse_amount("25%", KiloBase::Binary).unwrap();
-        assert_eq!(amount.resolve(1 << 20, 4096), 1 << 18);
-        assert_eq!(Amount::Percent(33).resolve(40_960, 4096), 12_288);
+        assert_eq!(amount.resolve((1 << 20, 4096), 0), 1 << 18);
+        assert_eq!(Amount::Percent(33).resolve((40_960, 4096), 0), 12_288);
+        let zones = parse_amount("3z", KiloBase::Binary).unwrap();
+        assert_eq!(zones.resolve((1 << 20, 512), 65_536), 196_608);
     }
 
     #[test]

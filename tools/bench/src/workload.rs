@@ -146,6 +146,29 @@ pub struct Strides {
     pub skip: u64,
 }
 
+/// A region whose zones are written from their begin to their end (fio: `zonemode=zbd`).
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ZonedMode {
+    /// Bytes of a zone; 0: what the disk says.
+    pub size: u64,
+    /// Bytes of a zone that can be written, on a disk that has no zones; 0: all.
+    pub capacity: u64,
+    /// Reads go anywhere, not only where something was written.
+    pub read_beyond_wp: bool,
+    /// Most zones that all workers write to at once; 0: what the disk says.
+    pub open_max: u32,
+    /// Most zones that this worker writes to at once; 0: any number.
+    pub job_open_max: u32,
+    /// Whatever the disk says.
+    pub ignore_limits: bool,
+    /// The part of the region, 0..=1, from which on zones are reset now and then.
+    pub reset_threshold: f64,
+    /// How often, beyond that: resets per write, 0..=1; 0 is never.
+    pub reset_frequency: f64,
+    /// What is left of a zone is written, though it is shorter than the shortest request.
+    pub write_remainder: bool,
+}
+
 /// How long requests are, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BlockSize {
@@ -428,6 +451,8 @@ pub struct Workload {
     pub order: Order,
     /// Zone by zone, with gaps between.
     pub strides: Option<Strides>,
+    /// Zones are written from their begin to their end.
+    pub zones: Option<ZonedMode>,
     /// Request lengths by direction.
     pub block_size: [BlockSize; 3],
     /// Offsets of random requests are multiples of this; `None`: of the shortest request.
@@ -509,6 +534,7 @@ impl Default for Workload {
             mix: Mix::Only(Direction::Read),
             order: Order::Sequential { gap: 0 },
             strides: None,
+            zones: None,
             block_size: [const { BlockSize::Fixed(4096) }; 3],
             align: None,
             segments: 1,

@@ -245,12 +245,13 @@ fn run_on(
     let mut stack = stack.map_err(|failure| failure.on(name))?;
     watched.into_iter().for_each(|watched| stack.watch(watched));
     let geometry = stack.geometry();
+    let zones = if demand.zones { stack.zones().map_err(|why| why.on(name))? } else { None };
     let table = play::depth_table(geometry.bytes(), arguments.seed);
     let file = jobs.file.as_ref().unwrap_or(&table);
     let mut progress = Progress::share("running");
     let mut show = |fraction: f64| progress.set((fraction * 1000.0) as u64);
     let trace_records = if arguments.trace.is_some() { arguments.trace_records.max(1) } else { 0 };
-    let options = PlayOptions { trace_records, progress: Some(&mut show) };
+    let options = PlayOptions { trace_records, progress: Some(&mut show), zones };
     let (before, energy) = (stack.incidents(), stack.energy());
     let mut scheduled = Vec::new();
     let played = match arguments.iosched {

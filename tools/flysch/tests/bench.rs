@@ -337,6 +337,71 @@ fn targets_are_compared_and_files_written() {
     }
 }
 
+/// The model refuses a write that is not at a write pointer, and a read of a zone that has none is
+/// no data.
+#[test]
+fn jobs_go_by_the_zones_of_a_namespace() {
+    let on = ["--on", "nvme,size=32M,zones=1M,clock=virtual", "--zonemode=zbd"];
+    let figures = |options: &[&str]| {
+        let results = json(&[&on, options].concat());
+        let job = &results["jobs"][0];
+        assert_eq!(job["error"], 0, "{options:?}");
+        ["read", "write", "trim"].map(|way| job[way]["io_bytes"].as_u64().unwrap() >> 20)
+    };
+    assert_eq!(
+        figures(&["--rw=randwrite", "--bs=64k", "--iodepth=8", "--io_size=96m"]),
+        [0, 96, 0]
+    );
+    assert_eq!(figures(&["--rw=write", "--bs=32k", "--iodepth=4", "--verify=crc32c"]), [0, 32, 0]);
+    assert_eq!(figures(&["--rw=randwrite", "--bs=16k", "--verify=md5", "--size=8z"]), [0, 8, 0]);
+    assert_eq!(figures(&["--rw=read", "--bs=64k"]), [0, 0, 0], "nothing was written");
+    let many = ["--rw=randwrite", "--bs=16k", "--numjobs=3", "--max_open_zones=4"];
+    let many = [&many[..], &["--group_reporting", "--size=4m", "--offset_increment=4m"]].concat();
+    assert_eq!(figures(&many), [0, 12, 0]);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("gc.fio");
+    let text = "[global]\nioengine=libaio\nzonemode=zbd\n[fill]\nrw=write\nbs=64k\n\
+                [write]\nwait_for=fill\nrw=randwrite\nbs=64k\niodepth=4\nio_size=64m\nflow=16\n\
+                [reset]\nwait_for=fill\nrw=randtrim\nbs=1m\nio_size=64m\nflow=1\n\
+                [read]\nstonewall\nrw=randread\nbs=16k\nio_size=4m\n";
+    std::fs::write(&file, text).unwrap();
+    let results = json(&[&file.display().to_string(), on[0], on[1]]);
+    let bytes =
+        |job: usize, way: &str| results["jobs"][job][way]["io_bytes"].as_u64().unwrap() >> 20;
+    assert!(results["jobs"].as_array().unwrap().iter().all(|job| job["error"] == 0));
+    assert_eq!((bytes(0, "write"), bytes(1, "write"), bytes(3, "read")), (32, 64, 4));
+    assert!(bytes(2, "trim") >= 32, "{}", bytes(2, "trim"));
+    assert_eq!(results["jobs"][2]["zone_resets"], bytes(2, "trim"), "a MiB each");
+    assert!(good(&[&on[..], &["--rw=write", "--loops=2"]].concat()).contains("zones  32 reset"));
+}
+
+#[test]
+fn what_zones_cannot_be_is_one_line() {
+    let zoned = "nvme,size=32M,zones=1M";
+    for (target, options, line) in [
+        ("nvme,size=32M", &["--rw=write"][..], "the disk has no zones: `nvme,zones=64M` has"),
+        ("null", &["--zonesize=1000"], "a zone of 1000 with a capacity of 1000 cannot be"),
+        (zoned, &["--rw=write", "--zonesize=2m"], "zonesize=2m, but the zones of the disk have 1m"),
+        (
+            zoned,
+            &["--rw=write", "--bs=2m"],
+            "a request is longer than what can be written to a zone",
+        ),
+        (zoned, &["--rw=trim"], "its block size must be the zonesize"),
+        (zoned, &["--size=512k"], "do not hold one whole zone"),
+        (zoned, &["--rw=write", "--job_max_open_zones=1"], "needs max_open_zones"),
+    ] {
+        let arguments = [&["--on", target, "--zonemode=zbd"], options].concat();
+        let (status, words) = bad(&arguments);
+        assert_eq!((status, words.lines().count()), (2, 1), "{words}");
+        assert!(words.contains(line), "{words}");
+    }
+    // Who does not keep the rules writes nothing.
+    let (_, words) = bad(&["--on", zoned, "--rw=write"]);
+    assert!(words.contains("read-only"), "{words}");
+    good(&["--on", "null", "--zonemode=zbd", "--zonesize=1m", "--rw=randwrite", "--size=8z"]);
+}
+
 #[test]
 fn wrong_use_is_one_clear_line_and_status_2() {
     let folder = tempfile::tempdir().unwrap();

@@ -147,8 +147,21 @@ impl<O> Base<O> {
     where
         P::Protocol: Family,
     {
+        self.lane_with(number, (port, shape), &Default::default())
+    }
+
+    /// The same with options of the disk.
+    pub(crate) fn lane_with<P: Port>(
+        &self,
+        number: usize,
+        (port, shape): (P, Shape),
+        options: &flysch_cam::Options,
+    ) -> Result<Lane<P>, flysch_cam::Error>
+    where
+        P::Protocol: Family,
+    {
         let scratch = self.plan.scratch(&self.region, number);
-        let disk = Disk::new(port, shape, scratch, &Default::default())?;
+        let disk = Disk::new(port, shape, scratch, options)?;
         Ok(Lane::new(disk, self.plan.data(&self.region)))
     }
 

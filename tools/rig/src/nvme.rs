@@ -15,8 +15,9 @@ use flysch_nvme::{
     AdminCommand, AdminData, AdminReply, Device, ErrorLog, Host, Operation, Options, Output,
 };
 use flysch_nvme::{Namespace, Port, Quirks};
+use flysch_wire::nvme::Cns;
 use flysch_wire::nvme::registers::{Cap, Version};
-use flysch_wire::nvme::zone;
+use flysch_wire::nvme::zone::{self, IdentifyZonedNamespace};
 
 use crate::error::Error;
 use crate::image::{self, Image};
@@ -118,7 +119,7 @@ pub(crate) fn open_inline(
     let (region, plan) = seat.memory(plan::<NvmeMachine>(&options, needs));
     let model = Model::new(config, region.clone())?;
     let machine = seat.machine(model, region.clone(), Identity::default(), mode);
-    let mut nvme = Nvme::assemble(machine, &region, &plan, options, &ids)?;
+    let mut nvme = Nvme::assemble(machine, &region, &plan, options, (&ids, needs.zones))?;
     let software = target
         .software
         .map_or_else(String::new, |software| format!(", the time of {}", software.description));
@@ -199,7 +200,7 @@ pub(crate) fn open_qemu(
     let machine = flysch_qemu::Machine::start(&qemu)?;
     let version = machine.version();
     let region = machine.memory().clone();
-    let mut nvme = Nvme::assemble(machine, &region, &plan, options, &[1])?;
+    let mut nvme = Nvme::assemble(machine, &region, &plan, options, (&[1], needs.zones))?;
     nvme.description = format!("NVMe device of QEMU {version}, {}", queues(target.queues));
     nvme.made = made;
     Ok(nvme)
@@ -244,7 +245,8 @@ pub(crate) fn open_pci(
     let (controller, vectors) = (flysch_vfio::Controller::Nvme, options.lanes + 1);
     let machine = pci::open(&target.place, controller, plan.total(), vectors)?;
     let (region, how) = (machine.memory().clone(), pci::description(&machine));
-    let mut nvme = Nvme::assemble(machine, &region, &plan, options, &[target.namespace])?;
+    let mut nvme =
+        Nvme::assemble(machine, &region, &plan, options, (&[target.namespace], needs.zones))?;
     nvme.lanes.iter_mut().for_each(|lane| lane.tell(nvme.machine.spin()));
     nvme.description = format!("{how}, {}", queues(target.queues));
     Ok(nvme)
@@ -273,24 +275,29 @@ fn plan<M: Machine>(options: &Options, needs: &Needs) -> MemoryPlan {
 
 impl<M: Machine> Nvme<M> {
     /// Brings up the host over `machine`, whose memory is `region`, and opens the disks on
-    /// `namespaces`, which have equally many lanes, one after the other.
+    /// `namespaces`, which have equally many lanes, one after the other; `zones`: who uses them
+    /// keeps the rules of zones.
     fn assemble(
         machine: M,
         region: &DmaRegion,
         plan: &MemoryPlan,
         options: Options,
-        namespaces: &[u32],
+        (namespaces, zones): (&[u32], bool),
     ) -> Result<Self, Error> {
         let base = Base { region: region.clone(), plan: *plan, options };
         let mut host = Host::new(machine.clone(), base.driver(), base.options.clone())?;
         host.bring_up(&machine)?;
         let shapes = namespaces.iter().map(|id| disk_shape(host.device(), *id));
         let shapes = shapes.collect::<Result<Vec<_>, _>>()?;
+        let zone_blocks = if zones { zone_blocks(&mut host, &machine, namespaces[0])? } else { 0 };
+        let options = flysch_cam::Options { zone_blocks, ..flysch_cam::Options::default() };
         let ports = host.into_ports();
         let each = ports.len() / namespaces.len();
         let disk = |(lane, port): (usize, Port<M>)| {
             let shape = shapes[(lane / each).min(namespaces.len() - 1)];
-            Ok(base.lane(lane, port, shape)?)
+            let write_protected = shape.write_protected && zone_blocks == 0;
+            let shape = Shape { write_protected, ..shape };
+            Ok(base.lane_with(lane, (port, shape), &options)?)
         };
         let lanes = ports.into_iter().enumerate().map(disk).collect::<Result<Vec<_>, Error>>()?;
         let (description, clock) = (String::new(), ClockKind::Real);
@@ -414,6 +421,24 @@ fn pass<M: Machine>(
         memory.read(0, &mut data);
     }
     Ok(AdminReply { status, data })
+}
+
+/// Blocks of a zone of the namespace; 0 if it has no zones, or is write protected besides.
+fn zone_blocks<M: Machine>(host: &mut Host<M>, machine: &M, id: u32) -> Result<u32, Error> {
+    let spaces = &host.device().namespaces;
+    let Some(space) = spaces.iter().find(|space| space.id == id) else { return Ok(0) };
+    let shape = nda::shape(id, &host.device().controller, &space.data)?;
+    if space.command_set != zone::COMMAND_SET || shape.write_protected {
+        return Ok(0);
+    }
+    let format = space.data.format_in_use();
+    let mut command = AdminCommand::identify(Cns::CommandSetNamespace, id);
+    command.cdw10[1] = u32::from(zone::COMMAND_SET) << 24;
+    let output = host.run(machine, Operation::Admin(Box::new(command)))?;
+    let Output::Admin(reply) = output else { return Ok(0) };
+    let zoned = IdentifyZonedNamespace::parse(&reply.data).unwrap_or_default();
+    // Longer zones are told of where they are reported.
+    Ok(u32::try_from(zoned.zone_blocks(format)).unwrap_or(0))
 }
 
 /// The properties of the disk on the namespace.

@@ -21,12 +21,21 @@ pub struct Needs {
     /// Whether anything will be written or trimmed, if that is known: a stack that is only read
     /// need not be opened for writing.
     pub writes: Option<bool>,
+    /// Whether it keeps the rules of zones where the disk has them: without that such a disk is
+    /// read only.
+    pub zones: bool,
 }
 
 impl Default for Needs {
     /// One lane for copying.
     fn default() -> Self {
-        Self { lanes: 1, queue_depth: 32, memory: crate::blocks::MEMORY, writes: None }
+        Self {
+            lanes: 1,
+            queue_depth: 32,
+            memory: crate::blocks::MEMORY,
+            writes: None,
+            zones: false,
+        }
     }
 }
 

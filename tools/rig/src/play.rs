@@ -13,7 +13,7 @@ impl Needs {
     /// Lanes, slots and buffers for `demand` on `target`. Only controllers with several queues have
     /// more than one lane.
     pub fn of(target: &Target, demand: &Demand) -> Self {
-        Self::with_queues(queues(target), demand)
+        Self { zones: demand.zones, ..Self::with_queues(queues(target), demand) }
     }
 
     /// The same for something with this many queues.
@@ -28,6 +28,7 @@ impl Needs {
             queue_depth: demand.depth.max(1),
             memory: usize::try_from(memory).unwrap_or(usize::MAX).max(4096),
             writes: Some(demand.writes),
+            zones: false,
         }
     }
 }

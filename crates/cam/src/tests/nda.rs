@@ -21,6 +21,9 @@ fn commands_are_those_of_the_specification() {
     let write = Nvme::transfer(true, 7, 1, true);
     assert_eq!((write.opcode, write.cdw10), (1, [7, 0, 1 << 30, 0, 0, 0]));
     assert_eq!((Nvme::flush().opcode, Nvme::flush().cdw10), (0, [0; 6]));
+    // Zoned namespace command set 3.4.3.
+    let reset = Nvme::reset_zone(0x2_0000_8000).unwrap();
+    assert_eq!((reset.opcode, reset.cdw10), (0x79, [0x8000, 2, 0, 4, 0, 0]));
     let mut list = [0xFF; DELETE_LIST_MAX];
     let (delete, len) = Nvme::delete(0x1_0000_0002, 3, &mut list);
     assert_eq!((delete.opcode, delete.cdw10[..2].to_vec(), len), (9, [0, 4].to_vec(), 16));

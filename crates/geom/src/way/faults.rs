@@ -2,6 +2,7 @@
 
 use flysch_api::block::Operation;
 use flysch_api::machine::Instant;
+use flysch_random::XorShift64;
 
 use super::jobs::Stage;
 use crate::route::Faults;
@@ -10,19 +11,16 @@ use crate::route::Faults;
 #[derive(Clone, Debug)]
 pub(super) struct Chance {
     faults: Faults,
-    random: u64,
+    random: XorShift64,
 }
 
 impl Chance {
     pub(super) const fn new(faults: Faults) -> Self {
-        Self { faults, random: faults.seed | 1 }
+        Self { faults, random: XorShift64::from_state(faults.seed | 1) }
     }
 
     fn percent(&mut self) -> u32 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        (self.random >> 16) as u32 % 100
+        (self.random.bits() >> 16) as u32 % 100
     }
 
     /// What a request begins with that fails or waits. Only reads and writes do.

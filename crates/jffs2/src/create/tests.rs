@@ -5,6 +5,7 @@ use std::vec::Vec;
 use flysch_api::finding::Severity;
 use flysch_api::flash::Geometry;
 use flysch_api::vfs::{FileSystem, Inode as VfsInode};
+use flysch_random::SplitMix64;
 
 use super::*;
 use crate::tests::Memory;
@@ -28,11 +29,8 @@ fn entry<'a>(parent: u32, name: &'a str, kind: FileKind, target: &'a str) -> Ent
 fn content() -> Vec<u8> {
     let mut bytes = b"all work and no play makes jack a dull boy\n".repeat(300);
     bytes.resize(bytes.len() + 40_000, 0);
-    let mut noise = 1u32;
-    bytes.extend((0..50_001).map(|_| {
-        noise = noise.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (noise >> 24) as u8
-    }));
+    let mut noise = SplitMix64::new(1);
+    bytes.extend((0..50_001).map(|_| noise.bits() as u8));
     bytes
 }
 

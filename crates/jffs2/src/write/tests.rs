@@ -12,7 +12,7 @@ use flysch_api::vfs::{
     Changes, Damage, DeviceNumber, FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp,
     XattrChange,
 };
-
+use flysch_random::SplitMix64;
 use flysch_wire::jffs2::{ByteOrder, Header, NodeType};
 
 use super::space::State;
@@ -238,12 +238,8 @@ fn a_node_that_was_cut_off_never_comes_back() {
 
 /// Data that no compressor can make shorter.
 fn noise(len: usize) -> Vec<u8> {
-    let mut state = 0x2545_F491_u32;
-    let next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as u8
-    };
-    core::iter::repeat_with(next).take(len).collect()
+    let mut random = SplitMix64::new(0x2545_F491);
+    core::iter::repeat_with(|| random.bits() as u8).take(len).collect()
 }
 
 #[test]

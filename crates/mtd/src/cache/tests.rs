@@ -2,6 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use flysch_random::SplitMix64;
+
 use super::*;
 
 const PAGE: u64 = 2048;
@@ -59,11 +61,10 @@ fn every_read_answers_as_the_flash_itself() {
         let cached = CachedFlash::new(Pages::new(40, strength));
         let plain = Pages::new(40, strength);
         let size = plain.geometry.size;
-        let mut state = 7u64;
+        let mut random = SplitMix64::new(7);
         for round in 0..20_000 {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            let offset = (state >> 33) % (size + 10);
-            let len = 1 + ((state >> 20) % if round % 50 == 0 { 30_000 } else { 5000 }) as usize;
+            let offset = random.below(size + 10);
+            let len = 1 + random.below(if round % 50 == 0 { 30_000 } else { 5000 }) as usize;
             let (mut ours, mut theirs) = (vec![1; len], vec![1; len]);
             let ours_said = cached.read(offset, &mut ours);
             let theirs_said = plain.read(offset, &mut theirs);

@@ -6,19 +6,8 @@ use flysch_wire::jffs2::{Compression, Inode};
 use flysch_wire::ubi::EcHeader;
 
 use super::*;
+use crate::dump::tests::noise;
 use crate::{Bch, Dump, Ecc, OobLayout};
-
-fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    (0..len)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as u8
-        })
-        .collect()
-}
 
 /// A JFFS2 with inode nodes of the maximum length, none of which crosses a block.
 fn jffs2_image(order: ByteOrder, erase_size: usize, blocks: usize, clean_markers: bool) -> Vec<u8> {

@@ -13,6 +13,7 @@ use core::ops::ControlFlow;
 use flysch_api::flash::{Corrected, Error};
 use flysch_api::vfs::{self, FileKind, FileSystem};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
+use flysch_random::SplitMix64;
 
 use super::tests::{Memory, NOW, ROOT, assert_sound, filled, spoil};
 use super::{Level, repair, survey};
@@ -243,8 +244,8 @@ fn a_repair_that_was_killed_anywhere_is_made_again() {
     let mut memory = good.clone();
     memory.lebs[1..3].iter_mut().flatten().for_each(|leb| leb.fill(4));
     writes += cut_everywhere(&memory, "master nodes");
-    let mut random = 1;
-    for round in 0..6 {
+    let mut random = SplitMix64::new(1);
+    for round in 0..12 {
         let memory = spoil(good.clone(), &mut random);
         writes += cut_everywhere(&memory, &format!("round {round}"));
     }

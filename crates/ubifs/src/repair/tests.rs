@@ -16,7 +16,7 @@ use flysch_api::vfs::{
     FileKind, FileSystem, FileSystemMut, Inode, NewFile, Timestamp, XattrChange,
 };
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
-
+use flysch_random::SplitMix64;
 use flysch_wire::ubifs::{
     Compression, Group, Header, Node, NodeKind, SUPERBLOCK_NODE_SIZE, Superblock,
 };
@@ -250,17 +250,14 @@ fn a_lower_level_says_what_it_takes_and_changes_nothing() {
 }
 
 /// Spoils some bytes in some LEBs behind the superblock.
-pub(super) fn spoil(mut memory: Memory, random: &mut u64) -> Memory {
-    let mut next = || {
-        *random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888);
-        (*random >> 33) as usize
-    };
-    for _ in 0..1 + next() % 6 {
-        let lnum = 1 + next() % (memory.lebs.len() - 1);
+pub(super) fn spoil(mut memory: Memory, random: &mut SplitMix64) -> Memory {
+    let mut below = |bound: usize| random.below(bound as u64) as usize;
+    for _ in 0..1 + below(6) {
+        let lnum = 1 + below(memory.lebs.len() - 1);
         let Some(leb) = &mut memory.lebs[lnum] else { continue };
-        let at = next() % leb.len();
-        let end = (at + 1 + next() % 600).min(leb.len());
-        let value = next() as u8;
+        let at = below(leb.len());
+        let end = (at + 1 + below(600)).min(leb.len());
+        let value = below(256) as u8;
         leb[at..end].iter_mut().for_each(|byte| *byte ^= value);
     }
     memory
@@ -318,7 +315,7 @@ fn a_compressor_that_nobody_knows_is_told_and_taken_out() {
 #[test]
 fn damage_anywhere_is_repaired_or_refused() {
     let good = filled();
-    let mut random = 1_u64;
+    let mut random = SplitMix64::new(1);
     let mut repaired = 0;
     for round in 0..150 {
         let memory = spoil(good.clone(), &mut random);

@@ -7,6 +7,7 @@ use std::vec::Vec;
 use core::ops::ControlFlow;
 use flysch_api::finding::Severity;
 use flysch_api::vfs::{Error, FileSystem, Inode};
+use flysch_random::SplitMix64;
 use flysch_wire::ubifs::{Group, MASTER_NODE_SIZE, Master, MasterFlags, Node};
 
 use super::builder::{BASE, COMMITTED_LEB, DATA, INDEX_LEB, Image, Memory, block, file, root};
@@ -195,12 +196,8 @@ fn nothing_at_all_is_said() {
 #[test]
 fn mutated_images_never_panic() {
     let image = sample();
-    let mut state = 7_u64;
-    let mut next = |limit: usize| {
-        state =
-            state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) as usize % limit
-    };
+    let mut random = SplitMix64::new(7);
+    let mut next = |limit: usize| random.below(limit as u64) as usize;
     for round in 0..400 {
         let mut broken = image.clone();
         for _ in 0..=round % 6 {

@@ -4,6 +4,8 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::thread::JoinHandle;
 
+use flysch_random::SplitMix64;
+
 use super::*;
 use crate::wire::{SIMPLE_REPLY_MAGIC, STRUCTURED_REPLY_MAGIC, chunk};
 
@@ -207,11 +209,8 @@ fn replies_that_cannot_be_end_the_connection_with_their_reason() {
 
 #[test]
 fn random_bytes_never_panic_nor_take_memory() {
-    let mut random = 1_u64;
-    let mut next = || {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040);
-        (random >> 33) as usize
-    };
+    let mut random = SplitMix64::new(1);
+    let mut below = |bound: usize| random.below(bound as u64) as usize;
     let good = [
         data(false, 4096, &[3; 512]),
         simple(0, 2, &[]),
@@ -221,16 +220,16 @@ fn random_bytes_never_panic_nor_take_memory() {
     .concat();
     for _ in 0..20_000 {
         let mut bytes = good.clone();
-        for _ in 0..next() % 4 {
-            let at = next() % bytes.len();
-            bytes[at] = next() as u8;
+        for _ in 0..below(4) {
+            let at = below(bytes.len());
+            bytes[at] = below(256) as u8;
         }
         let mut replies = Replies::new(Form::Structured);
         replies.owe(&request(command::READ, 1, 1024));
         replies.owe(&request(command::WRITE, 2, 512));
         let mut rest = &bytes[..];
         while !rest.is_empty() {
-            let count = (1 + next() % 700).min(rest.len());
+            let count = (1 + below(700)).min(rest.len());
             replies.room(700)[..count].copy_from_slice(&rest[..count]);
             replies.came(count);
             rest = &rest[count..];

@@ -1,3 +1,5 @@
+use flysch_random::SplitMix64;
+
 use super::*;
 
 /// A sequence of 32-bit words.
@@ -80,13 +82,12 @@ fn broken_chains_are_refused() {
 /// Whatever the words are, the parsers terminate without a panic.
 #[test]
 fn random_answers_do_no_harm() {
-    let mut state = 1_u64;
+    let mut random = SplitMix64::new(1);
     for _ in 0..20_000 {
         let words: Vec<u32> = (0..24)
             .map(|_| {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                let random = (state >> 33) as u32;
-                if random.is_multiple_of(3) { random } else { random % 100 }
+                let word = random.bits() as u32;
+                if word.is_multiple_of(3) { word } else { word % 100 }
             })
             .collect();
         let answer = bytes(&words);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::values::{
     amount, block, bounded, bytes, distribution, each, error_lists, fixed, flag, kilo_base, limits,
-    method, nanos, parts, pattern, percentiles, range, span, spans, split, steady, times,
+    method, nanos, part, parts, pattern, percentiles, range, span, spans, split, steady, times,
     tolerance, verify_pattern, whole_seconds,
 };
 use crate::iolog::{ReadError, ReadOptions, Replay};
@@ -15,13 +15,28 @@ use crate::units::{Amount, KiloBase, parse_size, parse_time};
 use crate::verify::Method;
 use crate::workload::{
     BlockSize, Direction, Distribution, Ends, Fill, Flow, LatencyTarget, Mix, Order, Steady,
-    SteadyMeasure, Strides, Verify, Workload,
+    SteadyMeasure, Strides, Verify, Workload, ZonedMode,
 };
 
 /// Maximum workers per job.
 const NUMJOBS_MAX: u64 = 4096;
 /// Maximum segments per request.
 const SEGMENTS_MAX: u64 = 4096;
+
+/// Most zones that a limit may name.
+const OPEN_MAX: u64 = 4096;
+
+/// What zones are to a job.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum ZoneMode {
+    /// It has none.
+    #[default]
+    None,
+    /// Stretches with gaps between.
+    Strided,
+    /// Those of a zoned disk.
+    Zoned,
+}
 
 /// The parsed options of one job.
 #[derive(Clone, Debug)]
@@ -66,7 +81,9 @@ pub struct Settings {
     read_percent: u32,
     each_once: bool,
     distribution: Distribution,
-    strides: (bool, Strides),
+    zone_mode: ZoneMode,
+    strides: Strides,
+    zoned: ZonedMode,
     exits: (bool, bool, Ends),
     base: KiloBase,
     seed: Option<u64>,
@@ -102,7 +119,9 @@ impl Default for Settings {
             read_percent: 50,
             each_once: true,
             distribution: Distribution::Uniform,
-            strides: (false, Strides { size: 0, range: 0, skip: 0 }),
+            zone_mode: ZoneMode::None,
+            strides: Strides { size: 0, range: 0, skip: 0 },
+            zoned: ZonedMode::default(),
             exits: (false, false, Ends::Group),
             base: KiloBase::Binary,
             seed: None,
@@ -272,6 +291,14 @@ impl Settings {
             }
             "flow" | "flow_id" => self.flow(name, text()?)?,
             "zonemode" | "zonesize" | "zonerange" | "zoneskip" => self.zones(name, text()?)?,
+            "read_beyond_wp" => self.zoned.read_beyond_wp = flag(value)?,
+            "ignore_zone_limits" => self.zoned.ignore_limits = flag(value)?,
+            "write_zone_remainder" => self.zoned.write_remainder = flag(value)?,
+            "zonecapacity" | "max_open_zones" | "job_max_open_zones" => {
+                self.zones(name, text()?)?;
+            }
+            "zone_reset_threshold" => self.zoned.reset_threshold = part(text()?)?,
+            "zone_reset_frequency" => self.zoned.reset_frequency = part(text()?)?,
             "continue_on_error" => self.workload.tolerance = tolerance(value.unwrap_or("all"))?,
             "percentile_list" => self.percentiles = percentiles(text()?)?,
             "stonewall" => self.stonewall = flag(value)?,
@@ -415,16 +442,19 @@ impl Settings {
 
     fn zones(&mut self, name: &str, text: &str) -> Result<(), String> {
         let bytes = || parse_size(text, self.base).map_err(|error| error.to_string());
-        let (is_strided, strides) = &mut self.strides;
+        let count = || Ok::<_, String>(bounded(bytes()?, 0, OPEN_MAX)? as u32);
         match name {
-            "zonesize" => strides.size = bytes()?,
-            "zonerange" => strides.range = bytes()?,
-            "zoneskip" => strides.skip = bytes()?,
+            "zonesize" => self.strides.size = bytes()?,
+            "zonerange" => self.strides.range = bytes()?,
+            "zoneskip" => self.strides.skip = bytes()?,
+            "zonecapacity" => self.zoned.capacity = bytes()?,
+            "max_open_zones" => self.zoned.open_max = count()?,
+            "job_max_open_zones" => self.zoned.job_open_max = count()?,
             _ => {
-                *is_strided = match text {
-                    "none" => false,
-                    "strided" => true,
-                    "zbd" => return Err("`zbd` is for zoned block devices; none is driven".into()),
+                self.zone_mode = match text {
+                    "none" => ZoneMode::None,
+                    "strided" => ZoneMode::Strided,
+                    "zbd" => ZoneMode::Zoned,
                     other => return Err(format!("`{other}` is none of none, strided, zbd")),
                 }
             }
@@ -447,9 +477,11 @@ impl Settings {
             Order::Sequential { gap: modifier }
         };
         self.workload.verify = self.method.map(|method| Verify { method, ..self.verify });
-        let (is_strided, strides) = self.strides;
+        let strides = self.strides;
         let range = if strides.range == 0 { strides.size } else { strides.range };
-        let is_strided = is_strided && strides.size > 0;
+        let is_strided = self.zone_mode == ZoneMode::Strided && strides.size > 0;
+        let zoned = ZonedMode { size: strides.size, ..self.zoned };
+        self.workload.zones = (self.zone_mode == ZoneMode::Zoned).then_some(zoned);
         self.workload.strides = is_strided.then_some(Strides { range, ..strides });
         let target = Some(self.target).filter(|target| target.nanos > 0);
         self.workload.latency.target = target;
@@ -464,8 +496,11 @@ impl Settings {
     /// The error of a combination of options, if any.
     pub(super) fn contradiction(&self) -> Option<String> {
         let needs = |what: &str| Some(what.to_string());
-        match (&self.distribution, self.strides) {
-            (Distribution::Sequence { blocks, .. }, _) if blocks.is_empty() => {
+        if let Some(what) = self.zone_contradiction() {
+            return needs(what);
+        }
+        match &self.distribution {
+            Distribution::Sequence { blocks, .. } if blocks.is_empty() => {
                 needs("random_sequence_stride is for random_distribution=sequence:...")
             }
             _ if self.method.is_some_and(Method::needs_pattern)
@@ -479,8 +514,36 @@ impl Settings {
             _ if self.steady.0 && self.steady.1.window_seconds < self.steady.1.interval_seconds => {
                 needs("steadystate needs a steadystate_duration of at least one check interval")
             }
-            (_, (true, strides)) if strides.size == 0 => needs("zonemode=strided needs a zonesize"),
             _ => None,
+        }
+    }
+
+    /// What is wrong with the options of zones together.
+    fn zone_contradiction(&self) -> Option<&'static str> {
+        let amounts = [Some(self.offset), Some(self.offset_increment), self.size, self.io_size];
+        let counts_zones = |amount: &Amount| matches!(amount, Amount::Zones(_));
+        let (mix, is_random, gap) = self.rw;
+        match self.zone_mode {
+            ZoneMode::Strided if self.strides.size == 0 => {
+                Some("zonemode=strided needs a zonesize")
+            }
+            ZoneMode::None | ZoneMode::Strided => {
+                let is_one = amounts.iter().flatten().any(counts_zones);
+                is_one.then_some("a number of zones, like 3z, needs zonemode=zbd")
+            }
+            ZoneMode::Zoned if self.strides.skip > 0 => {
+                Some("zoneskip is for zonemode=strided: it must be 0 for zonemode=zbd")
+            }
+            ZoneMode::Zoned if mix == Mix::TrimWrite || (!is_random && gap != 0) => {
+                Some("zonemode=zbd has no trimwrite, and no gaps between requests")
+            }
+            ZoneMode::Zoned if self.zoned.write_remainder && self.method.is_some() => {
+                Some("write_zone_remainder makes requests that verify has no header for")
+            }
+            ZoneMode::Zoned if !self.read_logs.0.is_empty() => {
+                Some("read_iolog replays what a log has, wherever zones end")
+            }
+            ZoneMode::Zoned => None,
         }
     }
 

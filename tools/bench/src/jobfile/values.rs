@@ -419,6 +419,12 @@ pub(super) fn spans(text: &str) -> Result<(Duration, Duration), String> {
     Ok((first, last))
 }
 
+/// A part of one: 0 to 1.
+pub(super) fn part(text: &str) -> Result<f64, String> {
+    let part = text.parse().ok().filter(|part| (0.0..=1.0).contains(part));
+    part.ok_or_else(|| format!("`{text}` is not between 0 and 1"))
+}
+
 /// The steady-state criterion and its limit: `iops:5%`, `bw_slope:1m`.
 pub(super) fn steady(text: &str, base: KiloBase, steady: &mut Steady) -> Result<(), String> {
     let (name, limit) = text.split_once(':').unwrap_or((text, ""));

@@ -122,6 +122,8 @@ impl JobResults {
                 depth: outcomes.first().map_or(0, |outcome| outcome.depth),
             }),
             steady: outcomes.iter().find_map(|outcome| outcome.steady.as_ref()).map(steady),
+            zone_resets: (workload.zones.is_some() && workload.writes())
+                .then(|| outcomes.iter().map(|outcome| outcome.zone_resets).sum()),
             error: match failure {
                 None if verify_failed => BAD_DATA,
                 other => other.as_ref().map_or(0, Failure::errno),

@@ -97,7 +97,8 @@ pub(super) fn shared(workers: &mut [Worker<'_>]) -> Result<Shared, Error> {
             result: Verified { checked, ..Verified::default() },
         });
     }
-    Ok(Shared { versions, scratch: vec![0; length as usize], writing: false, turn: 0 })
+    let scratch = vec![0; length as usize];
+    Ok(Shared { versions, scratch, writing: false, turn: 0, zones: None })
 }
 
 /// Bytes per header: a common divisor of all offsets and lengths of the verifying workers.

@@ -7,6 +7,7 @@ use super::iolog::Log;
 use super::worker::{Slot, Worker};
 use super::{Assignment, DEPTH_MAX, Error, WORKERS_MAX, buffers, replaying};
 use crate::workload::{BlockSize, Direction, Workload};
+use crate::zones::Zones;
 
 /// The part of the device a worker uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,6 +20,7 @@ pub(super) struct Region {
 pub(super) fn prepare<'a, D: Device>(
     lanes: &[D],
     assignments: &'a [Assignment],
+    zones: Option<&Zones>,
 ) -> Result<Vec<Worker<'a>>, Error> {
     let mut workers: Vec<Worker<'a>> = Vec::with_capacity(assignments.len());
     // Lanes of one device may share their memory: buffers are dealt out per memory, not per lane.
@@ -37,7 +39,7 @@ pub(super) fn prepare<'a, D: Device>(
             return invalid("iodepth must be 1 to 32768");
         }
         let region = match &job.replay {
-            None => Region::of(job, lane)?,
+            None => Region::of(job, lane)?.of_zones(job, zones)?,
             Some(replay) => {
                 if job.verify.is_some() {
                     return invalid("a log that is replayed is not verified: leave verify out");
@@ -59,6 +61,7 @@ pub(super) fn prepare<'a, D: Device>(
         let before = workers.iter().filter(|w| w.lane == assignment.lane);
         let lane_slot = before.map(|w| w.slots() as u16).fold(0, u16::wrapping_add);
         let mut worker = Worker::new(id as u16, assignment, region, slots, lane_slot);
+        worker.use_zones(zones);
         if let Some(to) = &job.log {
             let failed = |cause| Error::Log { job: job.name.clone(), cause };
             worker.write_log(Log::create(to).map_err(failed)?);
@@ -108,5 +111,33 @@ impl Region {
             return Err(Error::CannotTrim { job: name() });
         }
         Ok(Self { offset: job.offset, size })
+    }
+
+    /// The whole zones of it, if the job goes by zones.
+    fn of_zones(self, job: &Workload, zones: Option<&Zones>) -> Result<Self, Error> {
+        let Some(mode) = job.zones else { return Ok(self) };
+        let invalid = |what| Err(Error::Invalid { job: job.name.clone(), what });
+        let Some(zones) = zones else { return invalid("the disk has no zones") };
+        let Some((offset, size)) = zones.whole(self.offset, self.size) else {
+            return invalid("its offset and size do not hold one whole zone");
+        };
+        let states = &zones.states[zones.range(offset, size)];
+        let capacity = states.iter().map(|state| state.capacity).min().unwrap_or(0);
+        let moved = [Direction::Read, Direction::Write].into_iter().filter(|&d| job.uses(d));
+        if moved.map(|d| job.block_size[d.index()].max()).max() > Some(capacity as u32) {
+            return invalid("a request is longer than what can be written to a zone");
+        }
+        let trim = &job.block_size[Direction::Trim.index()];
+        if job.uses(Direction::Trim) && *trim != BlockSize::Fixed(zones.size() as u32) {
+            return invalid("a trim resets a zone: its block size must be the zonesize");
+        }
+        let limit = if mode.ignore_limits { 0 } else { zones.open_max() };
+        if limit > 0 && mode.open_max > limit {
+            return invalid("max_open_zones is more than the disk can have open");
+        }
+        if mode.job_open_max > 0 && mode.open_max.max(limit) == 0 {
+            return invalid("job_max_open_zones needs max_open_zones, or a disk with such a limit");
+        }
+        Ok(Self { offset, size })
     }
 }

@@ -1,4 +1,5 @@
 mod ends;
+mod zoned;
 
 use core::cell::Cell;
 use core::ops::Range;

@@ -15,10 +15,12 @@ use super::pace::Pacer;
 use super::prepare::Region;
 use super::replaying::Replaying;
 use super::steady::SteadyState;
+use super::zoned::Zoning;
 use super::{Assignment, Error, Failure, Shared, WorkerOutcome};
 use crate::pattern::Pattern;
 use crate::statistics::Statistics;
 use crate::workload::{BlockSize, Direction, Fill, Mix, Order, Workload};
+use crate::zones::Zones;
 
 /// A token is the worker's number above the slot's.
 const SLOT_BITS: u32 = 16;
@@ -40,6 +42,8 @@ enum Purpose {
     Flush,
     /// Reading back written data.
     Check,
+    /// Making a zone empty.
+    Reset,
 }
 
 /// One slot of the worker's queue.
@@ -65,6 +69,8 @@ struct Held {
     /// When the device was first asked to accept it; `None` while it waits for an overlapping
     /// write.
     accepted: Option<Instant>,
+    /// Whether it is where it is to be: in a zone, if there are zones.
+    is_placed: bool,
 }
 
 /// The total work of a worker.
@@ -180,6 +186,7 @@ pub(super) struct Worker<'a> {
     limits: Option<Box<Limits>>,
     replaying: Option<Box<Replaying>>,
     log: Option<Box<Log>>,
+    zoning: Option<Box<Zoning>>,
     statistics: Statistics,
     completed: u32,
     ramp_end: Option<Instant>,
@@ -225,6 +232,7 @@ impl<'a> Worker<'a> {
             limits: None,
             replaying: job.replay.clone().map(|replay| Box::new(Replaying::new(replay))),
             log: None,
+            zoning: None,
             statistics: Statistics::new(|direction| job.uses(direction) || job.verify.is_some()),
             completed: 0,
             ramp_end: None,
@@ -266,6 +274,21 @@ impl<'a> Worker<'a> {
     /// From now on its requests are written to `log`.
     pub(super) fn write_log(&mut self, log: Log) {
         (self.log, self.is_special) = (Some(Box::new(log)), true);
+    }
+
+    /// From now on its requests go by zones, if its job says so.
+    pub(super) fn use_zones(&mut self, zones: Option<&Zones>) {
+        let Some(zones) = zones else { return };
+        let Some(zoning) = Zoning::new(self.job, self.id, self.region, zones) else { return };
+        (self.zoning, self.is_special, self.is_plain) = (Some(Box::new(zoning)), true, false);
+    }
+
+    /// What is in its zones counts no more, if it writes what will be checked.
+    pub(super) fn spoil_zones(&self, shared: &mut Shared) {
+        let writes = self.zoning.is_some() && self.job.verify.is_some() && self.job.writes();
+        let Some(zones) = shared.zones.as_mut().filter(|_| writes) else { return };
+        let range = zones.range(self.region.offset, self.region.size);
+        zones.states[range].iter_mut().for_each(|state| state.is_stale = true);
     }
 
     /// Slots in its queue.
@@ -373,8 +396,10 @@ impl<'a> Worker<'a> {
             pacer.end();
         }
         // What the device was asked to take already is still owed to it: its blocks are marked as
-        // being written.
-        if let Some(held) = self.held.take_if(|held| held.accepted.is_none()) {
+        // being written, or its zone.
+        let is_zoned = self.zoning.is_some();
+        let is_owed = |held: &mut Held| held.accepted.is_some() || (is_zoned && held.is_placed);
+        if let Some(held) = self.held.take_if(|held| !is_owed(held)) {
             self.free.push(held.slot);
         }
     }
@@ -524,6 +549,7 @@ impl<'a> Worker<'a> {
             failures: self.failures,
             depth: self.depth as u32,
             steady,
+            zone_resets: self.zoning.map_or(0, |zoning| zoning.resets()),
         })
     }
 }
@@ -533,7 +559,7 @@ fn operation_of(purpose: Purpose) -> Operation {
     match purpose {
         Purpose::Data(Direction::Read) | Purpose::Check => Operation::Read,
         Purpose::Data(Direction::Write) => Operation::Write,
-        Purpose::Data(Direction::Trim) => Operation::Delete,
+        Purpose::Data(Direction::Trim) | Purpose::Reset => Operation::Delete,
         Purpose::Flush => Operation::Flush,
     }
 }

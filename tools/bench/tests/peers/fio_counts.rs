@@ -43,6 +43,27 @@ const JOBS: &[&str] = &[
     "rw=write\nsize=64k\nverify=crc32c\nverify_backlog=4\ndo_verify=0",
     "rw=randwrite\nsize=64k\nverify=sha1\nverify_async=2\nexperimental_verify=1",
     "rw=write\nsize=64k\nverify=md5\nverify_offset=200\nverify_interval=1024",
+    // On a disk without zones fio imagines some, as we do.
+    "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k",
+    "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k\nzonecapacity=48k",
+    "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k\nzonecapacity=48k\nloops=3",
+    "rw=write\nsize=256k\nio_size=1m\nzonemode=zbd\nzonesize=64k",
+    "rw=randwrite\nsize=4z\noffset=2z\nzonemode=zbd\nzonesize=64k",
+    "rw=randwrite\nsize=256k\nzonemode=zbd\nzonesize=64k\nmax_open_zones=2",
+    "rw=randwrite\nsize=300k\noffset=10k\nzonemode=zbd\nzonesize=64k",
+    "rw=randwrite\nsize=256k\nnumjobs=2\nzonemode=zbd\nzonesize=64k\nmax_open_zones=3\n\
+     job_max_open_zones=1",
+    "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k\nverify=crc32c",
+    "rw=randwrite\nsize=256k\nzonemode=zbd\nzonesize=64k\nverify=crc32c",
+    "rw=read\nsize=256k\nzonemode=zbd\nzonesize=64k\nread_beyond_wp=1",
+    "rw=write\nsize=192k\nzonemode=zbd\nzonesize=64k\n[b]\nstonewall\nrw=read\nsize=256k\n\
+     zonemode=zbd\nzonesize=64k",
+    "rw=write\nsize=192k\nzonemode=zbd\nzonesize=64k\n[b]\nstonewall\nrw=randread\n\
+     size=256k\nzonemode=zbd\nzonesize=64k",
+    "rw=randwrite\nsize=256k\nio_size=1m\nzonemode=zbd\nzonesize=64k\n\
+     zone_reset_threshold=0.5\nzone_reset_frequency=0.25",
+    "rw=write\nsize=256k\nzonemode=zbd\nzonesize=64k\n[b]\nstonewall\nrw=randtrim\nbs=64k\n\
+     size=256k\nzonemode=zbd\nzonesize=64k",
 ];
 
 fn fio(folder: &Path, text: &str) -> Option<Vec<Counts>> {

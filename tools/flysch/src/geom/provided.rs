@@ -20,6 +20,7 @@ use flysch_bench::jobfile::JobFile;
 use flysch_bench::play::{self, PlayError, PlayOptions, Played};
 use flysch_bench::published::Origin;
 use flysch_bench::results::{self, Layer};
+use flysch_bench::zones::Zones;
 use flysch_geom::{Access, ConsumerId, Graph, Incident, Plan, ProviderId, Usage, Way};
 use flysch_models::media::energy::Energy;
 use flysch_rig::blocks::{Blocks, OnDevice};
@@ -32,7 +33,7 @@ use super::rebuild::{Beside, Rebuild};
 use super::rig::{self, Timed};
 use super::session::Session;
 use super::stats::snapshot_of_ways;
-use super::{Action, act, plug};
+use super::{Action, act, plug, zns};
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -134,6 +135,15 @@ impl Disk {
                 it.begin();
                 play::play(&mut it.lanes, &it.clock, file, options)
             }
+        }
+    }
+
+    /// The zones of the disk of a target; none if it has none. Providers of rigs have none: the
+    /// graph writes no zoned disk.
+    pub(crate) fn zones(&mut self) -> Result<Option<Zones>, Failure> {
+        match self {
+            Self::Target(stack) => zns::zones_of(stack),
+            Self::Provider(_) => Ok(None),
         }
     }
 

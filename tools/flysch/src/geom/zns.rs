@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use flysch_api::block::{Cause, Error};
 use flysch_api::command::NvmeStatus;
+use flysch_bench::zones::{self as bench, ZONES_MAX};
 use flysch_geom::zone::{
     Zone, ZoneAction, ZoneAnswer, ZoneCondition, ZoneEntry, ZoneFilter, ZoneLimit, ZoneMode,
     ZoneParameters, ZoneReport, ZoneSame, ZoneTarget, ZoneType, Zones,
@@ -17,6 +18,7 @@ use flysch_wire::nvme::zone::{
     self as wire, IdentifyZonedNamespace, PARTIAL_REPORT, ZoneDescriptor, ZoneState,
 };
 
+use crate::failure::Failure;
 use crate::nvme::zones::{AT_ONCE, identify_command, manage_command, report_command, report_of};
 
 /// ZA bit 2: the controller recommends a reset.
@@ -54,6 +56,46 @@ pub(super) fn is_zoned(stack: &mut Stack) -> bool {
     let mut spaces = control.device().namespaces.iter();
     let own = spaces.find(|space| space.id == control.namespace());
     own.is_some_and(|space| space.command_set == wire::COMMAND_SET)
+}
+
+/// The zones of the disk of a target, for jobs that go by them; none if it has none.
+pub(super) fn zones_of(stack: &mut Stack) -> Result<Option<bench::Zones>, Failure> {
+    if !is_zoned(stack) {
+        return Ok(None);
+    }
+    let geometry = stack.geometry();
+    let (bytes, block_size) = (geometry.bytes(), geometry.block_size);
+    let Some(control) = stack.nvme() else { return Ok(None) };
+    let failed = |error| Failure::failed(format!("its zones cannot be read: {error}"));
+    let mut namespace = Namespace::of(control).map_err(failed)?;
+    let zone_blocks = namespace.zone_blocks;
+    let open_max = match namespace.parameters().most_open {
+        ZoneLimit::Count(count) => u32::try_from(count).unwrap_or(0),
+        _ => 0,
+    };
+    let report = namespace.report(0, ZoneFilter::All, ZONES_MAX as usize).map_err(failed)?;
+    let mut zones = Vec::with_capacity(report.zones.len());
+    for entry in &report.zones {
+        if entry.start != zones.len() as u64 * zone_blocks {
+            let start = entry.start;
+            let why = format!("its zones are not one behind the other: one begins at {start}");
+            return Err(Failure::failed(why));
+        }
+        let size = u64::from(block_size);
+        let is_full = entry.condition == ZoneCondition::Full;
+        let written = entry.write_pointer.map_or(0, |at| at.saturating_sub(entry.start));
+        zones.push(bench::Zone {
+            capacity: entry.capacity.saturating_mul(size),
+            written: if is_full { entry.capacity } else { written }.saturating_mul(size),
+            is_usable: !matches!(
+                entry.condition,
+                ZoneCondition::ReadOnly | ZoneCondition::Offline | ZoneCondition::Other(_)
+            ),
+        });
+    }
+    let size = zone_blocks.saturating_mul(block_size.into());
+    let zones = bench::Zones::reported((bytes, block_size), size, &zones, open_max);
+    zones.map(Some).map_err(Failure::failed)
 }
 
 fn zone(control: &mut dyn NvmeControl, command: Zone) -> Result<ZoneAnswer, Error> {

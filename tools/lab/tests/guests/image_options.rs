@@ -10,6 +10,7 @@ use std::time::Duration;
 use flysch_image::{Image, Options};
 use flysch_lab::manifest::{self, Detail, Manifest};
 use flysch_lab::{Job, Lab};
+use flysch_random::SplitMix64;
 use flysch_wire::ubi::crc32;
 
 use crate::common::{FUNCTIONS, LOAD_UBIFS, call, command, complaints, labs, put_helper};
@@ -98,12 +99,9 @@ fn rich(folder: &Path, name: &str) {
 }
 
 /// Bytes that no method makes shorter.
-fn noise(mut seed: u64, length: usize) -> Vec<u8> {
-    let words = std::iter::repeat_with(|| {
-        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((seed >> 32) as u32).to_le_bytes()
-    });
-    words.take(length / 4).flatten().collect()
+fn noise(seed: u64, length: usize) -> Vec<u8> {
+    let mut random = SplitMix64::new(seed);
+    (0..length).map(|_| random.bits() as u8).collect()
 }
 
 /// What images are made of: `rich`, `plain` (what JFFS2 can hold of it), archives of both, a device

@@ -10,6 +10,7 @@ use flysch_api::flash::{FlashMut, Geometry};
 use flysch_api::volume::{Volume, VolumeMut};
 use flysch_lab::Lab;
 use flysch_mtd::FlashImage;
+use flysch_random::SplitMix64;
 use flysch_ubi::{DeviceOptions, FormatOptions, NewVolume, UbiDevice, VolumeKind};
 use sha2::{Digest, Sha256};
 
@@ -44,12 +45,11 @@ fn chips() -> [Chip; 3] {
 }
 
 /// Numbers that are the same at each run.
-struct Numbers(u64);
+struct Numbers(SplitMix64);
 
 impl Numbers {
     fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % limit
+        self.0.below(limit)
     }
 
     fn bytes(&mut self, len: usize) -> Vec<u8> {
@@ -64,7 +64,7 @@ fn options() -> DeviceOptions {
 
 /// Everything a device does, in one life.
 fn life<F: FlashMut>(device: &mut UbiDevice<F>, seed: u64) -> Result<(), flysch_ubi::Error> {
-    let mut numbers = Numbers(seed);
+    let mut numbers = Numbers(SplitMix64::new(seed));
     let data = device.create(&NewVolume::dynamic(b"data", 12))?;
     let kernel = device.create(&NewVolume::fixed(b"kernel", 5))?;
     let unit = device.write_size().max(512) as usize;
@@ -229,7 +229,9 @@ fn devices_go_to_linux_and_back() {
             let unit = device.write_size().max(512) as usize;
             let mut volume = device.volume_mut(0).unwrap();
             for lnum in 0..3 {
-                volume.change(lnum, &Numbers(u64::from(round)).bytes(unit * 3)).unwrap();
+                volume
+                    .change(lnum, &Numbers(SplitMix64::new(round.into())).bytes(unit * 3))
+                    .unwrap();
             }
             volume.unmap(3).unwrap();
             device.rename(&[(1, &[b'a' + round])]).unwrap();

@@ -14,6 +14,7 @@ use flysch_models::ahci::{Ahci, Attached, Config, DiskConfig};
 use flysch_models::faults::Plan;
 use flysch_models::machine::{Inline, Mode};
 use flysch_models::store::Store;
+use flysch_random::SplitMix64;
 use flysch_wire::ata::command::{device, sanitize, smart};
 use flysch_wire::ata::registers::{LedMessage, PX_SSTS, Ssts, icc, interrupt, port_base};
 use flysch_wire::ata::smart::SmartData;
@@ -654,13 +655,12 @@ fn what_cannot_be_is_refused_with_a_reason() {
 /// Requests a second of the default profile: random 4 KiB, or sequential 128 KiB.
 fn rate(rig: &mut Rig, write: bool, bytes: u32, depth: u64) -> u64 {
     let total = if depth == 1 { 500 } else { 10_000 };
-    let (mut sent, mut done, mut seed) = (0, 0, 1_u64);
+    let (mut sent, mut done, mut random) = (0, 0, SplitMix64::new(1));
     let start = rig.machine.now();
     while done < total {
         while sent < total && sent - done < depth {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963);
             let lba = match bytes {
-                4096 => (seed >> 33) % 200_000 * 8,
+                4096 => random.below(200_000) * 8,
                 _ => sent * 256 % 2_000_000,
             };
             let payload = Ata::transfer(write, lba, bytes / 512, false);

@@ -5,7 +5,9 @@
 
 mod causes;
 mod errors;
+mod generators;
 mod manifests;
+mod objects;
 mod ratchet;
 mod rust;
 mod words;
@@ -53,6 +55,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Report, String> {
     let mut figures = Figures::default();
     let mut sentences = errors::Known::default();
     let mut causes = causes::Known::default();
+    let mut objects = objects::Objects::default();
     let promised = crate::msrv::promised(&workspace.read("Cargo.toml")?).unwrap_or_default();
     for file in workspace.files()? {
         let Ok(text) = workspace.read(&file) else { continue };
@@ -63,13 +66,19 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Report, String> {
             let source = rust::Source::scan(&text);
             findings.extend(sentences.check(&file, &text, &source));
             findings.extend(causes.check(&file, &text, &source));
+            findings.extend(generators::check(&file, &text));
+            if !is_test_file(&file) {
+                objects.add(&file, &source);
+            }
         }
     }
     findings.extend(sentences.grown());
     findings.extend(causes.grown());
+    findings.extend(objects.findings());
     let ratchet = workspace.read(RATCHET).unwrap_or_default();
     let findings = ratchet::apply(&ratchet, findings);
-    Ok(Report { findings, summary: figures.summary() })
+    let summary = format!("{}\ntidy: {}", figures.summary(), objects.summary());
+    Ok(Report { findings, summary })
 }
 
 fn check_rust(file: &str, text: &str, figures: &mut Figures) -> Vec<Finding> {

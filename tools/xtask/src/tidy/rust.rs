@@ -7,6 +7,10 @@ pub(crate) struct Source {
     pub(crate) functions: Vec<Function>,
     /// Line, name and number of methods of every trait.
     pub(crate) traits: Vec<(usize, String, usize)>,
+    /// Line and name of every type that can have methods.
+    pub(crate) types: Vec<(usize, String)>,
+    /// Line, name and number of methods with a `self` of every implementation without a trait.
+    pub(crate) methods: Vec<(usize, String, usize)>,
     /// First and last line of every `#[cfg(test)]` module written out here.
     pub(crate) tests: Vec<(usize, usize)>,
     /// First and last line of every implementation of a trait.
@@ -45,9 +49,19 @@ impl Source {
                     trait_methods(&code, place)
                         .map(|(name, methods)| (line_of(place), name, methods)),
                 ),
-                "impl" => source
-                    .trait_impls
-                    .extend(trait_impl(&code, place).map(|end| (line_of(place), line_of(end)))),
+                "impl" => {
+                    let line = line_of(place);
+                    source
+                        .trait_impls
+                        .extend(trait_impl(&code, place).map(|end| (line, line_of(end))));
+                    source
+                        .methods
+                        .extend(own_methods(&code, place).map(|(name, count)| (line, name, count)));
+                }
+                "struct" | "enum" | "union" => {
+                    let name = words(&code[place..]).nth(1).map(|(_, name)| name.to_owned());
+                    source.types.extend(name.map(|name| (line_of(place), name)));
+                }
                 "mod" if code[..place].trim_end().ends_with("#[cfg(test)]") => {
                     source.tests.extend(block(&code, place).map(|(_, end)| {
                         // The attribute's own line belongs to the tests.
@@ -202,6 +216,44 @@ fn trait_impl(code: &str, place: usize) -> Option<usize> {
     (is_item && code[place..open].contains(" for ")).then_some(end)
 }
 
+/// Name of the type and number of methods of the implementation whose `impl` stands at `place`;
+/// none for a trait's.
+fn own_methods(code: &str, place: usize) -> Option<(String, usize)> {
+    let (open, end) = block(code, place)?;
+    let is_item = code[..place].trim_end().ends_with(['}', ';', ']']) || place == 0;
+    if !is_item || trait_impl(code, place).is_some() {
+        return None;
+    }
+    let header = code[place..open].strip_prefix("impl")?.trim_start();
+    let header = match header.starts_with('<') {
+        true => &header[find_outside(header, 1, &['>'])? + 1..],
+        false => header,
+    };
+    let path = header.split(['<', '{']).next()?.split(" where").next()?.trim();
+    let name = path.rsplit([':', ' ']).next()?.to_owned();
+    let mut depth = 0_usize;
+    let mut methods = 0;
+    for (at, c) in code[open..end].char_indices() {
+        depth = match c {
+            '{' => depth + 1,
+            '}' => depth - 1,
+            _ => depth,
+        };
+        let at = open + at;
+        let starts_word = !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        methods += usize::from(depth == 1 && starts_word && has_self(code, at).unwrap_or(false));
+    }
+    Some((name, methods))
+}
+
+/// Whether the function whose `fn` stands at `place` takes a `self`; none if there is no function.
+fn has_self(code: &str, place: usize) -> Option<bool> {
+    let name = place + code[place..].strip_prefix("fn ").map(|_| "fn ".len())?;
+    let open = find_outside(code, name, &['('])?;
+    let first = code[open + 1..closing(code, open)?].split(',').next()?;
+    Some(is_self(first))
+}
+
 /// Name and number of methods of the trait whose `trait` stands at `place`.
 fn trait_methods(code: &str, place: usize) -> Option<(String, usize)> {
     let after = code[place..].strip_prefix("trait ")?;
@@ -278,10 +330,12 @@ fn count_parameters(list: &str) -> usize {
             piece.push(c);
         }
     }
-    let is_self = |piece: &str| {
-        piece.split(':').next().is_some_and(|name| name.split([' ', '&']).any(|w| w == "self"))
-    };
     pieces.iter().filter(|piece| !piece.trim().is_empty() && !is_self(piece)).count()
+}
+
+/// Whether a parameter is the object itself.
+fn is_self(piece: &str) -> bool {
+    piece.split(':').next().is_some_and(|name| name.split([' ', '&', '\n']).any(|w| w == "self"))
 }
 
 /// By how much `c`, coming after `before`, changes the depth of brackets in a signature.
@@ -295,75 +349,4 @@ fn nesting(before: char, c: char) -> i32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn comments_and_literals_are_blank_and_lifetimes_are_not() {
-        for (text, code) in [
-            ("a // b {\nc", "a c"),
-            ("a /* { /* } */ { */ b", "a b"),
-            ("x(\"{\\\"}\") + 'a'", "x( ) +"),
-            ("r#\"{\"}\"# f<'a>(&'a str, '{', '\\'')", "f<'a>(&'a str, , )"),
-            ("bar\"x\" 'é' b'\\'' c", "bar b c"),
-        ] {
-            let blanked = code_of(text);
-            assert_eq!(blanked.len(), text.len(), "{text}");
-            let left: Vec<&str> = blanked.split_whitespace().collect();
-            assert_eq!(left.join(" "), code, "{text}");
-        }
-    }
-
-    #[test]
-    fn functions_are_found_with_their_length_and_parameters() {
-        let text = "\
-impl A {
-    pub(crate) const fn one(self: &Self, a: [u8; 4], b: impl Fn(u8, u8) -> bool) -> [u8; 2]
-    where
-        B: C<{ 1 }>,
-    {
-        let s = \"fn two() {\";
-    }
-
-    fn declared(&self);
-}
-fn three() {}
-type F = fn(u8) -> u8;
-impl T for A {
-    fn given(a: A, b: B) {}
-}
-";
-        let source = Source::scan(text);
-        let found: Vec<_> = source
-            .functions
-            .iter()
-            .map(|f| (f.name.as_str(), f.line, f.lines, f.parameters))
-            .collect();
-        assert_eq!(found, [("one", 2, 6, 2), ("three", 11, 1, 0), ("given", 14, 1, 2)]);
-        assert!(source.is_trait_impl(14) && !source.is_trait_impl(2));
-    }
-
-    #[test]
-    fn test_modules_and_trait_methods_are_counted() {
-        let text = "\
-trait Device {
-    const fn_count: u8;
-    fn geometry(&self);
-    fn submit(&mut self) -> u8 {
-        fn helper() {}
-    }
-}
-#[cfg(test)]
-mod tests {
-    fn a() {}
-}
-#[cfg(test)]
-mod elsewhere;
-";
-        let source = Source::scan(text);
-        assert_eq!(source.traits, [(1, "Device".to_owned(), 2)]);
-        assert_eq!(source.tests, [(8, 11)]);
-        assert!(source.is_test(10) && !source.is_test(7));
-        assert_eq!(source.test_lines(), 4);
-    }
-}
+mod tests;

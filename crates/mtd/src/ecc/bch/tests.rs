@@ -103,15 +103,11 @@ proptest! {
         bits in prop::collection::vec(any::<usize>(), 0..=40),
     ) {
         let code = &codes()[which];
-        let mut state = seed | 1;
-        let data: Vec<u8> = (0..code.step())
-            .map(|_| {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                if erased { 0xFF } else { state as u8 }
-            })
-            .collect();
+        let mut random = XorShift64::from_state(seed | 1);
+        let data: Vec<u8> = match erased {
+            true => vec![0xFF; code.step()],
+            false => (0..code.step()).map(|_| random.bits() as u8).collect(),
+        };
         let computed = code.compute(&data);
         let mut stored = computed[..code.code_len()].to_vec();
         let mut bad = data.clone();

@@ -3,6 +3,7 @@
 use std::string::ToString;
 use std::vec;
 
+use flysch_random::SplitMix64;
 use flysch_wire::ubi::{EcHeader, LAYOUT_VOLUME, VolumeFlags, VolumeKind, VolumeRecord};
 
 use super::*;
@@ -278,18 +279,14 @@ fn flipped_bits_anywhere_never_panic() {
     update.write(&data(5, 9000)).unwrap();
     update.finish().unwrap();
     let good = device.into_flash();
-    let mut state = 1_u64;
-    let mut next = |limit: u64| {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (state >> 33) % limit
-    };
+    let mut random = SplitMix64::new(1);
     let mut attached = 0;
     for round in 0..600 {
         let mut flash = good.clone();
         flash.is_damaged = true;
         for _ in 0..=round % 12 {
-            let (peb, at) = (next(40), next(700));
-            flash.bytes[(peb * 4096 + at) as usize] ^= 1 << next(8);
+            let (peb, at) = (random.below(40), random.below(700));
+            flash.bytes[(peb * 4096 + at) as usize] ^= 1 << random.below(8);
         }
         let options = DeviceOptions { erase_corrupt: round % 2 == 0, ..DeviceOptions::default() };
         let Ok(mut device) = UbiDevice::attach(flash, &options) else { continue };

@@ -7,6 +7,7 @@ use std::vec::Vec;
 
 use flysch_api::flash::{Corrected, Error};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
+use flysch_random::SplitMix64;
 
 /// LEBs in memory, held to the rules of flash.
 #[derive(Clone, Debug)]
@@ -19,7 +20,7 @@ pub(super) struct Ram {
     /// Operations until the power goes.
     pub(super) cut_in: Option<u64>,
     dead: bool,
-    random: u64,
+    random: SplitMix64,
     /// Bytes programmed.
     pub(super) written: u64,
     /// Operations done.
@@ -43,7 +44,7 @@ impl Ram {
             ghosts: BTreeMap::new(),
             cut_in: None,
             dead: false,
-            random: 1,
+            random: SplitMix64::new(1),
             written: 0,
             operations: 0,
             reads: Cell::new(0),
@@ -61,13 +62,12 @@ impl Ram {
     }
 
     fn next(&mut self) -> u64 {
-        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
-        self.random >> 33
+        self.random.bits()
     }
 
     /// Power is back: what was given up but not for good may be there again.
     pub(super) fn power_up(&mut self, seed: u64) {
-        self.random = seed | 1;
+        self.random = SplitMix64::new(seed);
         self.dead = false;
         self.cut_in = None;
         for (lnum, ghost) in std::mem::take(&mut self.ghosts) {

@@ -9,6 +9,7 @@ use super::*;
 use crate::clock::RealClock;
 use crate::null::Null;
 use crate::play::{Demand, PlayOptions, play};
+use crate::zones::{Zone, Zones};
 
 /// The documentation.
 fn document() -> String {
@@ -73,6 +74,13 @@ const SHORT: [(&str, &str); 14] = [
     ("verify_dump", "0"),
 ];
 
+/// Zones as long as the examples say, half of each written.
+fn zones() -> Zones {
+    let (disk, size) = (1_u64 << 43, 256_u64 << 20);
+    let zone = Zone { capacity: size, written: size / 2, is_usable: true };
+    Zones::reported((disk, 512), size, &vec![zone; (disk / size) as usize], 0).unwrap()
+}
+
 /// The result of a job file: its kind, and the reason.
 fn fate(path: &Path) -> (&'static str, String) {
     let text = with_variables(&std::fs::read_to_string(path).unwrap());
@@ -85,7 +93,9 @@ fn fate(path: &Path) -> (&'static str, String) {
     let demand = Demand::of(&file);
     let memory = usize::try_from(demand.memory).unwrap();
     let mut lanes = [Null::new(1 << 43, demand.depth, memory)];
-    let played = play(&mut lanes, &RealClock::new(), &file, PlayOptions::default());
+    let zones = demand.zones.then(zones);
+    let options = PlayOptions { zones, ..PlayOptions::default() };
+    let played = play(&mut lanes, &RealClock::new(), &file, options);
     match played {
         Ok(played) => {
             let failed = played.jobs.iter().find_map(|job| job.failure.clone());

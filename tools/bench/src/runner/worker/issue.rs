@@ -6,6 +6,7 @@ use flysch_api::machine::{Clock, DmaRegion};
 use super::{Flushing, Held, Phase, Purpose, SLOT_BITS, Shared, Worker, operation_of, request_of};
 use crate::pattern::Step;
 use crate::random::mix;
+use crate::runner::zoned::Choice;
 use crate::runner::{buffers, checking};
 use crate::statistics::batch_level;
 use crate::workload::{Direction, Fill};
@@ -97,7 +98,7 @@ impl Worker<'_> {
         let place = &mut self.slots[usize::from(slot)];
         (place.offset, place.length) = (step.offset, step.length);
         place.purpose = Purpose::Data(step.direction);
-        let held = Held { slot, accepted: None };
+        let held = Held { slot, accepted: None, is_placed: false };
         if self.is_special {
             self.held = Some(held);
             return self.make_special(step, lane.memory(), clock, shared);
@@ -141,7 +142,7 @@ impl Worker<'_> {
         let place = &mut self.slots[usize::from(slot)];
         (place.offset, place.length) = (entry.offset, entry.length);
         place.purpose = Purpose::Data(direction);
-        self.held = Some(Held { slot, accepted: None });
+        self.held = Some(Held { slot, accepted: None, is_placed: false });
         let step = Step { direction, offset: entry.offset, length: entry.length };
         self.make_special(step, memory, clock, shared)
     }
@@ -178,6 +179,14 @@ impl Worker<'_> {
             checking::fill_buffer(&Fill::Refill, content, mix(step.offset ^ clock.now().nanos()));
             buffers::write(memory, &place.data, content);
         }
+        if self.zoning.is_none() {
+            self.note(step, held.slot, clock);
+        }
+        self.next_held(memory, clock, shared)
+    }
+
+    /// A request is where it is to be: counts it towards what follows from it.
+    fn note<C: Clock>(&mut self, step: Step, slot: u16, clock: &C) {
         if step.direction == Direction::Write {
             self.count_write();
             let range = (step.offset, step.length);
@@ -185,8 +194,7 @@ impl Worker<'_> {
                 self.phase = Phase::Catching;
             }
         }
-        self.write_to_log(held.slot, clock);
-        self.next_held(memory, clock, shared)
+        self.write_to_log(slot, clock);
     }
 
     /// The request that could not be issued before, if it can be issued now.
@@ -198,6 +206,9 @@ impl Worker<'_> {
         shared: &mut Shared,
     ) -> Option<Held> {
         let held = self.held?;
+        if self.zoning.is_some() && !held.is_placed {
+            self.place_in_zone(held, clock, shared)?;
+        }
         let slot = &self.slots[usize::from(held.slot)];
         let changes = matches!(slot.purpose, Purpose::Data(Direction::Write | Direction::Trim));
         if held.accepted.is_none() && changes && self.checker.is_some() {
@@ -213,6 +224,42 @@ impl Worker<'_> {
             }
         }
         self.held.take()
+    }
+
+    /// Puts a request where zones let it be, or a reset in its place. None if it has to wait, or is
+    /// none.
+    fn place_in_zone<C: Clock>(
+        &mut self,
+        held: Held,
+        clock: &C,
+        shared: &mut Shared,
+    ) -> Option<()> {
+        let (zoning, zones) = (self.zoning.as_mut()?, shared.zones.as_mut()?);
+        let place = &mut self.slots[usize::from(held.slot)];
+        let Purpose::Data(direction) = place.purpose else { return Some(()) };
+        let step = Step { direction, offset: place.offset, length: place.length };
+        match zoning.choose(zones, step) {
+            Choice::Go(step) => {
+                // What it is shorter is still to be done.
+                let left = u64::from(place.length.saturating_sub(step.length));
+                self.bytes_left = self.bytes_left.saturating_add(left);
+                (place.offset, place.length) = (step.offset, step.length);
+                self.note(step, held.slot, clock);
+            }
+            Choice::Reset((offset, length)) => {
+                self.bytes_left = self.bytes_left.saturating_add(place.length.into());
+                self.requests_left = self.requests_left.saturating_add(1);
+                (place.offset, place.length, place.purpose) = (offset, length, Purpose::Reset);
+                self.write_to_log(held.slot, clock);
+            }
+            Choice::Wait => return None,
+            Choice::End => {
+                self.drain();
+                return None;
+            }
+        }
+        self.held = Some(Held { is_placed: true, ..held });
+        Some(())
     }
 
     /// Flushes and read-back: everything that is not the workload itself.
@@ -236,7 +283,7 @@ impl Worker<'_> {
         }
         self.free.pop();
         self.write_to_log(slot, clock);
-        Some(Held { slot, accepted: None })
+        Some(Held { slot, accepted: None, is_placed: true })
     }
 
     /// Writes the request in `slot` to the log of this worker, if there is one.

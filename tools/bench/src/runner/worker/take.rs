@@ -56,7 +56,11 @@ impl Worker<'_> {
         shared: &mut Shared,
     ) {
         let range = (slot.offset, slot.length);
-        let wrote = matches!(slot.purpose, Purpose::Data(Direction::Write | Direction::Trim));
+        self.end_in_zone(slot, result.is_ok(), shared);
+        let wrote = matches!(
+            slot.purpose,
+            Purpose::Data(Direction::Write | Direction::Trim) | Purpose::Reset
+        );
         if let (true, Some(checker)) = (wrote, &self.checker) {
             let keep = slot.purpose == Purpose::Data(Direction::Write) && result.is_ok();
             checker.after_write(shared, range, keep);
@@ -70,6 +74,7 @@ impl Worker<'_> {
         match slot.purpose {
             Purpose::Flush => self.statistics.flush.record(stamps.total_nanos()),
             Purpose::Check => self.check(slot, memory, shared),
+            Purpose::Reset => {}
             Purpose::Data(direction) => {
                 if let Some(statistics) = &mut self.statistics.directions[direction.index()] {
                     statistics.record(stamps, slot.length);
@@ -80,6 +85,18 @@ impl Worker<'_> {
                 }
                 self.judge(slot, direction, stamps.total_nanos());
             }
+        }
+    }
+
+    /// A request has ended: what it changed of a zone is so now, or not.
+    fn end_in_zone(&mut self, slot: &Slot, is_good: bool, shared: &mut Shared) {
+        let (Some(zoning), Some(zones)) = (&mut self.zoning, &mut shared.zones) else { return };
+        match slot.purpose {
+            Purpose::Data(Direction::Write) => zoning.ended(zones, true, (slot.offset, is_good)),
+            Purpose::Data(Direction::Trim) | Purpose::Reset => {
+                zoning.ended(zones, false, (slot.offset, is_good));
+            }
+            _ => {}
         }
     }
 
@@ -127,6 +144,7 @@ impl Worker<'_> {
     ) {
         self.free.push(slot);
         let slot = self.slots[usize::from(slot)];
+        self.end_in_zone(&slot, false, shared);
         if let Some(checker) = &self.checker {
             checker.after_write(shared, (slot.offset, slot.length), false);
         }

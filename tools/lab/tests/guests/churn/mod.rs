@@ -6,16 +6,7 @@ use flysch_api::vfs::{
     Changes, DeviceNumber, Error as FsError, FileKind, FileSystem, FileSystemMut, Inode, NewFile,
     Rename, Timestamp, XattrChange,
 };
-
-/// Numbers that are the same at each run.
-pub(crate) struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        (self.0 >> 33) % limit
-    }
-}
+use flysch_random::SplitMix64;
 
 pub(crate) fn now(seconds: i64) -> Timestamp {
     Timestamp { seconds: 1_700_000_000 + seconds, nanoseconds: 0 }
@@ -43,7 +34,7 @@ pub(crate) fn tree(fs: &dyn FileSystem) -> (Vec<Inode>, Vec<Named>) {
 
 /// Random work; ends early when the power goes.
 pub(crate) fn churn(fs: &mut dyn FileSystemMut, seed: u64, operations: u64) -> Result<(), FsError> {
-    let mut numbers = Numbers(seed);
+    let mut numbers = SplitMix64::new(seed);
     for step in 0..operations {
         // What cannot be done is not: no room, a directory below itself, ...
         if let Err(error @ (FsError::Medium(_) | FsError::ReadOnly | FsError::Damaged { .. })) =
@@ -60,14 +51,14 @@ pub(crate) fn churn(fs: &mut dyn FileSystemMut, seed: u64, operations: u64) -> R
 
 pub(crate) fn operation(
     fs: &mut dyn FileSystemMut,
-    numbers: &mut Numbers,
+    numbers: &mut SplitMix64,
     step: u64,
 ) -> Result<(), FsError> {
     let time = now(step as i64);
     let (directories, files) = tree(fs);
     let parent = directories[numbers.below(directories.len() as u64) as usize];
     let name = format!("{}{}", "n".repeat(1 + numbers.below(30) as usize), numbers.below(99));
-    let any = |numbers: &mut Numbers| match files.is_empty() {
+    let any = |numbers: &mut SplitMix64| match files.is_empty() {
         true => None,
         false => Some(files[numbers.below(files.len() as u64) as usize].clone()),
     };

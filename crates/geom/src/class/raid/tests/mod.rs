@@ -15,6 +15,7 @@ use std::prelude::rust_2024::*;
 use std::{assert, assert_eq, format, vec};
 
 use flysch_api::block::{Cause, Error as IoError};
+use flysch_random::SplitMix64;
 use flysch_wire::geom::imsm;
 
 use super::*;
@@ -200,12 +201,8 @@ fn read(graph: &mut Graph, name: &str, at: u64, len: usize) -> Result<Vec<u8>, I
 
 /// Bytes that are different everywhere.
 fn pattern(seed: u32, len: usize) -> Vec<u8> {
-    let mut state = seed | 1;
-    let next = || {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (state >> 24) as u8
-    };
-    core::iter::repeat_with(next).take(len).collect()
+    let mut random = SplitMix64::new(seed.into());
+    core::iter::repeat_with(|| random.bits() as u8).take(len).collect()
 }
 
 #[test]

@@ -1,0 +1,62 @@
+use super::*;
+use crate::clock::RealClock;
+use crate::null::Null;
+use std::path::Path;
+
+fn played(text: &str) -> Result<Played, PlayError> {
+    let file = JobFile::parse(text, Path::new("test.fio"), &[]).unwrap();
+    let mut lanes = [Null::new(1 << 24, 64, 1 << 20), Null::new(1 << 24, 64, 1 << 20)];
+    let options = PlayOptions { trace_records: 10, ..PlayOptions::default() };
+    play(&mut lanes, &RealClock::new(), &file, options)
+}
+
+#[test]
+fn groups_are_reported_as_fio_reports_them() {
+    let text = "[global]\nsize=1m\n[a]\nnumjobs=3\n[b]\nstonewall\ngroup_reporting\nnumjobs=4\n\
+                [c]\ngroup_reporting\n[d]\nnew_group\ngroup_reporting\n";
+    let played = played(text).unwrap();
+    let seen: Vec<_> = played
+        .jobs
+        .iter()
+        .map(|job| (job.name.as_str(), job.group, job.workers, job.read.as_ref().unwrap().requests))
+        .collect();
+    let expected =
+        [("a", 0, 1, 256), ("a", 0, 1, 256), ("a", 0, 1, 256), ("b", 1, 5, 1280), ("d", 2, 1, 256)];
+    assert_eq!(seen, expected);
+    assert_eq!(played.traces.len(), 4);
+    let totals: Vec<_> = played
+        .totals
+        .iter()
+        .map(|job| (job.name.as_str(), job.workers, job.read.as_ref().unwrap().requests))
+        .collect();
+    assert_eq!(totals, [("a", 3, 768)]);
+}
+
+#[test]
+fn demand_is_that_of_the_widest_stage() {
+    let text = "[a]\nioengine=libaio\nnumjobs=3\niodepth=4\nbs=6000\n[b]\nstonewall\nbs=1m\n";
+    let file = JobFile::parse(text, Path::new("test.fio"), &[]).unwrap();
+    let widest = Demand { workers: 3, depth: 12, memory: 1 << 20, writes: false, zones: false };
+    assert_eq!(Demand::of(&file), widest);
+    for (rw, writes) in [("randwrite", true), ("randtrim", true), ("randrw", true)] {
+        let text = format!("[a]\nrw=read\n[b]\nrw={rw}\n");
+        let file = JobFile::parse(&text, Path::new("test.fio"), &[]).unwrap();
+        assert_eq!(Demand::of(&file).writes, writes, "{rw}");
+    }
+}
+
+#[test]
+fn a_job_too_large_for_the_device_is_an_error() {
+    let error = played("[big]\nsize=1g\n").unwrap_err().to_string();
+    assert!(error.starts_with("job big: offset 0 and size 1073741824 end beyond"), "{error}");
+}
+
+#[test]
+fn the_depth_table_has_all_cells() {
+    let file = depth_table(4 << 30, Some(7));
+    assert_eq!((file.jobs.len(), file.stages().len()), (24, 24));
+    let workers = file.jobs[0].workers(4 << 30, 4096).unwrap();
+    assert_eq!((workers[0].seed, workers[0].size), (7, Some(1 << 30)));
+    let small = depth_table(1 << 20, None).jobs[23].workers(1 << 20, 4096).unwrap();
+    assert_eq!((small[0].depth, small[0].size), (32, Some(1 << 20)));
+}

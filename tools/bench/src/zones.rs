@@ -1,0 +1,293 @@
+//! The zones of a disk (fio: `zonemode=zbd`): where each is written next, and whether it is.
+//!
+//! A zone is written from its begin to the end of its capacity, one write after the other, and is
+//! empty again when it is reset. A disk without zones can be treated as if it had some: then the
+//! places of requests are the same, and a reset is a matter of this table alone.
+
+use crate::units::Size;
+
+/// Most zones of a disk.
+pub const ZONES_MAX: u64 = 1 << 22;
+
+/// A zone as its disk reports it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Zone {
+    /// Bytes from its begin that can be written.
+    pub capacity: u64,
+    /// Bytes from its begin that are written: where its write pointer stands.
+    pub written: u64,
+    /// Whether it can be read and written at all: neither offline nor read only.
+    pub is_usable: bool,
+}
+
+/// Why a disk cannot be used zone by zone.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ZonesError {
+    /// It has no zones, and no job says how long they should be.
+    #[error(
+        "the disk has no zones: `nvme,zones=64M` has, and with zonesize= a job treats a disk as if \
+         it had some"
+    )]
+    None,
+    /// A zone would not fit the disk.
+    #[error("zones of {zone} do not fit a disk of {disk}")]
+    TooLarge {
+        /// A zone.
+        zone: Size,
+        /// The disk.
+        disk: Size,
+    },
+    /// There would be more zones than anybody has.
+    #[error("a disk of {disk} would have more than {most} zones of {zone}", most = ZONES_MAX)]
+    TooMany {
+        /// A zone.
+        zone: Size,
+        /// The disk.
+        disk: Size,
+    },
+    /// The length or capacity of a zone makes no sense.
+    #[error(
+        "a zone of {zone} with a capacity of {capacity} cannot be: both are multiples of the block \
+         size {block_size}, the capacity is not the larger one, and a zone is below 4 GiB"
+    )]
+    Shape {
+        /// A zone.
+        zone: Size,
+        /// As much of it as can be written.
+        capacity: Size,
+        /// Bytes of a block of the disk.
+        block_size: u32,
+    },
+}
+
+/// What is under way in a zone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Busy {
+    /// Nothing that changes it.
+    #[default]
+    No,
+    /// A write.
+    Writing,
+    /// A reset.
+    Resetting,
+}
+
+/// A zone as it is used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct State {
+    pub(crate) capacity: u64,
+    /// Bytes written, with the write that is under way.
+    pub(crate) written: u64,
+    /// Bytes that can be read: written, and back.
+    pub(crate) readable: u64,
+    pub(crate) busy: Busy,
+    pub(crate) is_usable: bool,
+    /// What is in it is old: it is reset before it is written.
+    pub(crate) is_stale: bool,
+}
+
+impl State {
+    /// Bytes that can still be written.
+    pub(crate) fn room(&self) -> u64 {
+        if self.is_stale { self.capacity } else { self.capacity - self.written }
+    }
+
+    /// Bytes that are worth reading.
+    pub(crate) fn valid(&self) -> u64 {
+        if self.is_stale || !self.is_usable { 0 } else { self.readable }
+    }
+}
+
+/// All zones of a disk, which are equally long.
+#[derive(Clone, Debug)]
+pub struct Zones {
+    size: u64,
+    pub(crate) states: Box<[State]>,
+    /// Zones that are written to, each with the worker that began.
+    pub(crate) targets: Vec<(u32, u16)>,
+    /// Most zones that the disk has open at once; 0: any number.
+    open_max: u32,
+    /// Whether a reset is a command.
+    is_real: bool,
+}
+
+impl Zones {
+    /// Zones that a disk without them is treated as having: empty, each `size` bytes, of which
+    /// `capacity` can be written. What is behind the last whole one is not used.
+    ///
+    /// # Errors
+    /// [`ZonesError`] when they make no sense on this disk.
+    pub fn imagined(
+        disk: (u64, u32),
+        size: u64,
+        capacity: Option<u64>,
+    ) -> Result<Self, ZonesError> {
+        let capacity = capacity.unwrap_or(size);
+        let zone = Zone { capacity, written: 0, is_usable: true };
+        let count = Self::count(disk, (size, capacity))?;
+        Ok(Self::new(size, (0..count).map(|_| zone), 0, false))
+    }
+
+    /// The zones that a disk reports, each `size` bytes, of which it has at most `open_max` open at
+    /// once (0: any number).
+    ///
+    /// # Errors
+    /// [`ZonesError`] when they make no sense.
+    pub fn reported(
+        (bytes, block_size): (u64, u32),
+        size: u64,
+        zones: &[Zone],
+        open_max: u32,
+    ) -> Result<Self, ZonesError> {
+        let count = Self::count((bytes, block_size), (size, size))?;
+        for zone in zones {
+            let capacity = zone.capacity;
+            let fits = capacity <= size && capacity.is_multiple_of(block_size.into());
+            if !fits || zone.written > capacity {
+                let (zone, capacity) = (Size(size), Size(capacity));
+                return Err(ZonesError::Shape { zone, capacity, block_size });
+            }
+        }
+        Ok(Self::new(size, zones.iter().copied().take(count as usize), open_max, true))
+    }
+
+    /// How many zones a disk has.
+    fn count(
+        (disk, block_size): (u64, u32),
+        (zone, capacity): (u64, u64),
+    ) -> Result<u64, ZonesError> {
+        let whole = |bytes: u64| bytes > 0 && bytes.is_multiple_of(block_size.into());
+        if !whole(zone) || !whole(capacity) || capacity > zone || zone > u32::MAX.into() {
+            let (zone, capacity) = (Size(zone), Size(capacity));
+            return Err(ZonesError::Shape { zone, capacity, block_size });
+        }
+        match disk / zone {
+            0 => Err(ZonesError::TooLarge { zone: Size(zone), disk: Size(disk) }),
+            count if count > ZONES_MAX => {
+                Err(ZonesError::TooMany { zone: Size(zone), disk: Size(disk) })
+            }
+            count => Ok(count),
+        }
+    }
+
+    fn new(size: u64, zones: impl Iterator<Item = Zone>, open_max: u32, is_real: bool) -> Self {
+        let state = |zone: Zone| State {
+            capacity: zone.capacity,
+            written: zone.written,
+            readable: zone.written,
+            is_usable: zone.is_usable,
+            ..State::default()
+        };
+        let states = zones.map(state).collect();
+        Self { size, states, targets: Vec::new(), open_max, is_real }
+    }
+
+    /// Bytes from the begin of one zone to that of the next.
+    pub fn size(&self) -> u64 {
+        self.size
+    }
+
+    /// Bytes of all zones.
+    pub fn bytes(&self) -> u64 {
+        self.states.len() as u64 * self.size
+    }
+
+    /// Most zones that the disk has open at once; 0: any number.
+    pub fn open_max(&self) -> u32 {
+        self.open_max
+    }
+
+    /// Whether the disk has them itself.
+    pub fn is_real(&self) -> bool {
+        self.is_real
+    }
+
+    /// The number of the zone of a byte.
+    pub(crate) fn index(&self, offset: u64) -> usize {
+        ((offset / self.size) as usize).min(self.states.len() - 1)
+    }
+
+    /// The first byte of a zone.
+    pub(crate) fn start(&self, index: usize) -> u64 {
+        index as u64 * self.size
+    }
+
+    /// The zones that a range is made of, which begins and ends with one.
+    pub(crate) fn range(&self, offset: u64, size: u64) -> core::ops::Range<usize> {
+        let index = |at: u64| ((at / self.size) as usize).min(self.states.len());
+        index(offset)..index(offset + size)
+    }
+
+    /// The whole zones of a range; none if there is not one.
+    pub(crate) fn whole(&self, offset: u64, size: u64) -> Option<(u64, u64)> {
+        let end = (offset.saturating_add(size)).min(self.bytes()) / self.size * self.size;
+        let begin = offset.div_ceil(self.size) * self.size;
+        (begin < end).then(|| (begin, end - begin))
+    }
+
+    pub(crate) fn is_target(&self, index: usize) -> bool {
+        self.targets.iter().any(|target| target.0 as usize == index)
+    }
+
+    /// A zone is no longer written to.
+    pub(crate) fn leave(&mut self, index: usize) {
+        self.targets.retain(|target| target.0 as usize != index);
+    }
+
+    /// A zone is empty.
+    pub(crate) fn empty(&mut self, index: usize) {
+        let state = &mut self.states[index];
+        *state = State { capacity: state.capacity, is_usable: true, ..State::default() };
+        self.leave(index);
+    }
+
+    /// What a write has left of a zone: how much of it is there now, or nobody knows how much.
+    pub(crate) fn wrote(&mut self, index: usize, least: u64, is_good: bool) {
+        let state = &mut self.states[index];
+        state.busy = Busy::No;
+        match is_good {
+            true => state.readable = state.written,
+            // Where its write pointer stands nobody knows: it is full until it is reset.
+            false => state.written = state.capacity,
+        }
+        if state.room() < least {
+            self.leave(index);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zones_that_cannot_be_are_refused_in_words() {
+        let disk = (1 << 30, 512);
+        for (size, capacity, what) in [
+            (0, None, "cannot be"),
+            (1000, None, "multiples of the block size 512"),
+            (4096, Some(8192), "a zone of 4k with a capacity of 8k"),
+            (4096, Some(0), "a capacity of 0"),
+            (8 << 30, None, "below 4 GiB"),
+            (2 << 30, None, "zones of 2g do not fit a disk of 1g"),
+        ] {
+            let error = Zones::imagined(disk, size, capacity).unwrap_err().to_string();
+            assert!(error.contains(what), "{error}");
+        }
+        let error = Zones::imagined((1 << 40, 512), 512, None).unwrap_err().to_string();
+        assert_eq!(error, "a disk of 1t would have more than 4194304 zones of 512");
+        let zone = Zone { capacity: 4096, written: 4608, is_usable: true };
+        assert!(Zones::reported(disk, 8192, &[zone], 0).is_err(), "written beyond its capacity");
+    }
+
+    #[test]
+    fn ranges_are_whole_zones() {
+        let zones = Zones::imagined((10_000_000, 512), 1 << 20, None).unwrap();
+        assert_eq!((zones.bytes(), zones.index(1 << 20)), (9 << 20, 1));
+        assert_eq!(zones.whole(1, 3 << 20), Some((1 << 20, 2 << 20)));
+        assert_eq!(zones.whole(0, u64::MAX), Some((0, 9 << 20)));
+        assert_eq!(zones.whole(512, 1 << 20), None);
+        assert_eq!(zones.range(1 << 20, 2 << 20), 1..3);
+    }
+}
