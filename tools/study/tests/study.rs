@@ -33,4 +33,11 @@ fn the_short_study_says_what_the_protocols_make_of_it() {
     for part in ["<h2>What it says</h2>", "id=\"equal\"", "id=\"day\"", "flysch bench --on ufs"] {
         assert!(page.contains(part), "{part}");
     }
+    // A protocol that is behind has a bar of no length, and its figure.
+    for column in &study.equal {
+        for ahead in column.ahead_percent.iter().flatten() {
+            let told = format!("class=\"value\">{ahead:+.1} %<");
+            assert!(page.contains(&told), "{}: {told}", column.name);
+        }
+    }
 }

@@ -610,13 +610,14 @@ impl Card {
 
     /// Whether a range is of whole native sectors, where the device has those, or what is wrong
     /// with it ("Large sector size" of JESD84-B51).
+    #[inline]
     pub(super) fn whole(&self, first: u32, blocks: u32) -> Result<(), CardStatus> {
-        let native = self.ext_csd.data_sector_bytes() / SECTOR;
+        let part = self.ext_csd.data_sector_bytes() / SECTOR - 1;
         let none = CardStatus::new();
-        if !first.is_multiple_of(native) {
+        if first & part != 0 {
             return Err(none.with_address_misalign(true));
         }
-        if !blocks.is_multiple_of(native) {
+        if blocks & part != 0 {
             return Err(none.with_block_len_error(true));
         }
         Ok(())
