@@ -15,7 +15,9 @@ const PATIENCE_NANOS: u64 = 150_000;
 
 /// Makes a client's descriptor non-blocking: it may be anything, or full.
 fn tame(descriptor: &OwnedFd) -> Result<(), Errno> {
+    // No cause: the client is answered with a number.
     let flags = rustix::fs::fcntl_getfl(descriptor).map_err(|_| Errno::Invalid)?;
+    // No cause: as above.
     rustix::fs::fcntl_setfl(descriptor, flags | OFlags::NONBLOCK).map_err(|_| Errno::Invalid)
 }
 

@@ -95,6 +95,7 @@ impl Files {
 
     /// The mapping of a file that extends to `end`.
     fn mapping(&mut self, descriptor: &OwnedFd, end: u64) -> Result<Arc<Mapping>, Refused> {
+        // No cause: the client is answered with a number; a file without seals has none.
         let seals = rustix::fs::fcntl_get_seals(descriptor).map_err(|_| NOT_SEALED)?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(NOT_SEALED);

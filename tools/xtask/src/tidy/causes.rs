@@ -16,7 +16,7 @@ const SAYS_NOTHING: [&str; 6] =
 /// How a comment begins that says why there is none.
 const EXCUSE: &str = "// No cause:";
 /// Where causes are still dropped without a word, and how many at most: they may only get fewer.
-const KNOWN: [(&str, usize); 2] = [("host/vfio-user/", 3), ("tools/lab/", 1)];
+const KNOWN: [(&str, usize); 1] = [("tools/lab/", 1)];
 
 /// How many were found where they are known.
 #[derive(Default)]
