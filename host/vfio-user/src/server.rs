@@ -82,8 +82,8 @@ impl Server {
 
     /// Serves `function` to one client after another until `woken` returns [`Turn::Stop`].
     ///
-    /// `woken` is called after each [`Handle::wake`], with what the connected client has sent so far;
-    /// events go to `log`.
+    /// `woken` is called after each [`Handle::wake`], with what the connected client has sent so
+    /// far; events go to `log`.
     ///
     /// # Errors
     /// The operating system no longer lets it wait.

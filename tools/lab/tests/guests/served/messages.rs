@@ -3,7 +3,8 @@
 use super::{AHCI, Device, EMMC, EMMC_PLAIN, NVME, SD, UFS, on_each};
 
 /// For depths 1 and 32 the most reads of registers, which the guest waits for, and the most writes
-/// for each request. At depth 32 one interrupt is for as many requests as the machine's load has it.
+/// for each request. At depth 32 one interrupt serves as many requests as the load of the machine
+/// makes it.
 type Bounds = [(f64, f64); 2];
 
 /// Messages for each read: reads of registers, which QEMU and with it the guest wait for, writes,

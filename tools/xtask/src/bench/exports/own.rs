@@ -1,5 +1,5 @@
-//! What of a device's own rate comes through a door: the same jobs on the modelled UFS device, whose
-//! time is real, by our own runner and by a client of the export.
+//! How much of a device's own rate comes through a door: the same jobs on the modelled UFS device,
+//! in real time, by our own runner and by a client of the export.
 
 use std::fmt::Write as _;
 use std::path::Path;
