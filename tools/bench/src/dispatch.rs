@@ -281,7 +281,7 @@ fn switches() -> u64 {
 }
 
 /// The header of the table.
-const HEADING: &str = "| requests under way | queued, thousand/s | direct, thousand/s | ratio \
+const HEADING: &str = "| requests in flight | queued, thousand/s | direct, thousand/s | ratio \
                        | switches each, queued | ns of one |";
 
 /// The experiment, at several depths, as a table.

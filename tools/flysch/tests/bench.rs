@@ -428,7 +428,7 @@ fn wrong_use_is_one_clear_line_and_status_2() {
 fn failures_are_one_clear_line_and_status_1() {
     let (status, errors) = bad(&["--on=file:/nonexistent/disk.img", "--rw=read"]);
     assert_eq!(status, 1);
-    assert!(errors.contains("/nonexistent/disk.img: No such file"), "{errors}");
+    assert!(errors.contains("/nonexistent/disk.img: does not exist"), "{errors}");
     let (status, errors) =
         bad(&["--on=null", "--rw=read", "--size=1m", "--csv=/nonexistent/a.csv"]);
     assert_eq!(status, 1, "{errors}");
