@@ -107,7 +107,13 @@ pub(crate) struct BringUp {
     is_again: bool,
     /// Of a device that did not come up something may be left in the list.
     is_littered: bool,
+    /// How often the device under way has failed to come up.
+    failures: u8,
 }
+
+/// How often one device behind a multiplier is brought up before it is left out: a reset of it may be
+/// lost or leave it busy, which the next one ends. As many as libata's (ATA_EH_DEV_TRIES).
+const DEVICE_TRIES: u8 = 3;
 
 /// Places of steps in [`STEPS`].
 const IDENTIFY: usize = 4;
@@ -129,6 +135,7 @@ impl BringUp {
 
     /// The next device, if there is one; else what is left is done for all together.
     fn take_next(&mut self) {
+        self.failures = 0;
         self.step = if self.units == 0 { LAST } else { IDENTIFY };
         self.unit = (self.units.trailing_zeros() % 32) as u8;
         self.units &= self.units.wrapping_sub(1);
@@ -160,7 +167,7 @@ impl BringUp {
                 2 => core.get_ready(self.is_again).map(|signature| self.signature = signature),
                 3 => core.look_behind(self.signature).map(|units| self.units = units),
                 IDENTIFY => core
-                    .identify(self.unit, self.signature, self.is_again)
+                    .identify(self.unit, self.signature, self.is_again || self.failures > 0)
                     .map(|identify| self.identify = Some(identify)),
                 FEATURES => core.set_features(self.unit, self.identify.as_ref()),
                 _ => core.finish(),
@@ -176,9 +183,14 @@ impl BringUp {
                 // One device behind a multiplier that does not come up is not in the others' way.
                 Err(Stop::Failed(error)) if core.fails_alone(self.step, error) => {
                     core.steps.abandon();
-                    core.give_up_behind(self.unit, error);
                     self.is_littered = true;
-                    self.take_next();
+                    self.failures += 1;
+                    if self.failures < DEVICE_TRIES {
+                        self.step = IDENTIFY;
+                    } else {
+                        core.give_up_behind(self.unit, error);
+                        self.take_next();
+                    }
                     continue;
                 }
                 Err(stop) => return Err(stop),
