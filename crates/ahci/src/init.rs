@@ -111,8 +111,8 @@ pub(crate) struct BringUp {
     failures: u8,
 }
 
-/// How often one device behind a multiplier is brought up before it is left out: a reset of it may be
-/// lost or leave it busy, which the next one ends. As many as libata's (ATA_EH_DEV_TRIES).
+/// How often one device behind a multiplier is brought up before it is left out: a reset of it may
+/// be lost or leave it busy, which the next one ends. As many as libata's (ATA_EH_DEV_TRIES).
 const DEVICE_TRIES: u8 = 3;
 
 /// Places of steps in [`STEPS`].
