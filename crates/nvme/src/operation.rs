@@ -10,7 +10,7 @@ use flysch_api::machine::Machine;
 use flysch_orders::Order;
 use flysch_script::Player;
 use flysch_wire::nvme::registers::{CC, CSTS, Cc, Csts, shutdown};
-use flysch_wire::nvme::{AdminOpcode, Cns, Sqe, identify};
+use flysch_wire::nvme::{AdminOpcode, Cns, Sqe, identify, zone};
 
 /// An operation of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +85,14 @@ impl AdminCommand {
         let cdw10 = [cns.into_bits().into(), 0, 0, 0, 0, 0];
         let data = AdminData::In(identify::LENGTH as u32);
         Self { nsid, cdw10, data, ..Self::new(AdminOpcode::Identify) }
+    }
+
+    /// Identify, for what only the zoned command set has (CSI, dword 11): of a namespace with
+    /// [`Cns::CommandSetNamespace`], of the controller with [`Cns::CommandSetController`].
+    pub fn identify_zoned(cns: Cns, nsid: u32) -> Self {
+        let mut command = Self::identify(cns, nsid);
+        command.cdw10[1] = u32::from(zone::COMMAND_SET) << 24;
+        command
     }
 
     /// The queue entry, without id and data.

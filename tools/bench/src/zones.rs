@@ -1,6 +1,6 @@
 //! The zones of a disk (fio: `zonemode=zbd`): where each is written next, and whether it is.
 //!
-//! A zone is written from its begin to the end of its capacity, one write after the other, and is
+//! A zone is written from its start to the end of its capacity, one write after the other, and is
 //! empty again when it is reset. A disk without zones can be treated as if it had some: then the
 //! places of requests are the same, and a reset is a matter of this table alone.
 
@@ -12,9 +12,9 @@ pub const ZONES_MAX: u64 = 1 << 22;
 /// A zone as its disk reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Zone {
-    /// Bytes from its begin that can be written.
+    /// Bytes from its start that can be written.
     pub capacity: u64,
-    /// Bytes from its begin that are written: where its write pointer stands.
+    /// Bytes from its start that are written: where its write pointer stands.
     pub written: u64,
     /// Whether it can be read and written at all: neither offline nor read only.
     pub is_usable: bool,
@@ -183,7 +183,7 @@ impl Zones {
         Self { size, states, targets: Vec::new(), open_max, is_real }
     }
 
-    /// Bytes from the begin of one zone to that of the next.
+    /// Bytes from the start of one zone to that of the next.
     pub fn size(&self) -> u64 {
         self.size
     }

@@ -432,8 +432,7 @@ fn zone_blocks<M: Machine>(host: &mut Host<M>, machine: &M, id: u32) -> Result<u
         return Ok(0);
     }
     let format = space.data.format_in_use();
-    let mut command = AdminCommand::identify(Cns::CommandSetNamespace, id);
-    command.cdw10[1] = u32::from(zone::COMMAND_SET) << 24;
+    let command = AdminCommand::identify_zoned(Cns::CommandSetNamespace, id);
     let output = host.run(machine, Operation::Admin(Box::new(command)))?;
     let Output::Admin(reply) = output else { return Ok(0) };
     let zoned = IdentifyZonedNamespace::parse(&reply.data).unwrap_or_default();

@@ -144,7 +144,7 @@ impl Zoning {
         Choice::Go(step)
     }
 
-    /// No zone from here on has anything to read: from the begin again, or the end.
+    /// No zone from here on has anything to read: from the start again, or the end.
     fn nothing_to_read(&mut self, zones: &mut Zones, step: Step, least: u64) -> Choice {
         let mut all = zones.range(self.region.offset, self.region.size);
         let has_some = all.any(|index| zones.states[index].valid() >= least);

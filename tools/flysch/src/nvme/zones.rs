@@ -6,8 +6,8 @@ use clap::{Subcommand, ValueEnum};
 use flysch_nvme::{AdminCommand, AdminData};
 use flysch_wire::nvme::command::TransferFlags;
 use flysch_wire::nvme::zone::{
-    COMMAND_SET, IdentifyZonedNamespace, PARTIAL_REPORT, REPORT_HEADER, SELECT_ALL, ZoneAction,
-    ZoneDescriptor, ZoneState,
+    IdentifyZonedNamespace, PARTIAL_REPORT, REPORT_HEADER, SELECT_ALL, ZoneAction, ZoneDescriptor,
+    ZoneState,
 };
 use flysch_wire::nvme::{Cns, NvmOpcode};
 use serde_json::{Value, json};
@@ -48,13 +48,7 @@ pub(crate) fn manage_command(nsid: u32, action: ZoneAction, block: Option<u64>) 
 
 /// Identify data of a namespace in the zoned command set.
 pub(crate) fn identify_command(nsid: u32) -> AdminCommand {
-    identify_zoned(Cns::CommandSetNamespace, nsid)
-}
-
-fn identify_zoned(cns: Cns, nsid: u32) -> AdminCommand {
-    let mut command = AdminCommand::identify(cns, nsid);
-    command.cdw10[1] = u32::from(COMMAND_SET) << 24;
-    command
+    AdminCommand::identify_zoned(Cns::CommandSetNamespace, nsid)
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -191,11 +185,12 @@ impl Session<'_> {
 
     /// Identify data of the zoned command set.
     fn identify_zoned(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, Failure> {
-        Ok(self.admin(identify_zoned(cns, nsid))?.data)
+        Ok(self.admin(AdminCommand::identify_zoned(cns, nsid))?.data)
     }
 
     fn zns_id_ctrl(&mut self) -> Result<(), Failure> {
-        let reply = self.control.admin(identify_zoned(Cns::CommandSetController, 0))?;
+        let reply =
+            self.control.admin(AdminCommand::identify_zoned(Cns::CommandSetController, 0))?;
         if !super::is_success(&reply) {
             return Err(Failure::failed("the controller knows no zoned namespaces"));
         }
