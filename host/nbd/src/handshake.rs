@@ -269,7 +269,8 @@ impl Handshake {
                     answer.put(reply::INFO, &[&head, export.description.as_bytes()]);
                 }
                 info::BLOCK_SIZE => {
-                    let sizes = [export.block_size, export.block_size.max(4096), Export::LONGEST];
+                    // The server itself reads and writes back the rest of a block.
+                    let sizes = [1, export.block_size.max(4096), Export::LONGEST];
                     let sizes = sizes.map(u32::to_be_bytes);
                     answer.put(reply::INFO, &[&head, sizes.as_flattened()]);
                 }

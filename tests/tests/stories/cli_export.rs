@@ -2,12 +2,14 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use flysch_tests::command::{flysch, lacks, run_in};
+use flysch_tests::command::{flysch, lacks, ran, run_in};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// An export that is ready, and the lines it prints.
@@ -104,6 +106,51 @@ fn qemu_libnbd_and_fio_work_on_one_disk() {
     assert!(!folder.join("s").exists(), "the socket is gone");
 }
 
+/// libnbd's programs start our server themselves, and it ends with them.
+#[test]
+fn clients_start_it_by_socket_activation() {
+    if ["nbdinfo", "nbdcopy"].into_iter().any(lacks) {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let content: Vec<u8> = (0..1 << 20).map(|at: u32| (at / 97 * 29 + at % 253) as u8).collect();
+    fs::write(folder.join("disk"), &content).unwrap();
+    let program = flysch().get_program().to_str().unwrap().to_owned();
+    let server = ["[", &program, "export", "file:disk", "--nbd", "systemd", "]"];
+    let by = |client: &[&str], rest: &[&str]| {
+        let words = [&client[1..], &server, rest].concat();
+        let output = Command::new(client[0]).args(words).current_dir(folder).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output
+    };
+    assert_eq!(by(&["nbdinfo", "--size", "--"], &[]).stdout, b"1048576\n");
+    // The copy has standard output for itself; what the server says is beside it.
+    let copy = by(&["nbdcopy", "--"], &["-"]);
+    assert!(copy.stdout == content, "{} bytes", copy.stdout.len());
+    let said = String::from_utf8(copy.stderr).unwrap();
+    assert!(said.contains("exporting 1 MiB in blocks of 4096 bytes, at passed:0"), "{said}");
+    assert!(said.contains("ended; ") && said.contains("(1 MiB)"), "{said}");
+    // Nobody passed a socket, or one that does not listen.
+    let refused = run_in("export file:disk --nbd systemd", folder);
+    assert_eq!(refused.status, 1, "{refused:?}");
+    assert!(refused.stderr.contains("no socket was passed (LISTEN_FDS)"), "{refused:?}");
+    let passing = |socket: OwnedFd| {
+        let mut server = flysch();
+        server.args(["export", "file:disk", "--nbd", "systemd"]).current_dir(folder);
+        server.env("LISTEN_FDS", "1").env("LISTEN_FDS_FIRST_FD", "0").stdin(socket);
+        server
+    };
+    let (one, _other) = UnixStream::pair().unwrap();
+    let refused = ran(passing(one.into()).output().unwrap());
+    assert!(refused.stderr.contains("passed:0: the socket does not listen"), "{refused:?}");
+    // A client that dies leaves no server behind.
+    let listener = UnixListener::bind(folder.join("s")).unwrap();
+    let mut server = passing(listener.into()).stderr(Stdio::null()).spawn().unwrap();
+    drop(UnixStream::connect(folder.join("s")).unwrap());
+    assert_eq!(server.wait().unwrap().code(), Some(0));
+}
+
 /// What libnbd's programs find out, copy and mount, and nbdkit's filters before our server.
 #[test]
 fn libnbds_and_nbdkits_programs_agree_with_it() {
@@ -119,8 +166,8 @@ fn libnbds_and_nbdkits_programs_agree_with_it() {
     let disk = &info["exports"][0];
     assert_eq!((&info["structured"], &disk["export-size"]), (&true.into(), &(16 << 20).into()));
     assert_eq!(
-        (&disk["contexts"][0], &disk["block_size_minimum"]),
-        (&"base:allocation".into(), &4096.into())
+        (&disk["contexts"][0], &disk["block_size_minimum"], &disk["block_size_preferred"]),
+        (&"base:allocation".into(), &1.into(), &4096.into())
     );
     for can in ["write", "flush", "fua", "trim", "zero", "cache", "df", "multi-conn"] {
         assert!(other(folder, "nbdinfo", &["--can", can, DISK]).0, "{can}");

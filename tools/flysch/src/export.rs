@@ -5,15 +5,18 @@ use std::fmt;
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use flysch_api::block::{Device, Geometry};
 use flysch_api::machine::Clock;
-use flysch_export::{Counts, Event, Server};
+use flysch_export::{Counts, Event, Handle, Server};
 use flysch_files::SocketFile;
 use flysch_nbd::{Export, Listener, Tls};
 use flysch_rig::{Needs, Visitor, blocks, size};
 use flysch_ublk::{Control, Settings};
 use flysch_vhost_user::Disk as VirtioDisk;
+use listenfd::ListenFd;
+use rustix::net::sockopt::socket_acceptconn;
 use serde_json::{Value, json};
 
 use crate::cleanup;
@@ -37,6 +40,7 @@ Examples:
   flysch export ufs,image=lu0.img --nbd unix:disk.sock
   qemu-img convert -O raw 'nbd+unix:///?socket=disk.sock' copy.img
   flysch export rig.toml:mirror/gm0 --nbd unix:disk.sock
+  nbdcopy -- [ flysch export rig.toml:mirror/gm0 --nbd systemd ] copy.img
   flysch export file:disk.img --nbd tcp:127.0.0.1:10809 --name disk --read-only
   flysch export file:disk.img --nbd tcp:0.0.0.0:10809 --tls-certificates /etc/pki/qemu
   flysch export nvme,size=4G --vhost-user vub.sock
@@ -49,9 +53,10 @@ pub(crate) struct Arguments {
     /// What to export: a target (see `flysch targets`) or a provider of a rig.
     #[arg(value_name = "TARGET|RIG:PROVIDER")]
     target: On,
-    /// Where clients connect: `unix:PATH` or `tcp:HOST:PORT`; may be given more than once.
+    /// Where clients connect: `unix:PATH`, `tcp:HOST:PORT`, or `systemd` for the sockets that systemd
+    /// or a client of libnbd passes; may be given more than once.
     #[arg(long, value_name = "WHERE")]
-    nbd: Vec<Place>,
+    nbd: Vec<Where>,
     /// A socket for the virtio disk of a virtual machine (vhost-user-blk).
     #[arg(long, value_name = "PATH")]
     vhost_user: Option<PathBuf>,
@@ -89,6 +94,12 @@ pub(crate) struct Arguments {
     read_only: bool,
 }
 
+impl Arguments {
+    fn has_passed_sockets(&self) -> bool {
+        self.nbd.iter().any(|place| matches!(place, Where::Passed))
+    }
+}
+
 /// NBD limits strings to 4096 bytes.
 fn parse_name(text: &str) -> Result<String, String> {
     match text.len() {
@@ -104,6 +115,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         .as_ref()
         .map(|folder| Tls::load(folder, !arguments.tls_optional, !arguments.tls_any_client));
     let tls = tls.transpose().map_err(Failure::failed)?;
+    // A client that starts its server may send the disk to the standard output they share.
+    if arguments.has_passed_sockets() {
+        output.give_away();
+    }
     // The sockets first: if one is taken, no image is made.
     let mut files = Vec::new();
     let (mut door, places) = Door::open(arguments, tls, &mut files)?;
@@ -131,6 +146,51 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     tell(output, &ended(&counts, &stack))
 }
 
+/// Where clients of NBD connect.
+#[derive(Clone, Debug)]
+enum Where {
+    At(Place),
+    /// At sockets that whoever started this process has opened: sd_listen_fds(3).
+    Passed,
+}
+
+impl FromStr for Where {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "systemd" => Ok(Self::Passed),
+            _ => text.parse().map(Self::At).map_err(|why: String| format!("{why}, nor systemd")),
+        }
+    }
+}
+
+/// The sockets that were passed to this process, all of which have to be listening.
+fn passed() -> Result<Vec<(Listener, String)>, Failure> {
+    let mut passed = ListenFd::from_env();
+    let count = passed.len();
+    if count == 0 {
+        return Err(Failure::failed(
+            "--nbd systemd: no socket was passed (LISTEN_FDS); start it from a socket unit of \
+             systemd, or as a server of libnbd: nbdinfo -- [ flysch export ... --nbd systemd ]",
+        ));
+    }
+    let listener = |index: usize| {
+        let unix = passed.take_unix_listener(index);
+        let listener = match unix.ok().flatten().map(Listener::Unix) {
+            Some(listener) => Ok(Some(listener)),
+            None => passed.take_tcp_listener(index).map(|it| it.map(Listener::Tcp)),
+        };
+        let name = format!("passed:{index}");
+        let listener = listener.map_err(|error| Failure::of(&name, error))?;
+        match listener.filter(|it| socket_acceptconn(it).unwrap_or(false)) {
+            Some(listener) => Ok((listener, name)),
+            None => Err(Failure::failed(format!("{name}: the socket does not listen"))),
+        }
+    };
+    (0..count).map(listener).collect()
+}
+
 /// A listener, and its final address.
 fn listen(place: &Place, files: &mut Vec<SocketFile>) -> Result<(Listener, Place), Failure> {
     match place {
@@ -150,7 +210,12 @@ fn listen(place: &Place, files: &mut Vec<SocketFile>) -> Result<(Listener, Place
 
 /// What clients speak, and where they connect.
 enum Door {
-    Nbd(Vec<Listener>, Option<Tls>),
+    Nbd {
+        listeners: Vec<Listener>,
+        tls: Option<Tls>,
+        /// The listeners belong to whoever started this process, and can start another.
+        passed: bool,
+    },
     VhostUser(UnixListener),
     Ublk(Box<Control>, Settings),
 }
@@ -177,19 +242,24 @@ impl Door {
             files.push(file);
             return Ok((Self::VhostUser(listener), vec![path.display().to_string()]));
         }
-        let mut listeners = Vec::new();
-        let mut places = Vec::new();
+        let mut opened = Vec::new();
+        let passed = arguments.has_passed_sockets();
         for place in &arguments.nbd {
-            let (listener, place) = listen(place, files)?;
-            listeners.push(listener);
-            places.push(place.to_string());
+            match place {
+                Where::At(place) => {
+                    let (listener, place) = listen(place, files)?;
+                    opened.push((listener, place.to_string()));
+                }
+                Where::Passed => opened.extend(self::passed()?),
+            }
         }
-        Ok((Self::Nbd(listeners, tls), places))
+        let (listeners, places) = opened.into_iter().unzip();
+        Ok((Self::Nbd { listeners, tls, passed }, places))
     }
 
     fn name(&self) -> &'static str {
         match self {
-            Self::Nbd(..) => "nbd",
+            Self::Nbd { .. } => "nbd",
             Self::VhostUser(_) => "vhost-user",
             Self::Ublk(..) => "ublk",
         }
@@ -253,10 +323,11 @@ impl Visitor for Serve<'_> {
     type Output = (Counts, Result<(), Failure>);
 
     fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> Self::Output {
-        let mut log = Log { output: self.output, all: Counts::default(), told: Ok(()) };
         let (lane, server) = (&mut lanes[0], self.server);
+        let end = matches!(self.door, Door::Nbd { passed: true, .. }).then(|| server.handle());
+        let mut log = Log::new(self.output, end);
         let served = match self.door {
-            Door::Nbd(listeners, tls) => {
+            Door::Nbd { listeners, tls, .. } => {
                 let mut export = Export::new(&self.geometry, self.name, self.description);
                 export.tls.clone_from(tls);
                 let clients = flysch_nbd::Server::new(listeners, &export, |event| log.take(event));
@@ -292,12 +363,28 @@ struct Log<'a> {
     output: &'a mut Output,
     all: Counts,
     told: Result<(), Failure>,
+    clients: usize,
+    /// Ends the server when its last client has gone, as qemu-nbd does: a client that started it
+    /// and died leaves nothing behind, and systemd starts it again for the next one.
+    end: Option<Handle>,
 }
 
-impl Log<'_> {
+impl<'a> Log<'a> {
+    fn new(output: &'a mut Output, end: Option<Handle>) -> Self {
+        Self { output, all: Counts::default(), told: Ok(()), clients: 0, end }
+    }
+
     fn take<E: fmt::Display>(&mut self, event: &Event<E>) {
-        if let Event::Gone(_, _, counts) = event {
-            self.all.add(counts);
+        match event {
+            Event::Connected(..) => self.clients += 1,
+            Event::Gone(_, _, counts) => {
+                self.all.add(counts);
+                self.clients -= 1;
+                if let Some(handle) = self.end.as_ref().filter(|_| self.clients == 0) {
+                    handle.stop();
+                }
+            }
+            _ => {}
         }
         if self.told.is_ok() {
             self.told = tell(self.output, &event_line(event));

@@ -31,6 +31,10 @@ const PEERS: [(&str, &str); 4] = [
     ("target-mount", "pip install dissect.target dissect.jffs fusepy, apt-get install libfuse2"),
 ];
 
+/// How the program is built that shows the least an extraction can take.
+const FLOOR: [&str; 7] =
+    ["build", "--quiet", "--profile=dist", "--package", "flysch-cost", "--example", "floor"];
+
 /// What an image is of.
 struct Image {
     tree: Tree,
@@ -72,7 +76,8 @@ pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, S
     let folder = Folder(folder()?);
     let root = &folder.0;
     let runs = std::env::var("FLYSCH_BENCH_RUNS").ok().and_then(|text| text.parse().ok());
-    let bench = Bench { flysch, root: root.clone(), runs: runs.unwrap_or(5).max(1) };
+    let floor = build_program(workspace, &FLOOR)?;
+    let bench = Bench { flysch, floor, root: root.clone(), runs: runs.unwrap_or(5).max(1) };
     let mut text = String::new();
     for program in ["mkfs.ubifs", "ubinize", "mkfs.jffs2"] {
         if shell::find(program).is_none() {
@@ -98,8 +103,12 @@ pub(super) fn build_flysch(workspace: &Workspace, build: &[&str]) -> Result<Path
     if let Some(command) = std::env::var_os("FLYSCH_COMMAND") {
         return Ok(command.into());
     }
+    build_program(workspace, build)
+}
+
+fn build_program(workspace: &Workspace, arguments: &[&str]) -> Result<PathBuf, String> {
     let mut command = shell::cargo(&workspace.root);
-    command.args(build).arg("--message-format=json-render-diagnostics");
+    command.args(arguments).arg("--message-format=json-render-diagnostics");
     let messages = shell::output(&mut command)?;
     let mut executables = messages.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -122,6 +131,8 @@ pub(super) fn folder() -> Result<PathBuf, String> {
 
 struct Bench {
     flysch: PathBuf,
+    /// Decompresses and writes the files of a tree, and nothing else.
+    floor: PathBuf,
     root: PathBuf,
     runs: usize,
 }
@@ -130,7 +141,7 @@ impl Bench {
     fn extraction(&self, wanted: &str, text: &mut String) -> Result<(), String> {
         text.push_str(
             "| tree | format | image MB | extract s | CPU s | peak MiB | peer s | CPU s | ratio \
-             | CPU |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|\n",
+             | CPU | floor s | CPU s |\n|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n",
         );
         for tree in Tree::ALL.into_iter().filter(|tree| wanted.contains(tree.name())) {
             let source = self.root.join(tree.name());
@@ -197,8 +208,12 @@ impl Bench {
             command
         };
         let has_peer = shell::find(&theirs().get_program().to_string_lossy()).is_some();
-        let (mut our_times, mut their_times) = (vec![], vec![]);
+        let (mut our_times, mut their_times, mut floors) = (vec![], vec![], vec![]);
         for run in 0..self.runs {
+            if image.format == "UBIFS" {
+                clear(&out)?;
+                floors.push(self.floor(image, &out)?);
+            }
             clear(&out)?;
             our_times.push(time(&ours())?);
             if run == 0 {
@@ -227,9 +242,29 @@ impl Bench {
             ours.processor
         );
         push_peer(text, ours, &their_times);
+        match floors.is_empty() {
+            true => text.push_str(" | |\n"),
+            false => {
+                let floor = median(floors);
+                let _ = writeln!(text, " {:.3} | {:.3} |", floor.clock, floor.processor);
+            }
+        }
         // A run that is broken off has not been for nothing.
         eprintln!("{}", text.lines().next_back().unwrap_or_default());
         Ok(())
+    }
+
+    /// What decompressing and writing the same files takes, with nothing read or checked.
+    fn floor(&self, image: &Image, out: &Path) -> Result<Took, String> {
+        let mut command = Command::new(&self.floor);
+        command.arg(self.root.join(image.tree.name())).arg(out).arg(image.compression);
+        let said = shell::output(&mut command)?;
+        let seconds: Vec<f64> =
+            said.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        match seconds[..] {
+            [clock, processor] => Ok(Took { clock, processor }),
+            _ => Err(format!("floor: `{said}` is not two numbers")),
+        }
     }
 
     /// From nothing to the names in the root directory.
@@ -258,6 +293,7 @@ impl Bench {
                 ours.clock, ours.processor
             );
             push_peer(text, ours, &their_times);
+            text.push('\n');
             eprintln!("{}", text.lines().next_back().unwrap_or_default());
         }
         text.push('\n');
@@ -308,11 +344,11 @@ impl Bench {
 
 fn push_peer(text: &mut String, ours: Took, theirs: &[Took]) {
     if theirs.is_empty() {
-        text.push_str(" | | | |\n");
+        text.push_str(" | | | |");
         return;
     }
     let theirs = median(theirs.to_vec());
-    let _ = writeln!(
+    let _ = write!(
         text,
         " {:.3} | {:.3} | {:.1} | {:.1} |",
         theirs.clock,
