@@ -10,7 +10,7 @@ use crate::access::Scratch;
 use crate::replay::{Change, Entry, truncated_blocks};
 use crate::store::Store;
 
-/// What replay saw of a file's size, to mend it after an unclean stop.
+/// What replay saw of a file's size, to correct it after an unclean stop.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// The size in its newest inode node of the journal.
