@@ -27,11 +27,11 @@ impl<V: VolumeMut> FileSystem for UbifsMut<V> {
         match self.files.waiting(inode) {
             Some(record) if kind(record) == Some(FileKind::Symlink) => {
                 let node = record.node();
-                // Cause dropped: only the mode can be wrong in a node made here.
+                // No cause: only the mode can be wrong in a node made here.
                 describe(&node, self.files.disk.fs.shown_size(&node))
                     .map_err(|_| Error::Invalid("an inode of no kind"))
             }
-            // Cause dropped: as above.
+            // No cause: as above.
             Some(record) => describe(&record.node(), record.node.size)
                 .map_err(|_| Error::Invalid("an inode of no kind")),
             None => self.files.disk.fs.attributes(inode),
