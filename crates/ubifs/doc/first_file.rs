@@ -11,7 +11,7 @@ pub fn first_file<V: VolumeMut>(
     mut volume: V,
     text: &[u8],
 ) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-    // There is no clock inside: whoever changes something supplies the time.
+    // The file system has no clock: the caller of a change supplies the time.
     let now = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
     let shape = volume.geometry();
     let page = shape.write_size.unwrap_or(2048);

@@ -25,8 +25,8 @@ pub(crate) struct Mode {
     /// After an unclean stop data may have reached the flash before the inode with the new size;
     /// the size then follows the data.
     pub(crate) mend_sizes: bool,
-    /// The entries are not only the journal's but all that were found: a file's data from before
-    /// its last inode node says nothing about its size.
+    /// The entries are all nodes found, not just the journal's: data older than a file's last inode
+    /// node says nothing about its size.
     pub(crate) rebuilt: bool,
 }
 

@@ -163,7 +163,7 @@ impl core::error::Error for SignatureError {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// A key was given, and the image says that it is not authenticated.
+    /// Authentication was asked for, but the image is not authenticated.
     NotAuthenticated,
     /// The image uses another hash algorithm than the one asked for: Linux's number.
     Algorithm(u16),
@@ -264,7 +264,7 @@ impl Proof {
     }
 }
 
-/// What was verified when a file system was opened with its key.
+/// What was verified when a file system was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// How nodes are hashed.

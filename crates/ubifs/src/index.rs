@@ -161,7 +161,7 @@ impl Index {
         }
     }
 
-    /// A node is no longer part of the tree.
+    /// Drops a node that is no longer part of the tree.
     pub(crate) fn forget(&self, at: Location) {
         self.cache.forget(at);
     }
@@ -238,7 +238,7 @@ impl Index {
 }
 
 impl<V: Volume> Walk<'_, V> {
-    /// From the root.
+    /// Walks from the root.
     fn whole(&mut self) -> ControlFlow<()> {
         if self.overlay.covers(self.first, self.last) {
             return ControlFlow::Continue(());

@@ -71,7 +71,7 @@ pub enum OpenError {
     NotUbifs,
     /// The LEBs are smaller or larger than UBIFS allows.
     LebSize(u32),
-    /// A key was given, and the image is not what was signed with it.
+    /// Authentication was asked for and failed.
     Authentication(AuthError),
 }
 
@@ -378,7 +378,7 @@ impl<V: Volume> Ubifs<V> {
         }
     }
 
-    /// What was verified with the key; `None` if there was no key.
+    /// What was verified; `None` without keys to verify with.
     pub fn verified(&self) -> Option<&Verified> {
         self.verified.as_ref()
     }

@@ -488,7 +488,7 @@ struct Proving<'a> {
 enum Verdict {
     /// It counts, with everything before it.
     Counts,
-    /// It counts when a later one does.
+    /// It counts if a later one does.
     Waits,
     /// An authentication node that does not match what precedes it.
     Forged,

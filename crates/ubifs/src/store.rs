@@ -424,7 +424,7 @@ struct Names<'n, V> {
 }
 
 impl<V: Volume> Names<'_, V> {
-    /// A name of the committed index.
+    /// Visits a name of the committed index.
     pub(crate) fn committed(&mut self, key: Key, at: Location) -> ControlFlow<()> {
         if key > self.next {
             self.flush(Some(key))?;
