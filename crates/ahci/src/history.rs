@@ -18,11 +18,11 @@ pub enum ErrorKind {
     Overdue,
     /// A command was ended at its owner's request; the value is the slot.
     Aborted,
-    /// The link went or came; the value is PxSSTS.
+    /// The link went down or came up; the value is PxSSTS.
     LinkChange,
-    /// A device came; the value is its signature.
+    /// A device was attached; the value is its signature.
     Attached,
-    /// The device went.
+    /// The device was detached.
     Detached,
     /// The queued error log could not be read, so commands were retried one by one.
     NoLog,
@@ -40,8 +40,8 @@ pub enum ErrorKind {
     Gone,
     /// A device behind a multiplier did not come up, while the others did; the value is its port.
     GivenUp,
-    /// The error of one device behind a multiplier was cleared while the others went on; the value
-    /// is its port.
+    /// The error of one device behind a multiplier was cleared while the others continued; the
+    /// value is its port.
     DeviceCleared,
     /// A multiplier reported changes at its device ports; the value has a bit for each that
     /// changed.

@@ -55,7 +55,7 @@ pub enum LinkPower {
     /// Never: it is always active, and hot plug is noticed immediately.
     #[default]
     Active,
-    /// Partial, asked for by the HBA (ALPM) and the device (DIPM).
+    /// Partial, requested by the HBA (ALPM) and the device (DIPM).
     Partial,
     /// Slumber.
     Slumber,
