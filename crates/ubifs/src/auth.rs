@@ -2,8 +2,8 @@
 //!
 //! | what | vouched for by |
 //! |---|---|
-//! | superblock, master node | an HMAC in them or, if a signing tool made the image, a signature behind the superblock and a hash of the master node in it ([`signature`](crate::signature)) |
-//! | nodes of the index, and those it leads to | a hash in the branch; of the root in the master node |
+//! | superblock, master node | an HMAC in them or, if a signing tool made the image, a signature after the superblock and a hash of the master node in it ([`signature`](crate::signature)) |
+//! | nodes of the index, and those it leads to | a hash in the branch; the hash of the root is in the master node |
 //! | LEB properties | a hash over all leaves of their tree in the master node |
 //! | journal | authentication nodes: an HMAC over commit start, references and all nodes before it in the bud |
 //!

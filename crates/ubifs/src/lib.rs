@@ -7,7 +7,7 @@
 //! [`Ubifs::open`] reads superblock, master node, log and journal, recovers in memory what an
 //! unclean stop left behind, and reads the index once. Where the index is damaged the nodes
 //! themselves are collected instead, so that one bad block costs what lies in it and no more. The
-//! image is never modified. [`Ubifs`] is an [`flysch_api::vfs::FileSystem`], and [`Ubifs::check`]
+//! image is never modified. [`Ubifs`] is a [`flysch_api::vfs::FileSystem`], and [`Ubifs::check`]
 //! verifies every checksum and rule.
 //!
 #![doc = concat!("```\n", include_str!("../doc/first_file.rs"), "```")]
