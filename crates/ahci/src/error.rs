@@ -8,7 +8,7 @@ use flysch_wire::ata::registers::signature;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The options contradict themselves.
+    /// The options contradict one another.
     Options(&'static str),
     /// The driver's memory is shorter than [`Host::memory_len`](crate::Host::memory_len) says.
     MemoryTooSmall {
@@ -17,9 +17,9 @@ pub enum Error {
         /// Bytes given.
         given: usize,
     },
-    /// Reading the registers gives all ones: no HBA answers.
+    /// The registers read as all ones: no HBA answers.
     NoController,
-    /// None of the ports asked for is implemented; the HBA's ports, a bit each.
+    /// None of the requested ports is implemented; the HBA's ports, a bit each.
     NoPorts(u32),
     /// A step of bring-up failed for good.
     Step {
@@ -34,7 +34,7 @@ pub enum Error {
     NotUp,
     /// There is no device at the port.
     NoDevice,
-    /// The HBA, or the port, is out of order for good.
+    /// The HBA, or the port, is permanently out of order.
     Gone,
     /// Another operation is under way.
     Busy,
@@ -45,7 +45,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// What went wrong underneath, where something did.
+    /// The underlying cause, if there is one.
     pub(crate) const fn cause(&self) -> Option<Cause> {
         match *self {
             Self::Step { cause, .. } | Self::Failed(cause) => Some(cause),
@@ -54,18 +54,18 @@ impl Error {
     }
 }
 
-/// What went wrong underneath.
+/// An underlying cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A register did not get the value waited for.
+    /// A register did not reach the expected value.
     Register {
         /// Its name.
         name: &'static str,
-        /// What it was at last.
+        /// Its last value.
         value: u32,
     },
-    /// All registers read as ones: the HBA left the bus.
+    /// All registers read as ones: the HBA has left the bus.
     Removed,
     /// A command of the driver's own was not answered.
     Timeout(Opcode),
@@ -80,13 +80,13 @@ pub enum Cause {
     },
     /// The HBA reported an error of its own while a command of the driver was under way (PxIS).
     Interface(u32),
-    /// The device's answer makes no sense.
+    /// The device's answer makes no sense; the text says which part.
     Answer(&'static str),
-    /// The identify data of the device make no sense.
+    /// The identify data of the device makes no sense.
     Identify(flysch_wire::Error),
-    /// A kind of device that the driver does not know; its signature.
+    /// A kind of device unknown to the driver: its signature.
     Signature(u32),
-    /// Commands are in flight, or their outcomes were not fetched.
+    /// Commands are in flight, or their outcomes have not been fetched.
     InFlight,
 }
 
@@ -155,7 +155,7 @@ impl core::error::Error for Error {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
             Self::Step { cause, .. } => Some(cause),
-            // The cause is what is said.
+            // `Display` shows the cause itself, so its source comes next.
             Self::Failed(cause) => cause.source(),
             _ => None,
         }

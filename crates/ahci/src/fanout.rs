@@ -1,4 +1,4 @@
-//! What is known of a port multiplier.
+//! What is known about a port multiplier.
 
 use crate::error::Error;
 use crate::lane::UNITS;
@@ -10,17 +10,17 @@ pub struct Multiplier {
     pub product: u32,
     /// GSCR 1: revision in bits 15:8, specifications in the low bits.
     pub revision: u32,
-    /// Device ports.
+    /// Number of device ports.
     pub ports: u8,
-    /// It tells of devices that come and go, and the HBA shows that.
+    /// Whether it reports devices that come and go, and the HBA shows that.
     pub notifies: bool,
-    /// Commands of several devices are on their way at once (FIS-based switching).
+    /// Whether commands of several devices can be in flight at once (FIS-based switching).
     pub fis_switching: bool,
-    /// Why the device at a port did not come up, if it did not.
+    /// For each port, why its device did not come up.
     pub failures: [Option<Error>; UNITS],
 }
 
-/// FreeBSD's words, in `camcontrol devlist`.
+/// As in FreeBSD's `camcontrol devlist`.
 impl core::fmt::Display for Multiplier {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         write!(f, "Port Multiplier {:08x} {:04x}", self.product, self.revision)

@@ -1,12 +1,12 @@
 //! How often a port may have the whole HBA reset.
 
-/// HBA resets for a list that does not stop before its port counts as gone: each bring-up stops it
-/// again, behind a multiplier several times.
+/// HBA resets for a list that does not stop before its port counts as gone: each bring-up stops the
+/// list again, behind a multiplier several times.
 const LIST_RESETS: u8 = 5;
-/// And for a device that does not come back.
+/// The same for a device that does not come back.
 const DEVICE_RESETS: u8 = 1;
 
-/// Resets of the HBA that a port asked for since it last worked.
+/// HBA resets that a port has asked for since it last worked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HbaResets {
     list: u8,
@@ -14,7 +14,8 @@ pub(crate) struct HbaResets {
 }
 
 impl HbaResets {
-    /// Whether there is another one, for a list that does not stop or for a device.
+    /// Takes one of the resets left, for a list that does not stop or for a device; `false` if none
+    /// is.
     pub(crate) fn take(&mut self, is_for_list: bool) -> bool {
         let (taken, most) = match is_for_list {
             true => (&mut self.list, LIST_RESETS),

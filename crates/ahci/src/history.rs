@@ -4,11 +4,11 @@ use core::fmt;
 
 use flysch_api::machine::Instant;
 
-/// What an [`ErrorRecord`] is about.
+/// The subject of an [`ErrorRecord`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The device told an error (TFES); the value is PxTFD.
+    /// The device reported an error (TFES); the value is PxTFD.
     Device,
     /// The interface failed (IFS, INFS, IPMS, UFS); the value is PxIS.
     Interface,
@@ -16,15 +16,15 @@ pub enum ErrorKind {
     Bus,
     /// A command missed its deadline; the value is the slot.
     Overdue,
-    /// A command was ended on its owner's wish; the value is the slot.
+    /// A command was ended at its owner's request; the value is the slot.
     Aborted,
-    /// The link went or came; the value is PxSSTS.
+    /// The link went down or came up; the value is PxSSTS.
     LinkChange,
-    /// A device came; the value is its signature.
+    /// A device was attached; the value is its signature.
     Attached,
-    /// The device went.
+    /// The device was detached.
     Detached,
-    /// The queued error log could not be read, so that commands were tried one by one.
+    /// The queued error log could not be read, so commands were retried one by one.
     NoLog,
     /// The command list was stopped and started again.
     PortStop,
@@ -40,10 +40,11 @@ pub enum ErrorKind {
     Gone,
     /// A device behind a multiplier did not come up, while the others did; the value is its port.
     GivenUp,
-    /// The error of one device behind a multiplier was cleared while the others went on; the value
-    /// is its port.
+    /// The error of one device behind a multiplier was cleared while the others continued; the
+    /// value is its port.
     DeviceCleared,
-    /// A multiplier told of its device ports; the value has a bit for each that changed.
+    /// A multiplier reported changes at its device ports; the value has a bit for each that
+    /// changed.
     Notified,
 }
 
@@ -70,7 +71,7 @@ impl ErrorKind {
         Self::Notified,
     ];
 
-    /// A short name.
+    /// Its short name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Device => "device error",
@@ -104,9 +105,9 @@ impl fmt::Display for ErrorKind {
 /// One entry of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorRecord {
-    /// When the driver saw it.
+    /// When the driver noticed it.
     pub at: Instant,
-    /// What it is about.
+    /// What happened.
     pub kind: ErrorKind,
     /// Details, see [`ErrorKind`].
     pub value: u32,
@@ -130,12 +131,12 @@ impl ErrorLog {
         self.next = (self.next + 1) % HISTORY;
     }
 
-    /// How often each kind happened.
+    /// Number of occurrences of each kind.
     pub fn counts(&self) -> impl Iterator<Item = (ErrorKind, u64)> + '_ {
         ErrorKind::ALL.into_iter().map(|kind| (kind, self.count(kind)))
     }
 
-    /// How often this kind happened.
+    /// Number of occurrences of this kind.
     pub fn count(&self, kind: ErrorKind) -> u64 {
         self.counts[kind as usize]
     }

@@ -1,4 +1,4 @@
-//! The control owner of an HBA.
+//! The control path of an HBA.
 
 use crate::error::{Cause, Error};
 use crate::history::{ErrorKind, ErrorLog};
@@ -18,16 +18,16 @@ use flysch_wire::ata::registers::{
     BOHC, Bohc, CAP, CAP2, Cap, Cap2, GHC, Ghc, IS, PI, PORTS_MAX, VS,
 };
 
-/// The first step of bring-up; those of the ports follow ([`STEPS`](crate::STEPS)).
+/// The first step of bring-up, followed by those of the ports ([`STEPS`](crate::STEPS)).
 const HBA_STEP: &str = "HBA";
-/// How long the BIOS has to give the HBA up (AHCI 10.6.3): it says within 25 ms that it is busy,
-/// and has two seconds then.
+/// How long the BIOS has to hand over the HBA (AHCI 10.6.3): it reports within 25 ms that it is
+/// busy, and then has two seconds.
 const BIOS_BUSY_MS: u32 = 25;
 const BIOS_MS: u32 = 2_000;
-/// Tries to switch AHCI mode on, as Linux has it.
+/// Attempts to switch on AHCI mode, as in Linux.
 const AE_TRIES: u32 = 5;
 const MS: u64 = 1_000_000;
-/// How often the host looks whether a port on another thread has called it, nanoseconds.
+/// How often the host checks whether a port on another thread has called it, nanoseconds.
 const ATTENTION_NANOS: u64 = 100_000_000;
 
 /// The ports in use, in order.
@@ -35,16 +35,16 @@ pub(crate) type Units<M> = Vec<Box<Unit<M>>>;
 
 #[derive(Debug)]
 enum Job {
-    /// Hand-off, reset, AHCI mode; the ports follow by themselves.
+    /// Hand-off, reset, AHCI mode; the ports follow on their own.
     Reset {
-        /// The ports must have stopped first.
+        /// Whether the ports must be stopped first.
         running: bool,
     },
-    /// Until the ports have found out what is at them.
+    /// Waits until the ports have found out what is attached to them.
     Ports,
 }
 
-/// The HBA: bring-up and reset. It rides on the first port.
+/// The HBA: bring-up and reset. It is polled by the first port.
 #[derive(Debug)]
 pub(crate) struct Hba<M: Machine> {
     steps: Steps<M>,
@@ -62,7 +62,7 @@ pub(crate) struct Hba<M: Machine> {
 }
 
 impl<M: Machine> Hba<M> {
-    /// An HBA over `machine`, and its ports. Reads registers and changes nothing.
+    /// An HBA on `machine`, and its ports. Reads registers but changes nothing.
     pub(crate) fn new(
         machine: &M,
         memory: &DmaRegion,
@@ -79,7 +79,7 @@ impl<M: Machine> Hba<M> {
             cap2: Cap2::from_bits(machine.read32(CAP2)),
             quirks,
         };
-        // An HBA that tells of no port at all has as many as CAP.NP says (Linux does the same).
+        // An HBA that reports no ports at all has as many as CAP.NP says (Linux does the same).
         let implemented = match ports {
             0 => u32::MAX >> (31 - u32::from(facts.cap.np())),
             ports => ports,
@@ -142,7 +142,7 @@ impl<M: Machine> Hba<M> {
         self.result.take()
     }
 
-    /// Begins a reset of the HBA: bring-up, the first time.
+    /// Begins a reset of the HBA; the first one is its bring-up.
     pub(crate) fn begin(&mut self) -> Result<(), Error> {
         if self.job.is_some() {
             return Err(Error::Busy);
@@ -174,7 +174,7 @@ impl<M: Machine> Hba<M> {
         if self.shared.orders.is_called() && self.listens() { Instant::START } else { self.job_at }
     }
 
-    /// Does what can be done now; `settled` says that the ports it can see are.
+    /// Does what can be done now; `settled` says whether the ports it can see are settled.
     #[cold]
     pub(crate) fn drive(&mut self, now: Instant, settled: bool) {
         self.look_for_trouble();
@@ -258,7 +258,7 @@ impl<M: Machine> Hba<M> {
         }
         if self.steps.first() {
             self.steps.errors.note(self.steps.now, ErrorKind::HbaReset, running.into());
-            // Now nothing moves data any more: the ports give back what they had.
+            // Nothing transfers data any more: the ports can return what they had.
             self.shared.orders.publish(Order::PAUSE | Order::STOP);
         }
         if running {
@@ -282,14 +282,13 @@ impl<M: Machine> Hba<M> {
         let busy = Bohc::from_bits(self.steps.read(BOHC));
         if busy.bos() || busy.bb() {
             let owned = Bohc::new().with_bos(true).with_bb(true).into_bits();
-            // A BIOS that does not give up is overruled after its time, as the specification has
-            // it.
+            // A BIOS that does not hand over in time is overruled, as the specification says.
             let _overruled = self.steps.until(("BOHC", BOHC), owned, 0, BIOS_MS)?;
         }
         Ok(())
     }
 
-    /// GHC.AE: some HBAs forget it.
+    /// Sets GHC.AE, which some HBAs forget.
     fn enable_ahci(&mut self) -> Run<()> {
         for _ in 0..AE_TRIES {
             let ghc = self.steps.read(GHC);

@@ -31,7 +31,7 @@ pub struct Step {
     pub what: &'static str,
 }
 
-/// The steps of a port, in their order.
+/// The steps of a port, in order.
 pub static STEPS: [Step; 7] = [
     Step { name: "stop", what: "PxCMD.ST and FRE off, command list and received FISes placed" },
     Step { name: "link", what: "power, spin-up, COMRESET, wait for the link" },
@@ -49,17 +49,17 @@ pub struct Device {
     pub identify: Identify,
     /// Negotiated speed: 1, 2, 3 for 1.5, 3, 6 Gb/s.
     pub speed: u8,
-    /// Deviations it and its HBA are known for.
+    /// Known deviations of the device and its HBA.
     pub quirks: Quirks,
-    /// Commands are queued in it.
+    /// Whether commands are queued in it.
     pub queued: bool,
-    /// Trims are queued, too.
+    /// Whether trims are queued, too.
     pub queued_trim: bool,
-    /// How deep its link sleeps by itself.
+    /// How deep its link may sleep on its own.
     pub link_power: LinkPower,
 }
 
-/// What is known of the HBA.
+/// What is known about the HBA.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HbaFacts {
     pub(crate) cap: Cap,
@@ -74,22 +74,22 @@ pub(crate) struct Core<M: Machine> {
     pub(crate) lane: Lane<M>,
     pub(crate) options: Options,
     pub(crate) hba: HbaFacts,
-    /// The devices by their ports of a multiplier; without one there is the first.
+    /// The devices by their port of a multiplier; without one, only the first entry is used.
     pub(crate) devices: Vec<Option<Device>>,
-    /// Who was there when everything was well last, however often it was tried since.
+    /// The devices present when everything last worked, whatever was tried since.
     pub(crate) known: Vec<Option<Identify>>,
     /// The multiplier at the port.
     pub(crate) multiplier: Option<Multiplier>,
-    /// Counts the devices that came.
+    /// Counts the devices that have come.
     pub(crate) generation: u32,
-    /// Interrupts the port may raise; also what is looked at as a change of the link.
+    /// Interrupts the port may raise; those that count as a change of the link.
     pub(crate) changes: u32,
     /// Resets of the HBA this port asked for since it last worked.
     pub(crate) hba_resets: HbaResets,
 }
 
 const MS: u64 = 1_000_000;
-/// COMRESET must be held so long (SATA 14.1.3; Linux), nanoseconds.
+/// How long COMRESET must be held (SATA 14.1.3; Linux), nanoseconds.
 const COMRESET_NS: u64 = MS;
 /// COUNT of SET FEATURES, transfer mode: Ultra DMA.
 const UDMA: u16 = 0x40;
@@ -100,40 +100,41 @@ pub(crate) struct BringUp {
     step: usize,
     identify: Option<Identify>,
     signature: u32,
-    /// Devices that are to be brought up, a bit each, and the one under way.
+    /// Devices still to be brought up, a bit each, and the one under way.
     units: u32,
     unit: u8,
-    /// Another COMRESET of the same recovery came before.
+    /// Another COMRESET of the same recovery came before this one.
     is_again: bool,
-    /// Of a device that did not come up something may be left in the list.
+    /// A device that did not come up may have left something in the list.
     is_littered: bool,
     /// How often the device under way has failed to come up.
     failures: u8,
 }
 
-/// How often one device behind a multiplier is brought up before it is left out: a reset of it may
-/// be lost or leave it busy, which the next one ends. As many as libata's (ATA_EH_DEV_TRIES).
+/// How often the bring-up of one device behind a multiplier is tried before it is left out: a reset
+/// of the device may be lost or leave it busy, which the next one ends. As many as in libata
+/// (ATA_EH_DEV_TRIES).
 const DEVICE_TRIES: u8 = 3;
 
-/// Places of steps in [`STEPS`].
+/// Indices of steps in [`STEPS`].
 const IDENTIFY: usize = 4;
 const FEATURES: usize = 5;
 const LAST: usize = 6;
 
 impl BringUp {
-    /// One that is tried again.
+    /// A bring-up that is tried again if `is_again`.
     pub(crate) fn again(is_again: bool) -> Self {
         Self { is_again, ..Self::default() }
     }
 
-    /// Devices behind a multiplier that is up: those that came.
+    /// Bring-up of the devices that came behind a multiplier that is already up.
     pub(crate) fn behind(units: u32) -> Self {
         let mut this = Self { step: IDENTIFY, units, is_again: true, ..Self::default() };
         this.take_next();
         this
     }
 
-    /// The next device, if there is one; else what is left is done for all together.
+    /// Moves on to the next device or, after the last one, to the final step for all of them.
     fn take_next(&mut self) {
         self.failures = 0;
         self.step = if self.units == 0 { LAST } else { IDENTIFY };
@@ -145,7 +146,7 @@ impl BringUp {
         STEPS.get(self.step)
     }
 
-    /// Plays it; answers whether there is a device.
+    /// Runs it; returns whether there is a device.
     pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<bool> {
         while let Some(step) = self.step() {
             if self.is_littered {
@@ -180,7 +181,7 @@ impl BringUp {
             };
             match result {
                 Ok(()) => {}
-                // One device behind a multiplier that does not come up is not in the others' way.
+                // A device behind a multiplier that does not come up must not block the others.
                 Err(Stop::Failed(error)) if core.fails_alone(self.step, error) => {
                     core.steps.abandon();
                     self.is_littered = true;
@@ -206,7 +207,7 @@ impl BringUp {
 }
 
 impl<M: Machine> Core<M> {
-    /// PxCMD with some bits changed.
+    /// The PxCMD register.
     pub(crate) fn command_register(&self) -> PortCmd {
         PortCmd::from_bits(self.steps.machine.read32(self.steps.base + PX_CMD))
     }
@@ -216,7 +217,7 @@ impl<M: Machine> Core<M> {
         self.steps.machine.write32(self.steps.base + PX_CMD, cmd.into_bits());
     }
 
-    /// PxCMD.ST off, and CR after it: what the HBA had is gone from its list.
+    /// Clears PxCMD.ST and waits for CR: the HBA then has dropped all commands of its list.
     pub(crate) fn stop_list(&mut self) -> Run<Result<(), Cause>> {
         if self.steps.first() {
             self.change_command(|cmd| cmd.with_st(false));
@@ -227,8 +228,8 @@ impl<M: Machine> Core<M> {
         Ok(stopped.map(|_| ()))
     }
 
-    /// Clears what the port has told so far, and lets the list run. The device must be ready: that
-    /// is looked at first, and where it is not the HBA may be able to pretend (CLO).
+    /// Clears what the port has reported so far, and starts the list. The device must be ready: if
+    /// it is not, the HBA may be able to override that (CLO).
     pub(crate) fn start_list(&mut self) -> Run<Result<(), Cause>> {
         self.steps.write(PX_SERR, u32::MAX);
         self.steps.write(PX_IS, u32::MAX);
@@ -282,7 +283,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// Power, spin-up, COMRESET; answers whether there is a device.
+    /// Power, spin-up, COMRESET; returns whether there is a device.
     fn link_up(&mut self) -> Run<bool> {
         if self.steps.first() {
             self.change_command(|cmd| {
@@ -297,7 +298,7 @@ impl<M: Machine> Core<M> {
             true => 1,
             false => self.options.speed,
         };
-        // Nothing below active while the link is being made.
+        // No state below active while the link is coming up.
         let sctl = Sctl::new().with_spd(speed).with_ipm(3);
         self.steps.write(PX_SCTL, sctl.with_det(1).into_bits());
         self.steps.sleep(COMRESET_NS)?;
@@ -307,7 +308,7 @@ impl<M: Machine> Core<M> {
             self.change_command(|cmd| cmd.with_fre(true));
         }
         let timeouts = self.options.timeouts;
-        // Present, with communication or without.
+        // Present, with or without communication.
         let some = u32::from(det::PRESENT);
         match self.steps.until(("PxSSTS", PX_SSTS), some, some, timeouts.detect_ms)? {
             Ok(_) => {}
@@ -321,13 +322,13 @@ impl<M: Machine> Core<M> {
         Ok(true)
     }
 
-    /// How long a device may take to get ready, ms.
+    /// How long a device may take to become ready, ms.
     fn ready_ms(&self, is_again: bool) -> u32 {
         let Timeouts { ready_ms, ready_again_ms, .. } = self.options.timeouts;
         if is_again { ready_again_ms } else { ready_ms }
     }
 
-    /// Waits until the device is ready; gives its signature.
+    /// Waits until the device is ready; returns its signature.
     fn get_ready(&mut self, is_again: bool) -> Run<u32> {
         let busy = u32::from(status::BSY | status::DRQ);
         let timeout = self.ready_ms(is_again);
@@ -343,11 +344,11 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// A soft reset for a multiplier, if one is there: it answers for itself then, and a device
-    /// that is none takes it as its own.
+    /// Sends a soft reset to a multiplier. If there is one, it answers for itself from then on; any
+    /// other device takes the reset as its own.
     fn call_multiplier(&mut self, timeout_ms: u32) -> Run<()> {
         let busy = u32::from(status::BSY | status::DRQ);
-        // One whose first device port is empty says nothing until it is called.
+        // A multiplier whose first device port is empty is silent until it is called.
         let patience = match self.hba.cap.sclo() {
             true => self.options.timeouts.multiplier_ms.min(timeout_ms),
             false => timeout_ms,
@@ -361,7 +362,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// What there is behind a signature: the devices to bring up, a bit each.
+    /// Finds out from the signature which devices to bring up, a bit each.
     fn look_behind(&mut self, signature: u32) -> Run<u32> {
         let (multiplier, units) = match signature {
             signature::MULTIPLIER => {
@@ -378,13 +379,13 @@ impl<M: Machine> Core<M> {
         Ok(units)
     }
 
-    /// There is no device at this port of a multiplier any more.
+    /// Forgets the device at this port of a multiplier.
     pub(crate) fn forget(&mut self, unit: u8) {
         self.devices[usize::from(unit)] = None;
         self.lane.set_ways(unit, None);
     }
 
-    /// Whether the failure of a step is that of one device behind a multiplier, while the others
+    /// Whether the failure of a step concerns only one device behind a multiplier, while the others
     /// can be reached.
     fn fails_alone(&self, step: usize, error: Error) -> bool {
         let is_wide = matches!(
@@ -395,7 +396,7 @@ impl<M: Machine> Core<M> {
         is_of_device && !is_wide && self.is_present()
     }
 
-    /// The device at this port of the multiplier did not come up.
+    /// Gives up the device at this port of the multiplier, which did not come up.
     fn give_up_behind(&mut self, unit: u8, error: Error) {
         self.note(ErrorKind::GivenUp, unit.into());
         self.forget(unit);
@@ -406,7 +407,7 @@ impl<M: Machine> Core<M> {
 
     fn identify(&mut self, unit: u8, signature: u32, is_again: bool) -> Run<Identify> {
         let is_behind = self.multiplier.is_some();
-        // Behind a multiplier it runs.
+        // Behind a multiplier it is running already.
         if !is_behind {
             self.start_list()??;
         }
@@ -433,12 +434,12 @@ impl<M: Machine> Core<M> {
         Ok(identify)
     }
 
-    /// The device at a port of the multiplier.
+    /// The device at this port of the multiplier.
     pub(crate) fn device(&self, unit: u8) -> Option<&Device> {
         self.devices.get(usize::from(unit))?.as_ref()
     }
 
-    /// Quirks of the device that is spoken to, as it was there last.
+    /// Quirks of the device being addressed, as last seen.
     pub(crate) fn device_quirks(&self) -> Quirks {
         self.device(self.steps.unit).map_or(self.hba.quirks, |device| device.quirks)
     }
@@ -451,7 +452,7 @@ impl<M: Machine> Core<M> {
         let modes = identify.udma & 0x7F;
         if modes != 0 {
             let mode = UDMA | (15 - modes.leading_zeros() as u16);
-            // Serial devices take any mode; one that refuses goes on without.
+            // Serial devices accept any mode; one that refuses continues without.
             self.try_feature(feature::TRANSFER_MODE, mode)?;
         }
         let has_cache = identify.supports82(set82::WRITE_CACHE);
@@ -498,12 +499,12 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// What is left to do when every device is up.
+    /// The final step, when every device is up.
     fn finish(&mut self) -> Run<()> {
         self.steps.unit = 0;
         self.set_link_power()?;
         if self.steps.first() {
-            // A queued command's tag is its slot, and there are as many as a device says.
+            // A queued command's tag is its slot, so a device limits the slots to its queue depth.
             let queued = self.devices.iter().flatten().filter(|device| device.queued);
             let tags = queued.map(|device| usize::from(device.identify.queue_depth));
             let depth = self.lane.limits.slots as usize;
@@ -522,7 +523,7 @@ impl<M: Machine> Core<M> {
         Ok(self.may(self.own_feature(what, count))?.is_some())
     }
 
-    /// Whether a page of a log could be read; it is in the own data then.
+    /// Reads a page of a log into the driver's own data; returns whether that worked.
     fn reads_log(&mut self, identify: &Identify, address: u8, page: u16) -> Run<bool> {
         if !identify.supports84(set84::LOGS) {
             return Ok(false);
@@ -535,7 +536,7 @@ impl<M: Machine> Core<M> {
         Own { fis: H2d { lba: log::lba(address, page), count: 1, ..own.fis }, ..own }
     }
 
-    /// A command of the driver's own that must end well.
+    /// Runs a command of the driver's own that must succeed.
     pub(crate) fn must(&mut self, own: Own) -> Run<D2h> {
         let fis = self.steps.command(own)??;
         if fis.status & (status::ERR | status::DF) != 0 {
@@ -545,8 +546,8 @@ impl<M: Machine> Core<M> {
         Ok(fis)
     }
 
-    /// A command of the driver's own that may end badly: then the list is started again, and there
-    /// is no answer.
+    /// Runs a command of the driver's own that may fail; then the list is restarted, and the result
+    /// is `None`.
     pub(crate) fn may(&mut self, own: Own) -> Run<Option<D2h>> {
         let fis = self.steps.command(own)??;
         if fis.status & (status::ERR | status::DF) == 0 {
@@ -560,7 +561,7 @@ impl<M: Machine> Core<M> {
         Ok(None)
     }
 
-    /// A command that always ends well, so that STATUS forgets an error.
+    /// Runs a command that always succeeds, so that STATUS drops an error.
     pub(crate) fn clear_error(&mut self) -> Run<()> {
         let own = Own::new(Opcode::CheckPowerMode, self.options.timeouts.command_ms);
         self.steps.command(own)??;
@@ -585,12 +586,12 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Lets the link sleep as far as everybody can, and the port interrupt.
+    /// Lets the link sleep as far as all parties can, and enables the port's interrupts.
     fn set_link_power(&mut self) -> Run<()> {
         self.changes = interrupt::CHANGES;
         let device = match (&self.multiplier, self.device(0)) {
             (None, Some(device)) => device.clone(),
-            // Its link does not sleep, and neither do those behind it.
+            // The link of a multiplier does not sleep, and neither do those behind it.
             _ => Device::default(),
         };
         let power = match self.multiplier {
@@ -598,7 +599,7 @@ impl<M: Machine> Core<M> {
             Some(_) => LinkPower::Active,
         };
         if power != LinkPower::Active {
-            // A link that sleeps comes and goes by itself.
+            // A link that sleeps comes and goes on its own.
             self.changes &= !interrupt::PRCS;
             if device.identify.sata_features & sata_feature::DIPM != 0 {
                 self.try_feature(feature::SATA, sata::DIPM)?;
@@ -629,7 +630,7 @@ impl<M: Machine> Core<M> {
             return Ok(());
         }
         self.devices.iter_mut().flatten().for_each(|device| device.link_power = power);
-        // States that are not allowed, in SControl's order.
+        // Forbidden states, in SControl's order.
         let forbidden = match power {
             LinkPower::Active => 7,
             LinkPower::Partial => 6,
@@ -645,7 +646,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// The port interrupts as the options want it. Without a device it tells of one that comes.
+    /// Enables the interrupts the options ask for. A port without a device reports one that comes.
     pub(crate) fn enable_interrupts(&mut self) {
         let is_empty = self.multiplier.is_none() && self.device(0).is_none();
         let all = match is_empty {
@@ -658,13 +659,13 @@ impl<M: Machine> Core<M> {
         self.steps.machine.write32(self.steps.base + PX_IE, bits);
     }
 
-    /// The port does not interrupt while its control path works: that looks by itself.
+    /// Disables the port's interrupts while its control path works, which polls on its own.
     pub(crate) fn silence(&mut self) {
         self.steps.machine.write32(self.steps.base + PX_IE, 0);
         self.steps.machine.write32(IS, 1 << self.lane.port);
     }
 
-    /// Notes what went wrong.
+    /// Records what went wrong.
     pub(crate) fn note(&mut self, kind: ErrorKind, value: u32) {
         let now: Instant = self.steps.now;
         self.steps.errors.note(now, kind, value);

@@ -1,8 +1,7 @@
-//! The commands of one port: start, ring, poll. What a lane does away from this path is in
-//! `manage`.
+//! The commands of one port: start, ring, poll. What a lane does off this path is in `manage`.
 //!
-//! A port has one command list with one set of doorbells, and an error of one command stops them
-//! all: so a port is one lane, owned by one thread. Queued commands are in the device together;
+//! A port has one command list with one set of doorbells, and an error in one command stops all of
+//! them: so a port is one lane, owned by one thread. Queued commands are in the device together;
 //! one that is not queued is alone there, and what comes after it waits in line.
 
 mod manage;
@@ -26,12 +25,12 @@ use turns::{Target, Turns};
 
 pub(crate) const MS: u64 = 1_000_000;
 
-/// What is told of a command that did not plainly end well.
+/// Details of a command that did not simply succeed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trouble {
     pub(crate) status: AtaStatus,
     pub(crate) residual: u32,
-    /// PxIS, where the HBA ended it.
+    /// PxIS, if the HBA ended it.
     pub(crate) code: u32,
 }
 
@@ -39,33 +38,33 @@ pub(crate) struct Trouble {
 #[derive(Debug)]
 pub(crate) struct Lane<M: Machine> {
     pub(crate) machine: M,
-    /// Number of the port, and where its registers are.
+    /// Number of the port, and offset of its registers.
     pub(crate) port: u8,
     pub(crate) base: u32,
     list: DmaArray<HEADER>,
     tables: DmaArray<TABLE>,
     table_address: u64,
     slots: Box<[Slot]>,
-    /// Slots nobody uses, a bit each.
+    /// Free slots, a bit each.
     free: u32,
-    /// Queued commands written and not yet rung; those the device has.
+    /// Queued commands that are written but not issued; those the device has.
     posted: u32,
     queued: u32,
-    /// Commands that are alone in their devices, at most one in each.
+    /// Commands alone in their devices, at most one per device.
     alone: u32,
-    /// Commands that wait in line until they may be issued.
+    /// Commands waiting in line to be issued.
     waits: u32,
-    /// The devices by their ports of a multiplier; without one there is the first.
+    /// The devices by their port of a multiplier; without one, only the first entry is used.
     targets: Box<[Target]>,
     turns: Turns,
-    /// Commands found ended and not yet taken.
+    /// Commands found to have ended but not taken yet.
     batch: u32,
     /// Outcomes owed: of slots, and those in `ended`.
     pub(crate) in_flight: usize,
-    /// Most of them; 0 while nothing may start.
+    /// Most outcomes owed; 0 while nothing may be started.
     capacity: usize,
     depth: usize,
-    /// Whether the command list runs and is the lane's to touch.
+    /// Whether the command list is running and under the lane's control.
     running: bool,
     ended: VecDeque<(Outcome, Trouble)>,
     trouble: Trouble,
@@ -118,7 +117,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Issues everything started, as far as it may go now.
+    /// Issues everything started, as far as that is possible now.
     #[inline]
     pub(crate) fn ring(&mut self, now: Instant) {
         if !self.running {
@@ -132,7 +131,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// One doorbell for the batch. Out of line: its loop needs the registers.
+    /// Rings one doorbell for the batch. Out of line, because its loop needs the CPU's registers.
     #[inline(never)]
     fn ring_posted(&mut self, now: Instant) {
         if self.queued | self.alone == 0 {
@@ -146,7 +145,7 @@ impl<M: Machine> Lane<M> {
         if self.turns.switching == Switching::Fis {
             self.ring_by_device();
         } else {
-            // AHCI 5.3.2.3: the tag is active before the command is issued.
+            // AHCI 5.3.2.3: the tag must be active before the command is issued.
             self.machine.write32(self.base + PX_SACT, self.posted);
             self.machine.write32(self.base + PX_CI, self.posted);
         }
@@ -165,8 +164,8 @@ impl<M: Machine> Lane<M> {
         self.settle(slot, now)
     }
 
-    /// Looks which commands have ended. What announces a good end is acknowledged first, so that
-    /// one that comes later announces itself anew.
+    /// Finds the commands that have ended. Their announcement is acknowledged first, so that a
+    /// later one is announced again.
     #[inline]
     fn look(&mut self) -> bool {
         if self.queued | self.alone == 0 || !self.running {
@@ -190,7 +189,7 @@ impl<M: Machine> Lane<M> {
         self.batch != 0
     }
 
-    /// The outcome of a command that ended without the device or the HBA telling an error.
+    /// The outcome of a command that ended without an error from the device or the HBA.
     #[inline]
     fn settle(&mut self, slot: usize, now: Instant) -> Option<Outcome> {
         let place = &mut self.slots[slot];
@@ -200,7 +199,7 @@ impl<M: Machine> Lane<M> {
         if !M::COHERENT {
             self.sync_incoming(slot);
         }
-        // One that is alone may have been issued since this one was found.
+        // Another command, to be alone, may have been issued since this one was found.
         let is_alone = self.alone >> slot & 1 != 0;
         let ended = if is_alone { self.settle_alone(slot) } else { Ended::Good };
         self.free |= 1 << slot;
@@ -211,7 +210,7 @@ impl<M: Machine> Lane<M> {
         Some(Outcome { issued, device_done, token, ended })
     }
 
-    /// As far as a command that was alone moved less than it should, that is told.
+    /// Reports how much less data than expected a command that was alone has moved.
     fn settle_alone(&mut self, slot: usize) -> Ended {
         self.alone &= !(1 << slot);
         self.refresh();
@@ -231,7 +230,7 @@ impl<M: Machine> Lane<M> {
         (u64::from_le(self.list.region().load64(at)) >> 32) as u32
     }
 
-    /// What the device wrote into a slot's data comes to the host.
+    /// Makes the data that the device wrote for a slot visible to the host.
     fn sync_incoming(&mut self, slot: usize) {
         let data = core::mem::replace(&mut self.slots[slot].incoming, Data::NONE);
         for range in data.ranges(&self.data).flatten() {

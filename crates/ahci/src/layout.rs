@@ -1,4 +1,4 @@
-//! Where everything the HBA reads and writes lies in the driver's DMA memory.
+//! The layout of everything the HBA accesses in the driver's DMA memory.
 
 use crate::error::Error;
 use crate::options::Options;
@@ -10,23 +10,23 @@ use flysch_wire::ata::list::{
 use flysch_wire::ata::registers::PORTS_MAX;
 
 const PAGE: usize = 4096;
-/// Descriptors of a command table, as many as Linux has: with its header a slot takes 2816 bytes.
+/// Descriptors per command table, as many as in Linux: with its header, a slot takes 2816 bytes.
 pub(crate) const SEGMENTS: usize = 168;
 /// Bytes of a command table.
 pub(crate) const TABLE: usize = PRDT + SEGMENTS * PRD;
-/// Bytes of data that a command of the driver's own can have.
+/// Most bytes of data of a command of the driver's own.
 pub(crate) const OWN_DATA: usize = PAGE;
 /// The table of the driver's own commands: one descriptor.
 const OWN_TABLE: usize = (PRDT + PRD).next_multiple_of(TABLE_ALIGNMENT);
 const TABLES: usize = (PORTS_MAX * TABLE).next_multiple_of(PAGE);
 /// Bytes of one port: list and own table in the first page, own data in the second, received FISes
-/// in the third, then the tables of the slots.
+/// in the third, then the slots' tables.
 const PORT: usize = PAGE + OWN_DATA + RECEIVED_LENGTH_FBS + TABLES;
 
 const _: () = assert!(TABLE.is_multiple_of(TABLE_ALIGNMENT) && SEGMENTS <= SEGMENTS_MAX);
 const _: () = assert!(LIST_LENGTH + OWN_TABLE <= PAGE && RECEIVED_LENGTH_FBS == PAGE);
 
-/// What commands ask of data.
+/// Constraints on the data of commands.
 pub(crate) const LIMITS: SegmentLimits = SegmentLimits {
     count: SEGMENTS as u16,
     length: PRD_BYTES_MAX,
@@ -40,18 +40,18 @@ pub(crate) const LIMITS: SegmentLimits = SegmentLimits {
 pub(crate) struct PortMemory {
     /// The command list.
     pub(crate) list: DmaRegion,
-    /// Received FISes, of the devices behind a multiplier one after the other.
+    /// Received FISes, consecutively for the devices behind a multiplier.
     pub(crate) received: DmaRegion,
     /// Command table of the driver's own commands, and their data.
     pub(crate) own_table: DmaRegion,
     pub(crate) own_data: DmaRegion,
     /// Command tables of the slots.
     pub(crate) tables: DmaRegion,
-    /// All of the driver's memory: nobody else's data.
+    /// All of the driver's memory, which must not hold command data.
     pub(crate) whole: DmaRegion,
 }
 
-/// Bytes the driver's memory must have for these options, wherever it starts.
+/// Bytes of memory the driver needs for these options, wherever it starts.
 pub(crate) fn memory_len(options: &Options) -> usize {
     options.ports.count_ones() as usize * PORT + PAGE
 }

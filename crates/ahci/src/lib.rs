@@ -6,14 +6,14 @@
 //! An HBA is up to 32 ports that have little in common. A **[`Port`]** is one of them with all it
 //! needs: commands, control path, recovery, the device. An AHCI port has one command list with one
 //! set of doorbells, and an error in one command stops the whole list. So a port is one lane, owned
-//! by one thread; more threads means more ports. The **[`Host`]** owns everything there is only one
-//! of - hand-off and reset of the HBA - and rides on the first port.
+//! by one thread; more threads mean more ports. The **[`Host`]** owns what exists only once -
+//! hand-off and reset of the HBA - and is polled by the first port.
 //!
 //! - *Hot path* (`lane`): [`start`](flysch_api::command::Port::start) writes one FIS, one header
 //!   and the descriptors of the data, [`ring`](flysch_api::command::Port::ring) writes PxSACT and
 //!   PxCI once per batch, [`poll`](flysch_api::command::Port::poll) reads PxSACT once per batch.
-//!   Commands are queued in the device (NCQ) where it supports that; one that cannot be queued is
-//!   sent alone, and the order around it is kept. No allocation, no lock, no search.
+//!   Commands are queued in the device (NCQ) if it supports that; one that cannot be queued is sent
+//!   alone, in order with the others. No allocation, no lock, no search.
 //! - *Control path* (`steps` and what uses it): sequential code without a clock; time comes in with
 //!   `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
 //! - *Between host and ports* (`shared`): one word of orders, one word of obedience per port.

@@ -1,5 +1,5 @@
-//! A port multiplier at a port (SATA 16; AHCI 9): its registers, the links of its device ports,
-//! and how the HBA keeps the devices behind it apart.
+//! A port multiplier at a port (SATA 16; AHCI 9): its registers, the links of its device ports, and
+//! how the HBA keeps the devices behind it apart.
 
 use crate::error::Cause;
 use crate::fanout::Multiplier;
@@ -12,20 +12,20 @@ use flysch_wire::ata::registers::{
     Fbs, PX_FBS, PX_IS, PX_SIG, PX_SNTF, PX_TFD, Sctl, Ssts, det, interrupt, serror, status,
 };
 
-/// What a survey of the device ports found, a bit for each.
+/// What a survey of the device ports found, a bit for each port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Survey {
-    /// Something happened there.
+    /// Something has changed there.
     pub(crate) changed: u32,
     /// A device communicates.
     pub(crate) present: u32,
 }
 
-/// COMRESET of a device port must be held so long, nanoseconds.
+/// How long COMRESET of a device port must be held, nanoseconds.
 const COMRESET_NS: u64 = 1_000_000;
-/// How often links that come up are looked at, nanoseconds.
+/// How often links that are coming up are checked, nanoseconds.
 const LINK_NS: u64 = 10_000_000;
-/// What of PSCR SError is told: a device that came, a link that changed.
+/// Bits of PSCR SError that are reported: a device that came, a link that changed.
 const TOLD: u32 = serror::EXCHANGED | serror::PHYRDY;
 
 impl<M: Machine> Core<M> {
@@ -36,8 +36,8 @@ impl<M: Machine> Core<M> {
         Ok(value_of(&self.must(own)?))
     }
 
-    /// Asks the multiplier what it is, and has it tell of its device ports. The port is told that
-    /// there is one (PxCMD.PMA).
+    /// Identifies the multiplier, has it report changes at its device ports, and tells the port of
+    /// it (PxCMD.PMA).
     pub(crate) fn meet_multiplier(&mut self) -> Run<Multiplier> {
         self.stop_list()??;
         if self.steps.first() {
@@ -61,10 +61,10 @@ impl<M: Machine> Core<M> {
         Ok(Multiplier { product, revision, ports, notifies, ..Multiplier::default() })
     }
 
-    /// COMRESET of these device ports, all at once; answers where a device communicates.
+    /// COMRESET of these device ports, all at once; returns where a device communicates.
     pub(crate) fn reset_links(&mut self, of: u32) -> Run<u32> {
         let fans = || (0..UNITS as u8).filter(move |fan| of >> fan & 1 != 0);
-        // Nothing below active.
+        // No state below active.
         let sctl = Sctl::new().with_spd(self.options.speed).with_ipm(3);
         for det in [1, 0] {
             for fan in fans() {
@@ -74,7 +74,7 @@ impl<M: Machine> Core<M> {
             self.steps.sleep(COMRESET_NS)?;
         }
         self.steps.sleep(u64::from(self.options.timeouts.detect_ms) * COMRESET_NS)?;
-        // What the links told while they came up is looked at now.
+        // What the links reported while coming up is examined now.
         self.steps.write(PX_SNTF, u32::MAX);
         let mut present = 0;
         for fan in fans() {
@@ -87,7 +87,7 @@ impl<M: Machine> Core<M> {
         Ok(present)
     }
 
-    /// Waits for the link of a device port, if there is a device.
+    /// Waits for the link of a device port, if a device is there.
     fn link_comes_up(&mut self, fan: u8) -> Run<bool> {
         let looks = u64::from(self.options.timeouts.link_ms) * COMRESET_NS / LINK_NS;
         for _ in 0..=looks {
@@ -104,7 +104,8 @@ impl<M: Machine> Core<M> {
         Ok(Ssts::from_bits(self.access(Access::read(fan, pscr::STATUS))?).det())
     }
 
-    /// A soft reset of the device at a device port, until it is ready; gives its signature.
+    /// Soft reset of the device at a device port; waits until it is ready, and returns its
+    /// signature.
     pub(crate) fn reset_behind(&mut self, unit: u8, timeout_ms: u32) -> Run<u32> {
         self.steps.unit = unit;
         self.steps.soft_reset(unit)??;
@@ -113,8 +114,8 @@ impl<M: Machine> Core<M> {
         Ok(self.steps.read(PX_SIG))
     }
 
-    /// What changed at the device ports since this was asked last, and where there are devices of
-    /// those that `asks` names or that changed.
+    /// What changed at the device ports since the last survey, and which of the ports in `asks` or
+    /// with changes have a device.
     pub(crate) fn survey(&mut self, asks: u32) -> Run<Survey> {
         self.steps.unit = 0;
         self.steps.write(PX_SNTF, u32::MAX);
@@ -131,14 +132,14 @@ impl<M: Machine> Core<M> {
         Ok(survey)
     }
 
-    /// Whether the multiplier asked for attention.
+    /// Whether the multiplier has asked for attention.
     pub(crate) fn is_notified(&self) -> bool {
         let hears = self.multiplier.as_ref().is_some_and(|multiplier| multiplier.notifies);
         hears && self.steps.machine.read32(self.steps.base + PX_SNTF) >> CONTROL_PORT & 1 != 0
     }
 
-    /// The list, which has nothing, stands, and the HBA speaks to one device at a time: for
-    /// whatever the control path has to say.
+    /// Puts the idle list into a state in which the HBA addresses one device at a time, as the
+    /// control path needs.
     pub(crate) fn switch_off(&mut self) -> Run<()> {
         if !self.steps.switches {
             return Ok(());
@@ -152,8 +153,8 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// The list, which has nothing, runs as the lanes want it: several devices at once if the HBA
-    /// can that.
+    /// Puts the idle list into the state the lane wants: several devices at once, if the HBA can do
+    /// that.
     pub(crate) fn switch_on(&mut self) -> Run<()> {
         let is_multiplied = self.multiplier.is_some();
         let wanted = is_multiplied && self.switches_by_fis();
@@ -190,14 +191,14 @@ impl<M: Machine> Core<M> {
         can && self.options.fis_switching && self.last_slot() > 0
     }
 
-    /// The slot that the lane leaves to the control path where that works beside it.
+    /// The slot that the lane leaves to the control path where both work at the same time.
     fn last_slot(&self) -> usize {
         self.hba.cap.ncs().into()
     }
 
-    /// Forgets the error of one device, and its commands: the others go on (AHCI 9.3.6).
+    /// Clears the error of one device, with its commands; the other devices continue (AHCI 9.3.6).
     pub(crate) fn clear_device_error(&mut self, unit: u8) -> Run<Result<(), Cause>> {
-        // First what announced it, so that the error of another device announces itself anew.
+        // First what announced it, so that an error of another device is announced again.
         self.steps.write(PX_IS, interrupt::TFES);
         let fbs = Fbs::new().with_en(true).with_dev(unit);
         self.steps.write(PX_FBS, fbs.with_dec(true).into_bits());

@@ -1,4 +1,4 @@
-//! What can be asked of a port besides commands to its disk, and what comes of it.
+//! Operations of a port other than commands to its disk, and their results.
 
 use crate::error::{Cause, Error};
 use crate::init::Core;
@@ -20,51 +20,51 @@ use flysch_wire::ata::registers::{
 };
 use flysch_wire::ata::{Kind, Opcode};
 
-/// How often, and with what rest, nanoseconds, it is looked whether a message has been sent (Linux:
-/// five times, a millisecond).
+/// How often a message is checked for having been sent, and the pause between two checks in
+/// nanoseconds (Linux: five times, a millisecond).
 const MESSAGE_LOOKS: u32 = 50;
 const MESSAGE_REST_NS: u64 = 1_000_000;
 
-/// Something a port does.
+/// An operation of a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// COMRESET. Commands in flight end with a reset.
     Reset,
-    /// Empties the device's write cache and parks it (STANDBY IMMEDIATE); the port is closed then,
+    /// Flushes the device's write cache and parks it (STANDBY IMMEDIATE); the port is then closed
     /// until a reset.
     Shutdown,
-    /// A command that is not queued, once the device has no other.
+    /// An unqueued command, run once the device has no other.
     Command(Box<AtaCommand>),
-    /// How deep the link may sleep by itself, from now on; the link is made anew.
+    /// How deep the link may sleep on its own from now on; the link is re-established.
     LinkPower(LinkPower),
-    /// What the LEDs of any port show (enclosure management, LED messages). The HBA has one buffer
-    /// for such messages, so the first port sends them all.
+    /// The LEDs of any port (enclosure management, LED messages). The HBA has one buffer for these
+    /// messages, so the first port sends all of them.
     Leds(LedMessage),
 }
 
 /// A command that is not queued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AtaCommand {
-    /// The device behind a port multiplier, by its port; [`CONTROL_PORT`] is the multiplier. 0
-    /// without one.
+    /// The device behind a port multiplier, by its port; [`CONTROL_PORT`] is the multiplier itself.
+    /// 0 without a multiplier.
     ///
     /// [`CONTROL_PORT`]: flysch_wire::ata::multiplier::CONTROL_PORT
     pub unit: u8,
-    /// Its registers; for a packet command, the packet with it.
+    /// Its registers, including the packet of a packet command.
     pub task: Taskfile,
     /// Its data.
     pub data: AtaData,
-    /// How long it may take, ms; `None` is what the options say.
+    /// How long it may take, ms; `None`: as the options say.
     pub timeout_ms: Option<u32>,
 }
 
-/// Data of a command, at most 4096 bytes, an even number of them.
+/// Data of a command: at most 4096 bytes, an even number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum AtaData {
-    /// None.
+    /// No data.
     #[default]
     None,
-    /// So many bytes from the device.
+    /// This many bytes from the device.
     In(u32),
     /// These bytes to the device.
     Out(Vec<u8>),
@@ -77,28 +77,28 @@ pub struct AtaReply {
     pub status: AtaStatus,
     /// COUNT.
     pub count: u16,
-    /// What came from the device; zeros where it sent less than was asked for.
+    /// Data from the device; zeros where it sent less than requested.
     pub data: Vec<u8>,
 }
 
-/// What an operation gives.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
-    /// Nothing.
+    /// No result.
     None,
     /// How a command ended: well or with an error, but it did end.
     Command(AtaReply),
 }
 
 impl AtaCommand {
-    /// A command without data; DEVICE says that addresses are LBAs.
+    /// A command without data; DEVICE marks addresses as LBAs.
     pub fn new(opcode: Opcode) -> Self {
         let command = opcode.into_bits();
         let task = Taskfile { command, device: device::LBA, ..Taskfile::default() };
         Self { unit: 0, task, data: AtaData::None, timeout_ms: None }
     }
 
-    /// A packet that reads so many bytes, or none.
+    /// A packet that reads `bytes` bytes; 0 for none.
     pub fn packet(packet: [u8; 16], bytes: u32) -> Self {
         let protocol = AtaProtocol::Packet(packet);
         let task =
@@ -136,7 +136,7 @@ impl<M: Machine> Core<M> {
         if !control.led() || place.sz() < 2 || u32::from(place.ofst()) < PORTS / 4 {
             return refuse("LED messages");
         }
-        // One before it may still be on its way.
+        // An earlier message may still be on its way.
         self.message_is_sent()?;
         if self.steps.first() {
             let at = u32::from(place.ofst()) * 4;
@@ -161,7 +161,8 @@ impl<M: Machine> Core<M> {
         Err(Cause::Register { name: "EM_CTL", value }.into())
     }
 
-    /// A command as the driver's own; what goes to the device is in the own data.
+    /// Turns a command into one of the driver's own; data for the device goes to the driver's own
+    /// data.
     fn own_of(&mut self, command: &AtaCommand) -> Run<Own> {
         let refuse = |what| Err(Stop::Failed(Error::Unsupported(what)));
         let is_packet = self.lane.ways(command.unit).packets;
@@ -191,7 +192,7 @@ impl<M: Machine> Core<M> {
         {
             self.steps.memory.own_data.write(0, data);
         }
-        // What the device does not send reads as zeros.
+        // Data that the device does not send reads as zeros.
         if self.steps.first() && !write {
             self.steps.memory.own_data.fill(0, OWN_DATA, 0);
         }
@@ -228,7 +229,7 @@ impl<M: Machine> Core<M> {
         Ok(reply)
     }
 
-    /// Every device behind the port.
+    /// Flushes and parks every device behind the port.
     fn shut_down(&mut self) -> Run<()> {
         let timeout = self.options.timeouts.flush_ms;
         for unit in 0..UNITS as u8 {

@@ -1,4 +1,4 @@
-//! The host and its ports as their callers see them.
+//! The host and its ports as callers see them.
 
 use crate::error::Error;
 use crate::fanout::Multiplier;
@@ -15,18 +15,18 @@ use flysch_api::command::{self, Ata, Command, Declined, Failure, Limits, Outcome
 use flysch_api::machine::{Clock, DmaRegion, Instant, Machine, Wake};
 use flysch_wire::ata::registers::Cap;
 
-/// The host: bring-up and reset of the HBA. It rides on the first port.
+/// The host: bring-up and reset of the HBA. It is polled by the first port.
 #[derive(Debug)]
 pub struct Host<M: Machine> {
     hba: Hba<M>,
     units: Vec<Box<Unit<M>>>,
 }
 
-/// One port of an HBA: commands in, outcomes out, and what else can be asked of its device.
+/// One port of an HBA: commands in, outcomes out, and the other operations of its device.
 ///
-/// The first port carries the [`Host`]'s work, so that polling it also resets the HBA when a port
-/// needs that. Every port that has commands in flight must be polled at
-/// [`poll_at`](command::Port::poll_at) at the latest.
+/// The first port does the [`Host`]'s work, so polling it also resets the HBA when a port needs
+/// that. Every port with commands in flight must be polled at [`poll_at`](command::Port::poll_at)
+/// at the latest.
 #[derive(Debug)]
 pub struct Port<M: Machine> {
     unit: Box<Unit<M>>,
@@ -39,7 +39,7 @@ impl<M: Machine> Host<M> {
         layout::memory_len(options)
     }
 
-    /// A host over `machine`. Reads the capability registers and changes nothing.
+    /// A host on `machine`. Reads the capability registers but changes nothing.
     ///
     /// `memory` is the driver's own part of the machine's DMA memory, at least
     /// [`memory_len`](Self::memory_len) bytes; command data may lie anywhere else in the machine's
@@ -53,7 +53,7 @@ impl<M: Machine> Host<M> {
         Ok(Self { hba, units })
     }
 
-    /// Begins bring-up; once up, a reset of the HBA. [`poll`](Self::poll) until it is done.
+    /// Begins bring-up or, once up, a reset of the HBA. [`poll`](Self::poll) until it is done.
     ///
     /// # Errors
     /// [`Error::Busy`].
@@ -61,7 +61,7 @@ impl<M: Machine> Host<M> {
         self.hba.begin()
     }
 
-    /// Does what can be done now, for all ports.
+    /// Does what can be done now for all ports.
     pub fn poll(&mut self, now: Instant) -> Progress {
         for unit in &mut self.units {
             unit.drive(now);
@@ -82,10 +82,10 @@ impl<M: Machine> Host<M> {
         (at != Instant::NEVER).then_some(at)
     }
 
-    /// Brings the HBA up, and every port in use as far as there is a device.
+    /// Brings up the HBA, and every port in use that has a device.
     ///
     /// # Errors
-    /// What keeps the HBA from coming up. Why a port did not is told by [`failure`](Self::failure).
+    /// What keeps the HBA from coming up. [`failure`](Self::failure) says why a port did not.
     pub fn bring_up(&mut self, clock: &impl Clock) -> Result<(), Error> {
         self.begin()?;
         loop {
@@ -116,7 +116,7 @@ impl<M: Machine> Host<M> {
         self.unit(port).and_then(Unit::step)
     }
 
-    /// The device at a port; behind a multiplier the first.
+    /// The device at a port; behind a multiplier, the first one.
     pub fn device(&self, port: u8) -> Option<&Device> {
         self.unit(port).and_then(|unit| unit.device(0))
     }
@@ -170,12 +170,12 @@ impl<M: Machine> Port<M> {
         self.unit.state()
     }
 
-    /// The device at it; behind a multiplier the first.
+    /// The device at it; behind a multiplier, the first one.
     pub fn device(&self) -> Option<&Device> {
         self.unit.device(0)
     }
 
-    /// The device behind its multiplier that commands to this unit reach.
+    /// The device behind its multiplier that this unit addresses.
     pub fn device_behind(&self, unit: u8) -> Option<&Device> {
         self.unit.device(unit)
     }
@@ -185,7 +185,7 @@ impl<M: Machine> Port<M> {
         self.unit.core.multiplier.as_ref()
     }
 
-    /// Counts the devices that came: another number is another device.
+    /// Counts the devices that have come: a new number means another device.
     pub fn generation(&self) -> u32 {
         self.unit.core.generation
     }
@@ -195,12 +195,12 @@ impl<M: Machine> Port<M> {
         self.unit.failure
     }
 
-    /// What went wrong at this port so far.
+    /// What has gone wrong at this port so far.
     pub fn errors(&self) -> &ErrorLog {
         self.unit.errors()
     }
 
-    /// What went wrong with the HBA, if this port does the host's work.
+    /// What has gone wrong with the HBA, if this port does the host's work.
     pub fn hba_errors(&self) -> Option<&ErrorLog> {
         self.hba.as_ref().map(|hba| hba.errors())
     }
@@ -231,15 +231,16 @@ impl<M: Machine> Port<M> {
         }
     }
 
-    /// Has the port interrupt no more until something is done there: for a port without a device
-    /// that is looked after now and then. What comes would interrupt until the port is polled.
+    /// Stops the port's interrupts until it is next used: for a port without a device that is
+    /// polled only now and then. A new device would otherwise interrupt until that poll.
     pub fn silence(&mut self) {
         self.unit.silence();
     }
 
     /// Ends a command of this port before its deadline; its outcome will be
-    /// [`Aborted`](command::Ended::Aborted) unless it is done before. `false` if no such command is
-    /// in flight. What the device has already can only be ended by a reset of it.
+    /// [`Aborted`](command::Ended::Aborted) unless it completes first. `false` if no such command
+    /// is in flight. A command that the device already has can only be ended by resetting the
+    /// device.
     pub fn abort(&mut self, token: u32) -> bool {
         self.unit.core.lane.abort(token)
     }
@@ -252,15 +253,15 @@ impl<M: Machine> Port<M> {
         self.unit.begin(operation)
     }
 
-    /// Brings the operation under way nearer to its end. Outcomes of commands come by
-    /// [`poll`](command::Port::poll) alone.
+    /// Advances the operation under way. Outcomes of commands come only from
+    /// [`poll`](command::Port::poll).
     pub fn drive(&mut self, now: Instant) -> Progress {
         self.work(now);
         self.unit.drive(now);
         self.unit.take_progress()
     }
 
-    /// Does one operation and waits for its end.
+    /// Performs one operation and waits for its end.
     ///
     /// # Errors
     /// Why it failed; [`Error::Busy`] also while outcomes of commands wait to be fetched.
@@ -285,7 +286,7 @@ impl<M: Machine> Port<M> {
         }
     }
 
-    /// A command to its end, whatever that is.
+    /// Runs a command to its end, successful or not.
     ///
     /// # Errors
     /// As for [`run`](Self::run).
@@ -296,7 +297,7 @@ impl<M: Machine> Port<M> {
         }
     }
 
-    /// What the host has to do.
+    /// Does the host's work, if this port has it and it is due.
     #[inline]
     fn work(&mut self, now: Instant) {
         if let Some(hba) = &mut self.hba

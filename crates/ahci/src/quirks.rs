@@ -1,21 +1,21 @@
-//! What particular HBAs and devices do differently, as two tables: match -> deviation, each with
-//! its reason.
+//! Deviations of particular HBAs and devices, as two tables: match -> deviation, each with its
+//! reason.
 
 use flysch_api::machine::Identity;
 use flysch_wire::ata::Identify;
 
-/// One deviation an HBA or a device is known for.
+/// A known deviation of an HBA or a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Quirk {
     /// Commands must not be queued in the device.
     NoNcq,
-    /// READ LOG EXT of the queued error log is not to be tried.
+    /// READ LOG EXT of the queued error log must not be tried.
     NoErrorLog,
-    /// STATUS keeps ERR of a command that failed until one that is not queued ends well; queued
-    /// ones end badly meanwhile.
+    /// STATUS keeps ERR of a failed command until an unqueued one succeeds; until then queued ones
+    /// fail.
     ErrorSticks,
-    /// Forced unit access is accepted and not done.
+    /// Forced unit access is accepted but not performed.
     NoFua,
     /// DATA SET MANAGEMENT must not be queued (SEND FPDMA).
     NoQueuedTrim,
@@ -25,7 +25,7 @@ pub enum Quirk {
     NoLinkPower,
     /// The link works at 1.5 Gb/s only.
     Slow,
-    /// Addresses of 64 bits are claimed and not driven.
+    /// 64-bit addresses are claimed but do not work.
     Only32Bit,
     /// The HBA must not be reset.
     NoHbaReset,
@@ -36,10 +36,10 @@ pub enum Quirk {
 pub struct Quirks(u32);
 
 impl Quirks {
-    /// No deviation known.
+    /// No known deviations.
     pub const NONE: Self = Self(0);
 
-    /// The set of these.
+    /// The set of these quirks.
     pub const fn of(quirks: &[Quirk]) -> Self {
         let (mut bits, mut i) = (0, 0);
         while i < quirks.len() {
@@ -49,12 +49,12 @@ impl Quirks {
         Self(bits)
     }
 
-    /// Whether the set holds this one.
+    /// Whether the set contains this one.
     pub const fn has(self, quirk: Quirk) -> bool {
         self.0 >> quirk as u32 & 1 != 0
     }
 
-    /// Both sets.
+    /// The union of both sets.
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -65,7 +65,7 @@ impl Quirks {
         HBAS.iter().filter(hit).fold(Self::NONE, |set, row| set.and(Self::of(&[row.quirk])))
     }
 
-    /// The quirks of a device by what it says about itself.
+    /// The quirks of a device by its identify data.
     pub fn of_device(identify: &Identify) -> Self {
         let model = identify.model.trim_ascii();
         let firmware = identify.firmware.trim_ascii();
@@ -76,7 +76,7 @@ impl Quirks {
     }
 }
 
-/// Whether `text` is the pattern, or begins with what stands before a `*` that ends it.
+/// Whether `text` equals the pattern, or starts with the part before its final `*`.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match pattern.split_last() {
         Some((b'*', begin)) => text.starts_with(begin),
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use flysch_wire::ata::identify::padded;
 
-    /// Each row is found by what it names, has a reason, and does not hit a stranger.
+    /// Each row is found by its identity and has a reason, and unknown identities match none.
     #[test]
     fn every_row_of_an_hba_is_found_by_its_identity() {
         for row in HBAS {

@@ -1,24 +1,24 @@
-//! Recovery of a port: find out what is wrong, do the least that helps, and end every command once.
+//! Recovery of a port: find out what is wrong, do the least that helps, end every command once.
 //!
-//! The ladder climbs as far as it must:
+//! The ladder, climbed as far as necessary:
 //!
 //! 1. **stop**: PxCMD.ST off. What had ended before counts as ended;
-//! 2. **blame**, where the device told an error and nothing else is wrong: a command that was alone
-//!    is the one. Of queued ones the queued error log (10h) names it, and the device has given up
-//!    the others: they end as if reset, and who made them tries again. Where the log cannot be read
-//!    nobody knows: all of them are tried alone, and each tells for itself. Where the HBA keeps
-//!    devices behind a multiplier apart nothing is stopped for that: the error of the one device is
-//!    cleared (PxFBS.DEC), and what the others have goes on;
+//! 2. **blame**, if the device reported an error and nothing else is wrong: a command that was
+//!    alone is the one that failed. Of queued ones the queued error log (10h) names it, and the
+//!    device has dropped the others: they end as if reset, and their issuers try again. If the log
+//!    cannot be read the failed one is unknown: all of them are retried alone, and each reports for
+//!    itself. If the HBA keeps devices behind a multiplier apart nothing is stopped for this: the
+//!    error of that device is cleared (PxFBS.DEC), and the commands of the others continue;
 //! 3. **COMRESET**, up to [`TRIES`] times, for everything else: an interface or bus error, a
-//!    command past its deadline, a link that came and went. It certainly ends what the device had.
-//!    The device is identified again; another one, or none, ends what waits;
-//! 4. **HBA reset**, where the list does not stop, which no COMRESET changes, or the device does
-//!    not come back: the host does it, for all ports. It is all that helps a list, so that may take
+//!    command past its deadline, a link that went and came. It certainly ends what the device had.
+//!    The device is identified again; if another one or none is found, waiting commands end;
+//! 4. **HBA reset**, if the list does not stop, which no COMRESET changes, or if the device does
+//!    not come back: the host does it, for all ports. Nothing else helps a list, so that may take
 //!    several; for a device the others are disturbed once;
 //! 5. **gone**.
 //!
-//! A multiplier that tells of its device ports is no error: the list is let run dry, the ports are
-//! looked at, and what came is brought up while nothing else is in the HBA.
+//! A multiplier that reports changes at its device ports is not an error: the list drains, the
+//! ports are surveyed, and new devices are brought up while nothing else is in the HBA.
 
 use crate::error::{Cause, Error};
 use crate::hba_resets::HbaResets;
@@ -44,9 +44,9 @@ use flysch_wire::ata::{Identify, SECTOR};
 
 /// COMRESETs before the HBA is reset.
 const TRIES: u8 = 3;
-/// Rest before another COMRESET, nanoseconds; it doubles.
+/// Pause before another COMRESET, nanoseconds; it doubles.
 const REST: u64 = 100_000_000;
-/// How long what is in the HBA may take before device ports are looked at, ms.
+/// How long the list may take to drain before device ports are surveyed, ms.
 const DRAIN_MS: u32 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(crate) enum Recovered {
     Up,
     /// There is no device.
     Empty,
-    /// The host must reset the HBA; nothing is to be touched until then.
+    /// The host must reset the HBA; registers must not be touched until then.
     Hba,
 }
 
@@ -81,28 +81,28 @@ pub(crate) struct Recovery {
     stage: Stage,
     tries: u8,
     bring_up: BringUp,
-    /// A command is past its deadline.
+    /// A command is past its deadline, or the caller asked for a reset.
     overdue: bool,
     /// Only a COMRESET helps.
     hard: bool,
     /// The list did not stop: only a reset of the HBA helps.
     is_stuck: bool,
-    /// PxIS and PxTFD as they were.
+    /// PxIS and PxTFD as found.
     interrupts: u32,
     tfd: u32,
-    /// The device with the error, and whether the HBA says that it is that one's alone.
+    /// The device with the error, and whether the HBA attributes the error to that one alone.
     unit: u8,
     is_single: bool,
-    /// The devices before, by their ports of a multiplier.
+    /// The devices before the recovery, by their port of a multiplier.
     before: Vec<Option<Identify>>,
-    /// Device ports that are waited for, a bit each.
+    /// Device ports being waited for, a bit each.
     awaited: u32,
-    /// Why bring-up failed last.
+    /// Why the last bring-up failed.
     last: Option<Error>,
 }
 
 impl Recovery {
-    /// Starts by finding out.
+    /// Starts by finding out what is wrong.
     pub(crate) fn new(overdue: bool) -> Self {
         Self {
             stage: Stage::Look,
@@ -121,12 +121,12 @@ impl Recovery {
         }
     }
 
-    /// Starts with a look at the device ports of a multiplier.
+    /// Starts with a survey of a multiplier's device ports.
     pub(crate) fn notified() -> Self {
         Self { stage: Stage::Drain, ..Self::new(false) }
     }
 
-    /// Starts with COMRESET, on the caller's wish.
+    /// Starts with COMRESET, at the caller's request.
     pub(crate) fn reset() -> Self {
         Self { overdue: true, ..Self::new(true) }
     }
@@ -139,7 +139,7 @@ impl Recovery {
         }
     }
 
-    /// Starts with bring-up: the first time, or because the HBA was reset.
+    /// Starts with bring-up: for the first time, or because the HBA was reset.
     pub(crate) fn bring_up() -> Self {
         Self { stage: Stage::BringUp, ..Self::new(false) }
     }
@@ -202,16 +202,16 @@ impl Recovery {
         }
     }
 
-    /// Whether a reset of the HBA may help, which it takes from those that are left.
+    /// Whether a reset of the HBA may help; takes one of the resets left.
     fn may_reset_hba<M: Machine>(&self, core: &mut Core<M>) -> bool {
-        // A port whose device never came up does not disturb the others.
+        // A port whose device never came up must not disturb the others.
         let is_worth_it = self.is_stuck || self.had_device() || self.last.is_none();
         is_worth_it
             && !core.hba.quirks.has(Quirk::NoHbaReset)
             && core.hba_resets.take(self.is_stuck)
     }
 
-    /// The list did not stop, for this cause.
+    /// Handles a list that did not stop, for this cause.
     fn unstopped<M: Machine>(&mut self, core: &mut Core<M>, why: Cause) -> Stage {
         match why {
             Cause::Register { value, .. } => {
@@ -223,7 +223,7 @@ impl Recovery {
         Stage::Hba
     }
 
-    /// Looking was not enough.
+    /// Takes harder measures: finding out was not enough.
     fn harden<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
         core.steps.abandon();
         self.hard = true;
@@ -234,8 +234,8 @@ impl Recovery {
         self.before.iter().any(Option::is_some)
     }
 
-    /// Lets what is in the HBA end, before the device ports are looked at: the HBA may be able to
-    /// speak to one device at a time. What does not end soon is lost with its device.
+    /// Lets the commands in the HBA end before the device ports are surveyed: the HBA may only be
+    /// able to address one device at a time. What does not end soon is lost with its device.
     fn drain<M: Machine>(&mut self, core: &mut Core<M>) -> Run<bool> {
         let issued = core.steps.once(|_| pack(core.lane.issued()));
         let (queued, alone) = unpack(issued);
@@ -243,7 +243,7 @@ impl Recovery {
             match core.steps.until(name, mask, 0, DRAIN_MS)? {
                 Ok(_) => {}
                 Err(_) => {
-                    // Unless a device tells an error: that first, and it will be drained again.
+                    // Unless a device reports an error: handle that first, then drain again.
                     self.hard = core.steps.read(PX_IS) & interrupt::TFES == 0;
                     return Ok(false);
                 }
@@ -257,7 +257,7 @@ impl Recovery {
         Ok(true)
     }
 
-    /// Looks at the device ports that changed. A device that was there is waited for.
+    /// Surveys the device ports that changed. A device that was there before is waited for.
     fn survey<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Stage> {
         let Survey { changed, present } = core.survey(self.awaited)?;
         let was = |unit: &u8| self.before.get(usize::from(*unit)).is_some_and(Option::is_some);
@@ -285,7 +285,7 @@ impl Recovery {
     /// Brings up the devices that came.
     fn try_units<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Result<Recovered, Stage>> {
         match self.bring_up.run(core) {
-            // One that is there and did not come up may after a COMRESET of the port.
+            // A device that is there but did not come up may do so after a COMRESET of the port.
             Ok(_) if self.misses(core) && self.tries + 1 < TRIES => {
                 self.tries += 1;
                 Ok(Err(Stage::Rest))
@@ -302,7 +302,7 @@ impl Recovery {
         }
     }
 
-    /// What waits for a device that is not there any more, or is another one, ends.
+    /// Ends the commands waiting for a device that is gone or has been replaced.
     fn compare<M: Machine>(&self, core: &mut Core<M>) {
         for (unit, before) in (0..UNITS as u8).zip(&self.before) {
             let after = core.device(unit).map(|device| &device.identify);
@@ -320,7 +320,7 @@ impl Recovery {
         core.known = core.devices.iter().map(known).collect();
     }
 
-    /// What is wrong.
+    /// Finds out what is wrong.
     fn look<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
         self.interrupts = core.steps.read(PX_IS);
         if core.steps.switches {
@@ -385,7 +385,7 @@ impl Recovery {
         if core.steps.first() {
             core.note(ErrorKind::PortStop, 0);
         }
-        // Of several devices nobody knows whose error it is.
+        // With several devices it is unknown whose error it is.
         let is_blamable = plain && !core.steps.switches;
         Ok(match (is_blamable, told) {
             (true, true) => Stage::Blame,
@@ -394,7 +394,7 @@ impl Recovery {
         })
     }
 
-    /// Which command failed.
+    /// Finds out which command failed.
     fn blame<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Stage> {
         let unit = self.unit;
         core.steps.unit = unit;
@@ -438,7 +438,7 @@ impl Recovery {
             }
         }
         if self.is_single {
-            // The log could not be read: that is an error of the device again.
+            // The log could not be read, which is another error of the device.
             let fbs = Fbs::from_bits(core.steps.read(PX_FBS));
             if fbs.sde() && core.clear_device_error(fbs.dwe())?.is_err() {
                 self.hard = true;
@@ -446,7 +446,7 @@ impl Recovery {
             }
             return Ok(Stage::Restart);
         }
-        // Reading the log has left the list running, if it could be read at all.
+        // Reading the log leaves the list running, if it could be read at all.
         if let Err(cause) = core.stop_list()? {
             return Ok(self.unstopped(core, cause));
         }
@@ -464,8 +464,8 @@ impl Recovery {
         Ok(Stage::Restart)
     }
 
-    /// Sense key, code and qualifier of a packet that ended with CHK (REQUEST SENSE); zeros where
-    /// there are none, or they cannot be had.
+    /// Sense key, code and qualifier of a packet that ended with CHK (REQUEST SENSE); zeros if
+    /// there are none, or they cannot be read.
     fn ask_sense<M: Machine>(&mut self, core: &mut Core<M>) -> Run<[u8; 3]> {
         let none = [0; 3];
         if !core.lane.ways(self.unit).packets || !self.may_ask(core)? {
@@ -485,12 +485,12 @@ impl Recovery {
         })
     }
 
-    /// Whether the device can be asked: the list runs.
+    /// Whether the device can be queried, with the list running.
     fn may_ask<M: Machine>(&self, core: &mut Core<M>) -> Run<bool> {
         Ok(self.is_single || core.start_list()?.is_ok())
     }
 
-    /// What the device said, by its last FIS.
+    /// What the device reported in its last FIS.
     fn registers<M: Machine>(&self, core: &Core<M>) -> AtaStatus {
         let fis = core.steps.registers(self.unit);
         let tfd = Tfd::from_bits(self.tfd);
@@ -515,8 +515,8 @@ impl Recovery {
         }
     }
 
-    /// The device has nothing any more when this is through, so what it had ends now: nothing
-    /// moves data while the list stands still.
+    /// Ends what the device had: it has nothing left after this stage, and nothing transfers data
+    /// while the list is stopped.
     fn comreset<M: Machine>(&mut self, core: &mut Core<M>) -> Stage {
         if core.steps.first() {
             let (interrupts, now) = (self.interrupts, core.steps.now);
@@ -531,7 +531,7 @@ impl Recovery {
 
     fn try_bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Result<Recovered, Stage>> {
         match self.bring_up.run(core) {
-            // A device that was there is asked more than once.
+            // A device that was there before is tried more than once.
             Ok(true) if self.misses(core) && self.tries + 1 < TRIES => {
                 self.tries += 1;
                 Ok(Err(Stage::Rest))
@@ -573,7 +573,7 @@ impl Recovery {
 }
 
 impl Recovery {
-    /// Whether a device behind the multiplier is away that was there.
+    /// Whether a device behind the multiplier is missing that was there before.
     fn misses<M: Machine>(&self, core: &Core<M>) -> bool {
         let is_away = |(unit, before): (u8, &Option<Identify>)| {
             before.is_some() && core.device(unit).is_none()
@@ -582,7 +582,7 @@ impl Recovery {
     }
 }
 
-/// Slots of queued commands and of those that are alone, as one number.
+/// Packs the slots of queued commands and of those that are alone into one number.
 const fn pack((queued, alone): (u32, u32)) -> u64 {
     (queued as u64) << 32 | alone as u64
 }
@@ -591,7 +591,7 @@ const fn unpack(slots: u64) -> (u32, u32) {
     ((slots >> 32) as u32, slots as u32)
 }
 
-/// What the log says of the command that failed.
+/// The status that the log reports for the failed command.
 fn of_log(entry: &NcqError) -> AtaStatus {
     AtaStatus { status: entry.status, error: entry.error, lba: entry.lba, sense: entry.sense }
 }
@@ -603,14 +603,14 @@ impl<M: Machine> Core<M> {
         ssts.det() == det::READY && ssts.into_bits() != u32::MAX
     }
 
-    /// What the port told while it had no device is old.
+    /// Clears what the port reported while it had no device.
     pub(crate) fn forget_changes(&mut self) {
         let (machine, base) = (&self.steps.machine, self.steps.base);
         machine.write32(base + PX_SERR, u32::MAX);
         machine.write32(base + PX_IS, u32::MAX);
     }
 
-    /// The port is given up: its list does not run, nothing interrupts.
+    /// Gives up the port: its list does not run, and nothing interrupts.
     pub(crate) fn give_up(&mut self) {
         let (machine, base) = (&self.steps.machine, self.steps.base);
         let cmd = self.command_register();

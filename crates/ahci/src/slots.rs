@@ -1,17 +1,17 @@
-//! Slots of a command list, and the line of those that wait.
+//! Slots of a command list, and lines of waiting ones.
 
 use flysch_api::command::Token;
 use flysch_api::data::Data;
 use flysch_api::machine::Instant;
 use flysch_wire::ata::registers::PORTS_MAX;
 
-/// Most slots.
+/// Maximum number of slots.
 pub(crate) const SLOTS: usize = PORTS_MAX;
 
 /// One slot.
 #[derive(Debug)]
 pub(crate) struct Slot {
-    /// Whose outcome is owed.
+    /// The command whose outcome is owed.
     pub(crate) owed: Option<Token>,
     pub(crate) deadline: Instant,
     pub(crate) issued: Instant,
@@ -19,11 +19,11 @@ pub(crate) struct Slot {
     pub(crate) unit: u8,
     /// Bytes the command moves.
     pub(crate) expected: u32,
-    /// It is queued in the device, not alone.
+    /// Whether it is queued in the device, or else alone there.
     pub(crate) is_queued: bool,
-    /// Its owner wants it ended.
+    /// Whether its owner wants it ended.
     pub(crate) abort: bool,
-    /// Data from the device, where the machine has to be told.
+    /// Data from the device, on machines that need explicit synchronisation.
     pub(crate) incoming: Data,
 }
 
@@ -40,7 +40,7 @@ impl Slot {
     };
 }
 
-/// Slots in a line, each at most once.
+/// Slots waiting in a line, each at most once.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Line {
     slots: [u8; SLOTS],
@@ -78,7 +78,7 @@ impl Line {
         Some(slot)
     }
 
-    /// The slots, in their order.
+    /// The slots, in order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.len).map(|n| usize::from(self.slots[(self.first + n) % SLOTS]))
     }
@@ -90,7 +90,7 @@ impl Line {
     }
 }
 
-/// The slots of these bits.
+/// The slots whose bits are set.
 pub(crate) fn bits(mut mask: u32) -> impl Iterator<Item = usize> {
     core::iter::from_fn(move || {
         let slot = mask.trailing_zeros();

@@ -1,10 +1,10 @@
-//! The primitives that control procedures are made of.
+//! The primitives that control procedures consist of.
 //!
 //! Theory. Bring-up, operations and recovery are long sequences full of waiting. They are ordinary
-//! functions played by a [`Script`] over primitives that wait: [`until`](Steps::until),
-//! [`sleep`](Steps::sleep), [`command`](Steps::command), [`ports_obey`](Steps::ports_obey).
-//! Everything else with an effect is done behind [`first`](Steps::first), or goes through
-//! [`read`](Steps::read) and [`write`](Steps::write), so that a replay does not do it twice.
+//! functions that a [`Script`] replays over primitives that wait: [`until`](Steps::until),
+//! [`sleep`](Steps::sleep), [`command`](Steps::command), [`ports_obey`](Steps::ports_obey). Every
+//! other effect is guarded by [`first`](Steps::first), or goes through [`read`](Steps::read) and
+//! [`write`](Steps::write), so that a replay does not repeat it.
 
 use crate::error::{Cause, Error};
 use crate::history::ErrorLog;
@@ -22,7 +22,7 @@ use flysch_wire::ata::registers::{
 };
 use flysch_wire::ata::{D2h, H2d, Header, Opcode, Prd};
 
-/// Why a procedure came back without a result.
+/// Why a procedure returned without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stop {
     Pending,
@@ -47,13 +47,13 @@ impl From<Cause> for Stop {
     }
 }
 
-/// What a primitive gives.
+/// The result of a primitive.
 pub(crate) type Wait<T> = Result<T, Pending>;
 
-/// What a procedure gives.
+/// The result of a procedure.
 pub(crate) type Run<T> = Result<T, Stop>;
 
-/// What an action answered.
+/// The answer of an action.
 pub(crate) type Answer = flysch_script::Answer<D2h, Cause>;
 
 /// What is being waited for.
@@ -70,7 +70,7 @@ pub(crate) enum Action {
     Sleep {
         until: Instant,
     },
-    /// A command in the driver's own slot, with the two words its header had before, to a port of
+    /// A command in the driver's own slot, with the two words its header held before, for a port of
     /// a multiplier.
     Command {
         opcode: u8,
@@ -86,26 +86,26 @@ pub(crate) enum Action {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Own {
     pub(crate) fis: H2d,
-    /// Its data: to the device or from it, and how many bytes.
+    /// Its data: whether it goes to the device, and how many bytes.
     pub(crate) data: Option<(bool, u32)>,
     pub(crate) packet: Option<[u8; 16]>,
     pub(crate) timeout_ms: u32,
 }
 
 impl Own {
-    /// One without data.
+    /// A command without data.
     pub(crate) fn new(opcode: Opcode, timeout_ms: u32) -> Self {
         let fis = H2d { is_command: true, command: opcode.into_bits(), ..H2d::default() };
         Self { fis, timeout_ms, ..Self::default() }
     }
 
-    /// One that reads so many bytes.
+    /// A command that reads `bytes` bytes.
     pub(crate) fn reading(opcode: Opcode, bytes: u32, timeout_ms: u32) -> Self {
         Self { data: Some((false, bytes)), ..Self::new(opcode, timeout_ms) }
     }
 }
 
-/// Bytes of sense data that are asked for.
+/// Bytes of sense data requested.
 pub(crate) const SENSE_BYTES: usize = 18;
 /// FEATURES of PACKET: data by DMA.
 const PACKET_DMA: u16 = 1;
@@ -121,34 +121,34 @@ impl Own {
     }
 }
 
-/// The script being played, and what its primitives work on.
+/// The script being replayed, and the state its primitives work on.
 #[derive(Debug)]
 pub(crate) struct Steps<M: Machine> {
     pub(crate) machine: M,
     pub(crate) shared: Arc<Shared>,
     pub(crate) errors: ErrorLog,
-    /// Where the registers of the port begin; 0 for the HBA.
+    /// Start of the port's registers; 0 for the HBA.
     pub(crate) base: u32,
     pub(crate) memory: PortMemory,
-    /// The device that commands of the driver's own are for: its port of a multiplier.
+    /// The device that the driver's own commands address: its port of a multiplier.
     pub(crate) unit: u8,
-    /// The slot they take.
+    /// The slot of the driver's own commands.
     pub(crate) slot: usize,
-    /// The HBA keeps devices apart (FIS-based switching).
+    /// Whether the HBA keeps devices apart (FIS-based switching).
     pub(crate) switches: bool,
     pub(crate) now: Instant,
-    /// The next instant to be polled at.
+    /// When to be polled next.
     pub(crate) at: Instant,
     script: Script<Answer, Action>,
 }
 
-/// The first wait between two looks, nanoseconds.
+/// The first pause between two checks, nanoseconds.
 const PATIENCE: u32 = 2_000;
 const MS: u64 = 1_000_000;
 /// How long a control FIS may take, ms.
 const CONTROL_MS: u32 = 500;
-/// How long SRST is asserted, and what a device is left alone after it, nanoseconds (ACS asks for
-/// 5 us and 2 ms; Linux: 1 ms).
+/// How long SRST is asserted, and how long the device is left alone after it, nanoseconds (ACS
+/// requires 5 us and 2 ms; Linux: 1 ms).
 const RESET_NS: u64 = MS;
 
 impl<M: Machine> Player for Steps<M> {
@@ -177,12 +177,12 @@ impl<M: Machine> Steps<M> {
         }
     }
 
-    /// Before the procedure is run again.
+    /// Prepares to run the procedure again.
     pub(crate) fn rewind(&mut self) {
         self.script.rewind();
     }
 
-    /// What follows is a new step.
+    /// Begins a new step.
     pub(crate) fn turn_page(&mut self) {
         self.script.turn_page();
     }
@@ -192,7 +192,7 @@ impl<M: Machine> Steps<M> {
         self.script.abandon();
     }
 
-    /// Brings the action under way nearer to its answer; `false` while there is none.
+    /// Advances the action under way; `false` while it has no answer.
     pub(crate) fn advance(&mut self, now: Instant) -> bool {
         self.now = now;
         self.at = Instant::NEVER;
@@ -253,7 +253,7 @@ impl<M: Machine> Steps<M> {
         let issued = self.machine.read32(self.base + PX_CI) >> self.slot & 1 != 0;
         let failed = interrupts & interrupt::TFES != 0;
         if failed || (!issued && !busy) {
-            // After data by PIO there is none; STATUS and ERROR are in the register either way.
+            // There is no FIS after data by PIO; STATUS and ERROR are in the register in any case.
             let fis = self.registers(pmp);
             return Some(Answer::Reply(D2h { status: tfd.status(), error: tfd.error(), ..fis }));
         }
@@ -264,7 +264,7 @@ impl<M: Machine> Steps<M> {
         None
     }
 
-    /// The last D2H register FIS, of a port of a multiplier where the HBA keeps them apart.
+    /// The last D2H register FIS; of one port of a multiplier if the HBA keeps them apart.
     pub(crate) fn registers(&self, pmp: u8) -> D2h {
         let part = if self.switches { usize::from(pmp) * RECEIVED_LENGTH } else { 0 };
         let mut bytes = [0; REGISTER_LENGTH];
@@ -273,7 +273,7 @@ impl<M: Machine> Steps<M> {
         D2h::parse(&bytes).unwrap_or_default()
     }
 
-    /// Says which device is meant, where the HBA keeps them apart.
+    /// Selects the device, if the HBA keeps devices apart.
     pub(crate) fn name(&self, pmp: u8) {
         if self.switches {
             let fbs = Fbs::new().with_en(true).with_dev(pmp);
@@ -286,7 +286,7 @@ impl<M: Machine> Steps<M> {
         self.at = self.now.after_nanos(self.script.patience()).min(deadline);
     }
 
-    /// Whether the procedure comes by here for the first time: what follows has an effect.
+    /// Whether the procedure gets here for the first time: what follows has an effect.
     #[track_caller]
     pub(crate) fn first(&mut self) -> bool {
         if self.script.recall().is_some() {
@@ -296,21 +296,21 @@ impl<M: Machine> Steps<M> {
         true
     }
 
-    /// Writes a register, once.
+    /// Writes a register, once per step.
     #[track_caller]
     pub(crate) fn write(&mut self, register: u32, value: u32) {
         let at = self.base + register;
         self.effect(|steps| steps.machine.write32(at, value));
     }
 
-    /// Reads a register, once.
+    /// Reads a register, once per step.
     #[track_caller]
     pub(crate) fn read(&mut self, register: u32) -> u32 {
         let at = self.base + register;
         self.once(|steps| steps.machine.read32(at).into()) as u32
     }
 
-    /// Waits until `register & mask == value`; gives the register.
+    /// Waits until `register & mask == value`; returns the register.
     #[track_caller]
     pub(crate) fn until(
         &mut self,
@@ -327,7 +327,7 @@ impl<M: Machine> Steps<M> {
         Ok(u64::try_from(answer).map(|value| value as u32))
     }
 
-    /// Waits.
+    /// Waits for `nanos` nanoseconds.
     #[track_caller]
     pub(crate) fn sleep(&mut self, nanos: u64) -> Wait<()> {
         self.ask(|steps| Action::Sleep { until: steps.now.after_nanos(nanos) })?;
@@ -341,8 +341,9 @@ impl<M: Machine> Steps<M> {
         Ok(())
     }
 
-    /// A command of the driver's own in its slot of a list that runs, to its end: the registers as
-    /// they are then. Its data, if any, is in the own data. The device has nothing else.
+    /// Runs a command of the driver's own in its slot of a running list, to its end; returns the
+    /// registers at that time. Its data, if any, is in the driver's own data. The device must have
+    /// no other command.
     #[track_caller]
     pub(crate) fn command(&mut self, own: Own) -> Wait<Result<D2h, Cause>> {
         Ok(self.ask(|steps| steps.issue(own))?.reply())
@@ -352,7 +353,7 @@ impl<M: Machine> Steps<M> {
         let PortMemory { list, own_table, own_data, .. } = &self.memory;
         let at = self.slot * HEADER;
         let header = [list.load64(at), list.load64(at + 8)];
-        // What is for the multiplier itself says so.
+        // A command for the multiplier itself says so in its FIS.
         let pmp = if own.fis.pmp == CONTROL_PORT { CONTROL_PORT } else { self.unit };
         let fis = H2d { pmp, ..own.fis };
         for (n, word) in fis.to_words().into_iter().enumerate() {
@@ -383,10 +384,10 @@ impl<M: Machine> Steps<M> {
         Action::Command { opcode: own.fis.command, pmp, header, deadline }
     }
 
-    /// A soft reset of the device at a port of a multiplier, or of the multiplier (SATA 11.4; AHCI
-    /// 10.4.1), in a list that runs and has nothing else. The device is busy when this is through.
+    /// Soft reset of the device at a port of a multiplier, or of the multiplier (SATA 11.4; AHCI
+    /// 10.4.1), in a running list with no other command. The device is busy afterwards.
     pub(crate) fn soft_reset(&mut self, pmp: u8) -> Wait<Result<(), Cause>> {
-        // A command that waits may have the slot.
+        // A waiting command may be using the slot.
         let at = self.slot * HEADER;
         let header = [0, 8].map(|word| self.once(|steps| steps.memory.list.load64(at + word)));
         let mut end = Ok(());
@@ -406,7 +407,7 @@ impl<M: Machine> Steps<M> {
         Ok(end)
     }
 
-    /// A control FIS.
+    /// Sends a control FIS.
     fn send_control(&mut self, pmp: u8, reset: bool) {
         let PortMemory { list, own_table, .. } = &self.memory;
         let fis = H2d { pmp, control: if reset { SRST } else { 0 }, ..H2d::default() };
@@ -426,7 +427,7 @@ impl<M: Machine> Steps<M> {
         self.machine.write32(self.base + PX_CI, 1 << self.slot);
     }
 
-    /// So many bytes of the own data, which a command has just read.
+    /// The first `N` bytes of the own data, which a command has just read.
     pub(crate) fn own_data<const N: usize>(&self) -> [u8; N] {
         self.machine.sync_for_cpu(self.memory.own_data.span(0, N));
         let mut bytes = [0; N];

@@ -1,55 +1,55 @@
-//! A command as a FIS: how it goes to this device, and by which fall-back where the device does not
-//! take it as it is.
+//! Commands as FISes: which form a command takes for a device, and the fall-back if the device does
+//! not accept it as given.
 //!
-//! The layer above makes its reads and writes queued ones with 48-bit addresses. A device that does
-//! not queue, or is better not asked to, gets the same transfer as DMA or PIO, with addresses of 28
-//! bits where it has no others: the choice is made here and not per layer above.
+//! The layer above issues its reads and writes as queued commands with 48-bit addresses. A device
+//! that does not queue, or had better not, gets the same transfer as DMA or PIO, with 28-bit
+//! addresses if it has no others: the choice is made here, not in every layer above.
 
 use flysch_api::command::{AtaProtocol, Direction, Taskfile};
 use flysch_wire::ata::command::{TAG_SHIFT, device, send};
 use flysch_wire::ata::{H2d, Opcode, dsm};
 
-/// How commands go to a device.
+/// The forms of commands that a device accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ways {
-    /// Queued.
+    /// Queued commands.
     pub(crate) ncq: bool,
-    /// With 48-bit addresses.
+    /// 48-bit addresses.
     pub(crate) lba48: bool,
-    /// By DMA, not PIO.
+    /// DMA instead of PIO.
     pub(crate) dma: bool,
     /// WRITE DMA FUA EXT.
     pub(crate) fua: bool,
-    /// Trims may be queued.
+    /// Queued trims.
     pub(crate) queued_trim: bool,
-    /// It takes packets.
+    /// Packets.
     pub(crate) packets: bool,
 }
 
-/// What goes to the device.
+/// A command in the form sent to the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sent {
     pub(crate) fis: H2d,
-    /// It is queued; the tag is to be put in.
+    /// Whether it is queued; the tag is filled in later.
     pub(crate) is_queued: bool,
-    /// A packet goes with it.
+    /// The packet that goes with it.
     pub(crate) packet: Option<[u8; 16]>,
 }
 
-/// Most sectors a 28-bit address reaches.
+/// Sectors that a 28-bit address reaches.
 const LBA28: u64 = 1 << 28;
 /// FEATURES of PACKET: data by DMA.
 const PACKET_DMA: u16 = 1;
 /// Bytes per DRQ block of a packet command without DMA, in LBA 23:8.
 const PACKET_BYTES: u64 = 0xFFFE << 8;
 
-/// COUNT of a queued command: the tag.
+/// COUNT of a queued command, with its tag.
 #[inline]
 pub(crate) const fn with_tag(count: u16, tag: usize) -> u16 {
     count & !(0x1F << TAG_SHIFT) | (tag as u16) << TAG_SHIFT
 }
 
-/// The registers as they are, in a FIS to a port of a multiplier, or to the device (0).
+/// A FIS with these registers, for a port of a multiplier, or for the device (0).
 #[inline]
 pub(crate) fn fis(task: &Taskfile, pmp: u8) -> H2d {
     H2d {
@@ -66,8 +66,8 @@ pub(crate) fn fis(task: &Taskfile, pmp: u8) -> H2d {
     }
 }
 
-/// How this command goes to a device with these ways; `None` if it cannot. Which port of a
-/// multiplier it is for is put in with the slot.
+/// The form in which this command is sent to a device that accepts `ways`; `None` if there is none.
+/// The port of a multiplier is filled in with the slot.
 pub(crate) fn translate(task: &Taskfile, direction: Direction, ways: Ways) -> Option<Sent> {
     let fis = |task| fis(task, 0);
     let plain = |fis| Some(Sent { fis, is_queued: false, packet: None });
@@ -94,13 +94,13 @@ pub(crate) fn translate(task: &Taskfile, direction: Direction, ways: Ways) -> Op
             let fis = H2d { command, features, lba, ..fis(task) };
             Some(Sent { fis, is_queued: false, packet: Some(packet) })
         }
-        // A soft reset is the driver's own business.
+        // Only the driver itself sends soft resets.
         AtaProtocol::Packet(_) | AtaProtocol::SoftReset => None,
     }
 }
 
-/// A queued read or write as one that is not; `None` for other commands, and for addresses the
-/// device does not reach without 48 bits.
+/// The unqueued form of a queued read or write; `None` for other commands, and for addresses the
+/// device cannot reach without 48 bits.
 pub(crate) fn unqueued(queued: &H2d, ways: Ways) -> Option<H2d> {
     let write = match Opcode::from_bits(queued.command) {
         Opcode::ReadFpdma => false,
@@ -110,7 +110,7 @@ pub(crate) fn unqueued(queued: &H2d, ways: Ways) -> Option<H2d> {
     let force = write && queued.device & device::FUA != 0;
     let opcode = match (write, ways.lba48, ways.dma) {
         (true, true, true) if force && ways.fua => Opcode::WriteDmaFuaExt,
-        // What cannot be forced is not done halfway: who asks knows what the device has.
+        // A forced write is not weakened silently: the caller knows what the device supports.
         (true, ..) if force => return None,
         (false, true, true) => Opcode::ReadDmaExt,
         (true, true, true) => Opcode::WriteDmaExt,

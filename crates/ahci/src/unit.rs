@@ -1,4 +1,4 @@
-//! A port in use: its commands, its control path and the orders of the host.
+//! A port in use: its commands, its control path and its obedience to the host's orders.
 
 use crate::error::Error;
 use crate::hba_resets::HbaResets;
@@ -18,7 +18,7 @@ use flysch_api::machine::{Instant, Machine};
 use flysch_orders::Order;
 use flysch_wire::ata::registers::{interrupt, port_base};
 
-/// Where an operation stands.
+/// The state of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
     /// Nothing is under way.
@@ -29,18 +29,18 @@ pub enum Progress {
     Done(Result<Output, Error>),
 }
 
-/// Whether a port can be used.
+/// The state of a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Not brought up, or closed by a shutdown.
     Down,
     /// There is a device, and it works.
     Up,
-    /// There is no device; one that comes is taken in.
+    /// There is no device; a new one will be brought up.
     Empty,
     /// Being brought up or recovered.
     Recovering,
-    /// Out of order for good.
+    /// Permanently out of order.
     Gone,
 }
 
@@ -65,19 +65,19 @@ pub(crate) struct Unit<M: Machine> {
     result: Option<Result<Output, Error>>,
     /// Why bring-up failed, if it did.
     pub(crate) failure: Option<Error>,
-    /// The recovery under way is the caller's wish.
+    /// Whether the caller asked for the recovery under way.
     asked: bool,
-    /// The port does not interrupt: its control path works.
+    /// The port's interrupts are off because its control path is working.
     is_silent: bool,
     /// The last order obeyed; [`Order::NONE`] while parked.
     obeyed: Order,
-    /// When the port wants to be polled: for the job under way, or to look around.
+    /// When the port wants to be polled: for the job under way, or to check for changes.
     job_at: Instant,
 }
 
-/// How often a port without work looks whether a device came or went, nanoseconds.
+/// How often a port without work checks whether a device came or went, nanoseconds.
 const LOOK_NANOS: u64 = 1_000_000_000;
-/// How soon an operation looks whether the device is idle, nanoseconds.
+/// How often an operation checks whether the device is idle, nanoseconds.
 const DRAIN_NANOS: u64 = 100_000;
 
 impl<M: Machine> Unit<M> {
@@ -88,7 +88,8 @@ impl<M: Machine> Unit<M> {
         memory: PortMemory,
         (options, hba): (&Options, HbaFacts),
     ) -> Self {
-        // Where devices behind a multiplier are kept apart the last slot is the control path's.
+        // Where the HBA keeps devices behind a multiplier apart, the last slot is the control
+        // path's.
         let kept = u8::from(hba.cap.fbss() && hba.cap.ncs() > 0);
         let depth = options.depth.min(hba.cap.ncs() + 1 - kept);
         let lane = Lane::new(machine, port, &memory, options, depth);
@@ -185,7 +186,7 @@ impl<M: Machine> Unit<M> {
         self.job_at = Instant::START;
     }
 
-    /// Whether the port has nothing of the host's to do and is brought up as far as it can be.
+    /// Whether the port has no job and has been brought up as far as possible.
     pub(crate) fn is_settled(&self) -> bool {
         self.job.is_none() && matches!(self.state, State::Up | State::Empty | State::Gone)
     }
@@ -198,7 +199,7 @@ impl<M: Machine> Unit<M> {
         }
     }
 
-    /// A command was not taken: perhaps only because the port was parked.
+    /// Handles a command that was declined, perhaps only because the port was parked.
     #[cold]
     fn declined(&mut self, declined: Declined, now: Instant) -> Result<(), Declined> {
         let Declined { why, token } = declined;
@@ -210,7 +211,7 @@ impl<M: Machine> Unit<M> {
         Err(Declined { why, token })
     }
 
-    /// What the port may do: an order of the host is carried out first.
+    /// Whether the port may work; first carries out a new order of the host.
     #[inline]
     fn follows(&mut self, now: Instant) -> bool {
         if self.shared.orders.order() != self.obeyed {
@@ -238,7 +239,7 @@ impl<M: Machine> Unit<M> {
         self.found_nothing(now)
     }
 
-    /// Nothing has ended by itself: the time for everything else.
+    /// Does everything else when no command has ended by itself.
     #[inline(never)]
     fn found_nothing(&mut self, now: Instant) -> Option<Outcome> {
         if self.core.lane.in_flight != 0 || self.obeyed != Order::NONE || now >= self.job_at {
@@ -253,14 +254,14 @@ impl<M: Machine> Unit<M> {
         outcome
     }
 
-    /// An outcome that an order of the host has just made.
+    /// Takes an outcome that an order of the host has just produced.
     #[inline]
     pub(crate) fn take_ended(&mut self) -> Option<Outcome> {
         self.core.lane.has_ended().then(|| self.core.lane.take_ended()).flatten()
     }
 
-    /// With nothing owed and nothing to do nobody needs to poll soon: the port parks, so that the
-    /// host need not wait for it.
+    /// Parks a port that owes no outcome and has nothing to do, so that the host need not wait for
+    /// it.
     #[inline]
     fn rest(&mut self, _: Instant) {
         if self.core.lane.in_flight == 0 && self.index != 0 && self.obeyed != Order::NONE {
@@ -276,7 +277,7 @@ impl<M: Machine> Unit<M> {
         }
     }
 
-    /// Comes out of the park and obeys whatever the host ordered meanwhile.
+    /// Unparks and obeys whatever the host has ordered meanwhile.
     #[cold]
     pub(crate) fn wake(&mut self, now: Instant) {
         if self.obeyed == Order::NONE {
@@ -290,13 +291,13 @@ impl<M: Machine> Unit<M> {
         if order.has(Order::GONE) {
             self.leave(Ended::Gone, State::Gone, now);
         } else if order.has(Order::STOP) {
-            // One that was up comes up again with the HBA.
+            // A port that was up comes up again with the HBA.
             let state = if self.state == State::Down { State::Down } else { State::Recovering };
             self.leave(Ended::Reset, state, now);
         } else if !order.runs() {
             self.core.lane.close();
         } else if self.must_come_up() || self.shared.orders.is_renewed(self.index) {
-            // Parked through the reset of the HBA, it knows of it by this alone.
+            // A port that was parked during the reset of the HBA learns of it only here.
             self.shared.orders.know(self.index);
             if self.core.lane.in_flight != 0 {
                 self.core.lane.end_all(Ended::Reset, now);
@@ -308,12 +309,12 @@ impl<M: Machine> Unit<M> {
         self.shared.orders.obey(self.index, order);
     }
 
-    /// Whether the order to run means that the port is brought up.
+    /// Whether the order to run means that the port must be brought up.
     fn must_come_up(&self) -> bool {
         self.job.is_none() && matches!(self.state, State::Down | State::Recovering)
     }
 
-    /// The HBA has stopped: everything ends.
+    /// Ends everything: the HBA has stopped.
     fn leave(&mut self, cause: Ended, state: State, now: Instant) {
         self.core.lane.close();
         self.core.lane.end_all(cause, now);
@@ -326,7 +327,7 @@ impl<M: Machine> Unit<M> {
         self.job_at = Instant::NEVER;
     }
 
-    /// Looks for errors, overdue commands, and devices that come or go.
+    /// Checks for errors, overdue commands, and devices that come or go.
     fn look_around(&mut self, now: Instant) {
         let works = matches!(self.job, None | Some(Job::Operation(_)));
         if !works || !self.obeyed.runs() {
@@ -369,7 +370,7 @@ impl<M: Machine> Unit<M> {
         self.set_job(recovery(Recovery::new(overdue)));
     }
 
-    /// Brings the job under way nearer to its end.
+    /// Advances the job under way.
     #[cold]
     pub(crate) fn drive(&mut self, now: Instant) {
         self.follows(now);
@@ -439,7 +440,7 @@ impl<M: Machine> Unit<M> {
                 self.core.forget_changes();
                 self.listen();
             }
-            // Until the host has done it.
+            // Until the host has reset the HBA.
             Recovered::Hba => self.state = State::Recovering,
         }
         if core::mem::take(&mut self.asked) {
@@ -504,8 +505,8 @@ impl<M: Machine> Unit<M> {
             None | Some(Job::Operation(_)) if self.state == State::Up => self.core.lane.poll_at(),
             _ => None,
         };
-        // Who owes nothing need not be polled: a device that comes or goes interrupts. The first
-        // port has the host to look after anyway.
+        // A port that owes nothing need not be polled: a device that comes or goes interrupts. The
+        // first port has the host to look after anyway.
         let idle = self.index != 0 && self.job.is_none() && self.core.lane.in_flight == 0;
         let job_at = if idle { Instant::NEVER } else { self.job_at };
         let at = lane.unwrap_or(Instant::NEVER).min(job_at);
@@ -514,7 +515,7 @@ impl<M: Machine> Unit<M> {
 }
 
 impl<M: Machine> Drop for Unit<M> {
-    /// The port stops before its memory goes; the host need not wait for it any more.
+    /// Stops the port before its memory is freed; the host need not wait for it any more.
     fn drop(&mut self) {
         if self.state != State::Down || self.job.is_some() {
             self.core.give_up();

@@ -11,14 +11,14 @@ pub fn first_file<V: VolumeMut>(
     mut volume: V,
     text: &[u8],
 ) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
-    // There is no clock inside: whoever changes something says when that is.
+    // The file system has no clock: the caller of a change supplies the time.
     let now = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
     let shape = volume.geometry();
     let page = shape.write_size.unwrap_or(2048);
     let options = CreateOptions::new(page, shape.leb_size, shape.lebs);
     format(&mut volume, &options, &NewInode::directory(now))?;
 
-    // Mounted for writing. What was done is on the flash after `sync`, and not before.
+    // Mounted for writing. Changes are on the flash after `sync`, not before.
     let mut fs = UbifsMut::open(volume)?;
     let root = fs.statistics().root;
     let file = NewFile {
@@ -34,7 +34,7 @@ pub fn first_file<V: VolumeMut>(
     fs.sync(Some(motd))?;
     let volume = fs.close()?;
 
-    // Opened for reading: the flash is never written to.
+    // Opened for reading: the flash is not written to.
     let fs = Ubifs::open(volume, &OpenOptions::default())?;
     let mut read = vec![0; text.len()];
     let len = fs.read(fs.lookup(root, b"motd")?, 0, &mut read)?;

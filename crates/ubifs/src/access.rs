@@ -19,19 +19,19 @@ use crate::node_cache::NodeCache;
 /// Why something could not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// The bytes are no node, or a damaged one.
+    /// Not a node, or a damaged one.
     Node(NodeError),
-    /// The bytes are no node of the LPT, or a damaged one.
+    /// Not an LPT node, or a damaged one.
     Lpt(LptError),
     /// The flash could not be read.
     Flash(flash::Error),
-    /// A good node, yet not the one that should be here.
+    /// A good node, but not the one expected here.
     Mismatch(&'static str),
-    /// The place is none where such a node can lie.
+    /// A place where such a node cannot lie.
     Misplaced,
-    /// A good node, and not the one that was signed.
+    /// A good node, but not the one that was signed.
     Hash,
-    /// A good node that nothing signed vouches for.
+    /// A good node that no signature covers.
     Unproven,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Cause {
 }
 
 impl Cause {
-    /// The same as every format has it; what of the flash is not damage is "nothing there".
+    /// The fault in the terms all formats share; a flash error becomes `Missing`.
     fn damage(self) -> Damage {
         match self {
             Self::Node(NodeError::Short) | Self::Lpt(LptError::Short) => Damage::Truncated,
@@ -112,15 +112,15 @@ pub(crate) fn finding(
     Finding { severity, structure, problem, place, inode: None, path: None }
 }
 
-/// Room for one node where the volume cannot be pointed at. Index nodes of the usual size need no
-/// memory from the heap.
+/// Buffer for one node, used where the volume has no memory to point at. Index nodes of the usual
+/// size need no heap.
 pub(crate) struct Scratch {
     inline: [u8; Self::INLINE],
     heap: Vec<u8>,
 }
 
 impl Scratch {
-    /// Bytes that need no memory from the heap.
+    /// Bytes held without the heap.
     pub(crate) const INLINE: usize = 256;
 
     pub(crate) fn new() -> Self {
@@ -138,8 +138,8 @@ impl Scratch {
     }
 }
 
-/// Bytes that were read of a place where a write may have been cut short. It may read otherwise the
-/// next time: they stand for it.
+/// Bytes read from a place where a write may have been cut short. The flash may return others on
+/// the next read, so these are used instead.
 #[derive(Clone, Debug)]
 pub(crate) struct Held {
     pub(crate) lnum: u32,
@@ -148,7 +148,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Puts what it has of the bytes at `offset` into `buffer`.
+    /// Copies the held bytes that belong at `offset` into `buffer`.
     fn lay_over(&self, offset: u32, buffer: &mut [u8]) {
         let skip = self.offset.saturating_sub(offset) as usize;
         let from = offset.saturating_sub(self.offset) as usize;
@@ -172,17 +172,17 @@ pub(crate) struct Access<V> {
     pub(crate) volume: V,
     pub(crate) leb_size: u32,
     pub(crate) lebs: u32,
-    /// What the last look showed of the places that are not looked at again.
+    /// Bytes of places that must not be read again.
     pub(crate) held: Vec<Held>,
-    /// How nodes are hashed, if they have to have the hashes that were signed.
+    /// Hash algorithm, if nodes must match the hashes that were signed.
     pub(crate) verify: Option<HashAlgorithm>,
-    /// Names and inodes that were read or written, while the file system is written: whoever holds
-    /// it alone sees to it that they stay true.
+    /// Names and inodes read or written while the file system is open for writing; the writer, the
+    /// only user, keeps them current.
     pub(crate) leaves: Option<NodeCache>,
 }
 
 impl<V: Volume> Access<V> {
-    /// The LEB has other content now: it is read again.
+    /// Drops what is remembered of a LEB whose content has changed.
     pub(crate) fn let_go(&mut self, lnum: u32) {
         self.held.retain(|held| held.lnum != lnum);
         if let Some(leaves) = &self.leaves {
@@ -190,7 +190,7 @@ impl<V: Volume> Access<V> {
         }
     }
 
-    /// Where something is, with the physical erase block if there is one.
+    /// Where something lies, with its physical erase block if known.
     pub(crate) fn place(&self, lnum: u32, offset: u32) -> Place {
         let peb = match self.volume.state(lnum) {
             LebState::Mapped(peb) => peb,
@@ -216,7 +216,7 @@ impl<V: Volume> Access<V> {
         }
         let room = scratch.room(length as usize);
         match self.volume.read(lnum, offset, room) {
-            // What error correction could not repair, the node's CRC judges.
+            // The node's CRC judges what error correction could not repair.
             Ok(_) | Err(flash::Error::Uncorrectable { .. }) => {}
             Err(error) => return Err(Cause::Flash(error)),
         }
@@ -227,7 +227,7 @@ impl<V: Volume> Access<V> {
         Ok(room)
     }
 
-    /// An index node, CRC verified, and the hash that its branch says.
+    /// An index node with its CRC verified, and its hash against the one in its branch.
     pub(crate) fn index_node<'b>(
         &'b self,
         at: Location,
@@ -239,7 +239,7 @@ impl<V: Volume> Access<V> {
         Ok((header, bytes))
     }
 
-    /// Whether a node that was read has the hash that its branch says, if that matters.
+    /// Checks, if nodes are verified, that a node has the hash its branch states.
     pub(crate) fn genuine(
         &self,
         at: Location,
@@ -264,7 +264,7 @@ impl<V: Volume> Access<V> {
         self.bytes(Location { lnum, offset: 0, length: self.leb_size }, scratch)
     }
 
-    /// The node of this kind at a place that something else named, CRC verified.
+    /// The node of this kind at a place that something else referred to, CRC verified.
     pub(crate) fn node<'b>(
         &'b self,
         at: Location,

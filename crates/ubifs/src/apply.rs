@@ -10,7 +10,7 @@ use crate::access::Scratch;
 use crate::replay::{Change, Entry, truncated_blocks};
 use crate::store::Store;
 
-/// What replay saw of a file's size, to mend it after an unclean stop.
+/// What replay saw of a file's size, to correct it after an unclean stop.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     /// The size in its newest inode node of the journal.
@@ -25,8 +25,8 @@ pub(crate) struct Mode {
     /// After an unclean stop data may have reached the flash before the inode with the new size;
     /// the size then follows the data.
     pub(crate) mend_sizes: bool,
-    /// The entries are not only the journal's but all that were found: a file's data from before
-    /// its last inode node says nothing about its size.
+    /// The entries are all nodes found, not just the journal's: data older than a file's last inode
+    /// node says nothing about its size.
     pub(crate) rebuilt: bool,
 }
 

@@ -1,9 +1,9 @@
-//! Authentication: hashes from the master node down to every node, and HMACs where they begin.
+//! Authentication: hashes from the master node down to every node, anchored in HMACs.
 //!
 //! | what | vouched for by |
 //! |---|---|
-//! | superblock, master node | an HMAC in them, or - as a signing tool makes them - a signature behind the superblock and a hash of the master node in it ([`signature`](crate::signature)) |
-//! | nodes of the index, and those it leads to | a hash in the branch; of the root in the master node |
+//! | superblock, master node | an HMAC in them or, if a signing tool made the image, a signature after the superblock and a hash of the master node in it ([`signature`](crate::signature)) |
+//! | nodes of the index, and those it leads to | a hash in the branch; the hash of the root is in the master node |
 //! | LEB properties | a hash over all leaves of their tree in the master node |
 //! | journal | authentication nodes: an HMAC over commit start, references and all nodes before it in the bud |
 //!
@@ -25,7 +25,7 @@ use zeroize::Zeroizing;
 
 use crate::location::Location;
 
-/// What is signed with the key so that a wrong key can be told from a changed image.
+/// Signed with the key, so that a wrong key can be told from a changed image.
 const WELL_KNOWN_MESSAGE: &[u8] = b"UBIFS";
 
 /// How nodes are hashed (`auth_hash_name`).
@@ -93,9 +93,9 @@ impl HashAlgorithm {
     }
 }
 
-/// The key of an authenticated file system: any bytes.
+/// The key of an authenticated file system: arbitrary bytes.
 ///
-/// It is cleared when it is dropped, and not shown by `Debug`.
+/// It is cleared on drop and not shown by `Debug`.
 #[derive(Clone, PartialEq, Eq)]
 pub struct AuthKey {
     bytes: Zeroizing<Vec<u8>>,
@@ -103,13 +103,13 @@ pub struct AuthKey {
 }
 
 impl AuthKey {
-    /// The key in `bytes`; `algorithm` is what the image has to be hashed by, if that is to be
-    /// insisted on (Linux: `auth_hash_name`).
+    /// The key in `bytes`. If `algorithm` is given, the image must be hashed by it (Linux:
+    /// `auth_hash_name`).
     pub fn new(bytes: &[u8], algorithm: Option<HashAlgorithm>) -> Self {
         Self { bytes: Zeroizing::new(bytes.into()), algorithm }
     }
 
-    /// What the image has to be hashed by.
+    /// The hash algorithm the image must use, if one was asked for.
     pub fn algorithm(&self) -> Option<HashAlgorithm> {
         self.algorithm
     }
@@ -121,17 +121,17 @@ impl fmt::Debug for AuthKey {
     }
 }
 
-/// Why a signature is not taken.
+/// Why a signature is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SignatureError {
     /// There are no certificates to verify it with.
     NoCertificate,
-    /// There is none behind the superblock.
+    /// No signature follows the superblock.
     Missing,
-    /// It is not in a form that is known: what is not.
+    /// Its form is not supported; the text says which part.
     Form(&'static str),
-    /// It is by somebody else than the certificates are of.
+    /// Its signer is none of those the certificates belong to.
     Signer,
     /// The superblock is not what was signed.
     Wrong,
@@ -159,33 +159,33 @@ impl fmt::Display for SignatureError {
 
 impl core::error::Error for SignatureError {}
 
-/// Why an image is not taken for what its owner signed.
+/// Why an image is not accepted as what its owner signed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum AuthError {
-    /// A key was given, and the image says that it is not authenticated.
+    /// Authentication was asked for, but the image is not authenticated.
     NotAuthenticated,
-    /// The image is hashed by something else than was asked for: Linux's number.
+    /// The image uses another hash algorithm than the one asked for: Linux's number.
     Algorithm(u16),
     /// The key is not the one the image was signed with.
     Key,
-    /// There are certificates and no key, and a device has put its HMACs into the image since it
+    /// There are certificates but no key, and a device has put its HMACs into the image since it
     /// was made.
     NoKey,
-    /// The superblock has a signature, and it is not taken.
+    /// The superblock's signature is not accepted.
     Signature(SignatureError),
-    /// A part is not as it was when it was signed.
+    /// A part has changed since it was signed.
     Changed {
-        /// Which.
+        /// Which part.
         structure: &'static str,
         /// Where it lies.
         place: Place,
     },
-    /// A part that all else hangs on is not there.
+    /// A part that everything else depends on is missing.
     Lost(&'static str),
-    /// A part that all else hangs on cannot be read.
+    /// A part that everything else depends on cannot be read.
     Unread {
-        /// Which.
+        /// Which part.
         structure: &'static str,
         /// Why, and where it lies.
         cause: Error,
@@ -254,7 +254,7 @@ pub enum Proof {
 }
 
 impl Proof {
-    /// A word for it.
+    /// Its name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hmac => "hmac",
@@ -264,7 +264,7 @@ impl Proof {
     }
 }
 
-/// What was verified when a file system was opened with its key.
+/// What was verified when a file system was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Verified {
     /// How nodes are hashed.
@@ -295,14 +295,14 @@ impl Digest {
         &self.bytes[..usize::from(self.length)]
     }
 
-    /// As the fields of superblock and master node hold it.
+    /// Padded to the size of the fields of superblock and master node.
     pub(crate) fn padded(&self) -> [u8; HASH_MAX] {
         self.bytes
     }
 
-    /// Whether `stored`, which may go on with something else, begins with it.
+    /// Whether `stored`, which may be longer, begins with it.
     pub(crate) fn fits(&self, stored: &[u8]) -> bool {
-        // All bytes are looked at: how many fit is nobody's business.
+        // Compares all bytes, so that timing does not reveal how many match.
         let differ =
             self.bytes().iter().zip(stored).fold(0, |all, (one, other)| all | (one ^ other));
         stored.len() >= self.bytes().len() && differ == 0
@@ -320,7 +320,7 @@ macro_rules! each {
     };
 }
 
-/// A hash under way.
+/// A hash in progress.
 #[derive(Clone)]
 pub(crate) enum Hasher {
     Sha224(Sha224),
@@ -349,13 +349,13 @@ impl Hasher {
         each!(self, hasher => hasher.update(bytes));
     }
 
-    /// The hash of everything so far; it can go on.
+    /// The hash of everything so far; more may be added after it.
     pub(crate) fn finish(&self) -> Digest {
         each!(self, hasher => Digest::new(&hasher.clone().finalize()))
     }
 }
 
-/// An HMAC that has its key.
+/// An HMAC with its key.
 #[derive(Clone)]
 enum Keyed {
     Sha224(Hmac<Sha224>),
@@ -384,18 +384,19 @@ impl Keyed {
     }
 }
 
-/// What authenticates one file system, and is authenticated by it.
+/// The authentication state of one file system.
 #[derive(Clone)]
 pub(crate) struct Auth {
     algorithm: HashAlgorithm,
-    /// None where all hangs on a signature: there is no HMAC in an image that no device wrote to.
+    /// None if the image hangs on a signature alone: no device has written to it, so it has no
+    /// HMAC.
     key: Option<Keyed>,
-    /// Hashes of nodes by their place: of those in the journal, and, while an index is written, of
-    /// those it leads to.
+    /// Hashes of nodes by place: those in the journal and, while an index is written, those it
+    /// leads to.
     known: BTreeMap<(u32, u32), Digest>,
-    /// Over commit start and references of the log.
+    /// Covers the log's commit start and references.
     log: Hasher,
-    /// Over the log as it was when the head's bud was referred to, and the bud.
+    /// For each head: the log up to the reference to its bud, then the bud.
     heads: [Hasher; JOURNAL_HEADS],
 }
 
@@ -417,7 +418,7 @@ impl Auth {
         }
     }
 
-    /// What goes with an image, by its superblock.
+    /// The state for an image, from its superblock.
     pub(crate) fn of(superblock: &Superblock, key: Option<&AuthKey>) -> Result<Self, AuthError> {
         if !superblock.flags.contains(SuperblockFlags::AUTHENTICATION) {
             return Err(AuthError::NotAuthenticated);
@@ -434,7 +435,7 @@ impl Auth {
         self.algorithm
     }
 
-    /// Whether there is a key, without which nothing can be signed anew.
+    /// Whether there is a key; without one nothing can be signed.
     pub(crate) fn has_key(&self) -> bool {
         self.key.is_some()
     }
@@ -443,7 +444,7 @@ impl Auth {
         self.key.as_ref().map(|key| key.of(parts))
     }
 
-    /// A hash as a field of superblock or master node holds it.
+    /// A hash stored in a field of superblock or master node.
     pub(crate) fn stored(&self, field: &[u8; HASH_MAX]) -> Digest {
         Digest::new(&field[..self.algorithm.size()])
     }
@@ -452,12 +453,13 @@ impl Auth {
         self.algorithm.hash(node)
     }
 
-    /// What tells whether a key is the right one.
+    /// The HMAC that tells whether a key is the right one.
     pub(crate) fn well_known(&self) -> Option<Digest> {
         self.hmac(&[WELL_KNOWN_MESSAGE])
     }
 
-    /// The HMAC of a node that has it at `at`: of everything behind magic and CRC but itself.
+    /// The HMAC of a node that stores it at `at`: over everything after magic and CRC except
+    /// itself.
     pub(crate) fn hmac_of_node(&self, node: &[u8], at: usize) -> Option<Digest> {
         self.hmac(&[&node[8..at], &node[at + self.algorithm.size()..]])
     }
@@ -471,7 +473,7 @@ impl Auth {
         header.emit(node);
     }
 
-    /// Whether an authentication node goes with what was hashed before it.
+    /// Whether an authentication node matches what was hashed before it.
     pub(crate) fn vouches(&self, hasher: &Hasher, node: &[u8]) -> bool {
         let hmac = self.hmac(&[hasher.finish().bytes()]);
         hmac.is_some_and(|hmac| {
@@ -484,63 +486,63 @@ impl Auth {
         flysch_wire::ubifs::align8((HEADER_SIZE + self.algorithm.size()) as u32)
     }
 
-    /// The log begins anew.
+    /// Starts the log anew.
     pub(crate) fn restart_log(&mut self) {
         self.log = Hasher::new(self.algorithm);
     }
 
-    /// A commit start or reference was written to the log.
+    /// Adds a commit start or reference that was written to the log.
     pub(crate) fn log(&mut self, node: &[u8]) {
         self.log.update(node);
     }
 
-    /// Continues the log that was read.
+    /// Continues a log that was read.
     pub(crate) fn resume_log(&mut self, log: Hasher) {
         self.log = log;
     }
 
-    /// The last reference of the log is that of this head's bud.
+    /// Opens a head's bud, whose reference is the last one in the log.
     pub(crate) fn open_bud(&mut self, head: usize) {
         self.heads[head] = self.log.clone();
     }
 
-    /// A node goes to `at`, by a journal head.
+    /// Adds a node that a journal head writes to `at`.
     pub(crate) fn journal(&mut self, head: usize, at: Location, node: &[u8]) {
         let node = &node[..at.length as usize];
         self.heads[head].update(node);
         self.know(at, self.hash(node));
     }
 
-    /// The authentication node that goes behind what a journal head wrote.
+    /// The authentication node for what a journal head has written.
     pub(crate) fn emit(&self, head: usize, sequence: u64, out: &mut [u8]) {
         let Some(hmac) = self.hmac(&[self.heads[head].finish().bytes()]) else { return };
         let node = Node::Authentication(Authentication { hmac: hmac.bytes() });
         node.emit(sequence, Group::None, out);
     }
 
-    /// The node at this place has this hash.
+    /// Records the hash of the node at a place.
     pub(crate) fn know(&mut self, at: Location, hash: Digest) {
         self.known.insert((at.lnum, at.offset), hash);
     }
 
-    /// As [`know`](Self::know), by a branch of the committed index, which may be history: what the
-    /// journal has put there since counts.
+    /// As [`know`](Self::know), from a branch of the committed index, which may be outdated: what
+    /// the journal has put there since takes precedence.
     pub(crate) fn learn(&mut self, at: Location, hash: &[u8]) {
         self.known.entry((at.lnum, at.offset)).or_insert_with(|| Digest::new(hash));
     }
 
-    /// The hash of the node at a place, unless only the committed index has it.
+    /// The hash of the node at a place; `None` if only the committed index has it.
     pub(crate) fn known(&self, at: Location) -> Option<&Digest> {
         self.known.get(&(at.lnum, at.offset))
     }
 
-    /// The committed index has all hashes.
+    /// Drops all hashes: the committed index now has them.
     pub(crate) fn forget(&mut self) {
         self.known.clear();
     }
 }
 
-/// Whether a field for an HMAC is empty, as a tool that signs with a certificate leaves it.
+/// Whether an HMAC field is empty, as a tool that signs with a certificate leaves it.
 pub(crate) fn is_unsigned(hmac: &[u8; HASH_MAX]) -> bool {
     hmac.iter().all(|&byte| byte == 0)
 }

@@ -21,7 +21,7 @@ use crate::open::Ubifs;
 use crate::sealed::{Names, decrypt_block};
 use crate::store::{Name, field, number};
 
-/// What an inode is, without its inline data.
+/// What an inode says, without its inline data.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stat {
     pub(crate) kind: FileKind,
@@ -35,7 +35,7 @@ impl Stat {
     }
 }
 
-/// The kind of file an entry's type byte says (`UBIFS_ITYPE_*`).
+/// The kind of file that an entry's type byte stands for (`UBIFS_ITYPE_*`).
 pub(crate) fn kind_of(file_type: u8) -> Option<FileKind> {
     Some(match file_type {
         0 => FileKind::Regular,
@@ -49,7 +49,7 @@ pub(crate) fn kind_of(file_type: u8) -> Option<FileKind> {
     })
 }
 
-/// What [`kind_of`] takes for this kind of file.
+/// The type byte of a kind of file, the inverse of [`kind_of`].
 pub(crate) fn type_of(kind: FileKind) -> u8 {
     match kind {
         FileKind::Regular => 0,
@@ -62,7 +62,7 @@ pub(crate) fn type_of(kind: FileKind) -> u8 {
     }
 }
 
-/// The number of the device that an inode stands for: 4 bytes by the kernel, 8 by mkfs.ubifs.
+/// The device number of an inode: 4 bytes if the kernel wrote it, 8 if mkfs.ubifs did.
 pub(crate) fn device_of(data: &[u8]) -> Option<DeviceNumber> {
     match data.len() {
         4 => data.try_into().ok().map(u32::from_le_bytes).map(DeviceNumber::from_new),
@@ -77,7 +77,7 @@ pub(crate) fn is_name(name: &[u8]) -> bool {
 }
 
 impl<V: Volume> Ubifs<V> {
-    /// Reads the inode node of a file that has names.
+    /// Reads the inode node of a file. The inode of an extended attribute's value is not found.
     fn with_inode<T>(
         &self,
         inode: Inode,
@@ -97,7 +97,7 @@ impl<V: Volume> Ubifs<V> {
         self.store.fault(at, NodeKind::Inode, field(name)).into()
     }
 
-    /// Names that a file says it has; 0 if it cannot be read.
+    /// The file's link count; 0 if its inode cannot be read.
     pub(crate) fn links(&self, inode: Inode) -> u32 {
         self.with_inode(inode, |node, _| Ok(node.links)).unwrap_or(0)
     }
@@ -109,15 +109,15 @@ impl<V: Volume> Ubifs<V> {
         })
     }
 
-    /// A file's size, mended after an unclean stop.
+    /// A file's size, corrected after an unclean stop.
     pub(crate) fn size_of(&self, node: &InodeNode<'_>) -> u64 {
         self.store.sizes.get(&node.key.inode()).copied().unwrap_or(node.size)
     }
 
-    /// Whether an inode that cannot be read is a directory all the same: names are in it.
+    /// Whether an inode that cannot be read is nevertheless a directory: there are names in it.
     ///
     /// Its files are not lost with its attributes, so it is shown with made-up ones; the check
-    /// tells. The root directory is always there.
+    /// reports it. The root directory always exists.
     fn is_ruined_directory(&self, inode: Inode, error: &Error) -> bool {
         let Ok(number) = number(inode.0) else { return false };
         if !matches!(error, Error::Damaged { .. } | Error::Medium(_) | Error::NotFound) {
@@ -185,7 +185,7 @@ impl<V: Volume> Ubifs<V> {
         let range = (Key::data(inode, first as u32), Key::data(inode, last as u32));
         let mut scratch = Scratch::new();
         let mut fault: Option<(u64, Fault)> = None;
-        // Blocks come in order; what none of them fills is zeros.
+        // Blocks come in order; gaps between them are zeros.
         let mut filled = 0;
         let walked = self.store.nodes(range.0, range.1, &mut |key, at| {
             let start = u64::from(key.value()) * block_size;
@@ -215,8 +215,8 @@ impl<V: Volume> Ubifs<V> {
         }
     }
 
-    /// Puts one block of content where it belongs in the `length` bytes of `buffer` that begin at
-    /// `offset` of the file; returns where it ends in there. What follows may be overwritten.
+    /// Decodes one block of content into `buffer`, whose first `length` bytes hold the file from
+    /// `offset` on. Returns where the block ends in `buffer`; bytes after that may be overwritten.
     fn read_block(
         &self,
         (key, at, cipher): (Key, Location, Option<&FileCipher>),
@@ -265,7 +265,7 @@ impl<V: Volume> Ubifs<V> {
         }
     }
 
-    /// The entry as a directory shows it, `None` if it cannot be shown.
+    /// The entry as a directory shows it; `None` if it cannot be shown.
     fn shown(
         &self,
         entry: &DirectoryEntry<'_>,
@@ -278,16 +278,16 @@ impl<V: Volume> Ubifs<V> {
     }
 }
 
-/// Bytes behind a block within which decompressors need not mind where it ends.
+/// Bytes after a block that decompressors may overwrite.
 const SLACK: usize = 512;
 
-/// Decompresses a block into `output`, which has its size; `None` if it is not what it says.
+/// Decompresses a block into `output`, which has its size; `None` if the block is damaged.
 pub(crate) fn unpack(data: &Data<'_>, output: &mut [u8]) -> Option<()> {
     unpack_roomy(data, output.len(), output)
 }
 
-/// Decompresses a block of `size` bytes to the beginning of `output`; what is behind it there may
-/// be overwritten.
+/// Decompresses a block of `size` bytes to the start of `output`; bytes after it may be
+/// overwritten.
 fn unpack_roomy(data: &Data<'_>, size: usize, output: &mut [u8]) -> Option<()> {
     let method = match data.compression {
         Compression::None => {
@@ -306,7 +306,8 @@ fn unpack_roomy(data: &Data<'_>, size: usize, output: &mut [u8]) -> Option<()> {
     (length == size).then_some(())
 }
 
-/// A listing goes on behind this position: hash, then the name's place among those with the hash.
+/// Position after which a listing continues: the hash, then the name's rank among those with that
+/// hash.
 fn position(name: &Name<'_>) -> u64 {
     (u64::from(name.key.value()) << 16) | u64::from(name.ordinal.min(0xffff))
 }
@@ -322,7 +323,7 @@ impl<V: Volume> FileSystem for Ubifs<V> {
         let main = u64::from(store.layout.main.end - store.layout.main.start) * leb_size;
         let free = self.master.as_ref().map_or(0, |chosen| {
             let master = &chosen.master;
-            // As the kernel budgets: three times the index, and LEBs for garbage collection, the
+            // As the kernel budgets: three times the index, plus LEBs for garbage collection, the
             // three journal heads and deletions.
             let index_room =
                 leb_size - (store.superblock.index_node_max() as u64).min(leb_size / 2);
@@ -378,7 +379,7 @@ impl<V: Volume> FileSystem for Ubifs<V> {
 
     fn list(&self, directory: Inode, after: u64, visit: &mut Visitor<'_>) -> Result<(), Error> {
         let (parent, stat) = self.directory(directory)?;
-        // Without the key, or a way to use it, names are shown as they are stored.
+        // Without the key, or support for its cipher, names are shown as stored.
         let names = if stat.is_encrypted() { self.names_of(parent).ok() } else { None };
         let from = (after >> 16).min(Key::VALUE_MAX.into()) as u32;
         let mut fault = None;
@@ -481,7 +482,7 @@ impl<V: Volume> FileSystem for Ubifs<V> {
     }
 }
 
-/// What `stat` tells of an inode node; the field that cannot be right.
+/// The attributes of an inode node; the error names the field that cannot be right.
 pub(crate) fn describe(node: &InodeNode<'_>, size: u64) -> Result<Attributes, &'static str> {
     let kind = FileKind::from_mode(node.mode).ok_or("mode")?;
     let is_device = matches!(kind, FileKind::CharacterDevice | FileKind::BlockDevice);
@@ -526,7 +527,7 @@ fn flags(node: InodeFlags) -> FileFlags {
     set.fold(FileFlags::default(), |all, (_, flag)| all.with(*flag))
 }
 
-/// A node's flags with those of `chattr` in place of its own; `None` if UBIFS lacks one of them.
+/// A node's flags with the `chattr` flags replaced by `wanted`; `None` if UBIFS lacks one of them.
 pub(crate) fn node_flags(node: InodeFlags, wanted: FileFlags) -> Option<InodeFlags> {
     let known = FLAGS.iter().fold(FileFlags::default(), |all, (_, flag)| all.with(*flag));
     if wanted.without(known) != FileFlags::default() {
@@ -538,7 +539,7 @@ pub(crate) fn node_flags(node: InodeFlags, wanted: FileFlags) -> Option<InodeFla
     })))
 }
 
-/// What is shown of a directory whose inode is lost.
+/// The attributes shown for a directory whose inode is lost.
 fn ruined(inode: Inode) -> Attributes {
     let never = Timestamp::default();
     Attributes {
@@ -558,7 +559,7 @@ fn ruined(inode: Inode) -> Attributes {
     }
 }
 
-/// Whether an extended attribute is the user's: the file system keeps its own without a namespace.
+/// Whether an extended attribute is visible to users; the file system's own have no namespace.
 pub(crate) fn is_xattr_name(name: &[u8]) -> bool {
     [&b"user."[..], b"trusted.", b"security.", b"system."].iter().any(|it| name.starts_with(it))
 }

@@ -1,20 +1,20 @@
-//! A `.ubifs` file: LEBs one behind the other, without UBI.
+//! A `.ubifs` file: consecutive LEBs, without UBI.
 
 use flysch_api::flash::{self, Corrected, Flash, FlashMut};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_wire::ubifs::{BranchFormat, LEB_SIZE_MAX, LEB_SIZE_MIN, Node, SUPERBLOCK_NODE_SIZE};
 
 /// Erased LEBs that an image may lack at its end: 32 GiB of flash with blocks of 128 KiB. One that
-/// says it lacks more is damaged, and its LEBs are not gone through.
+/// claims to lack more is damaged, and its LEBs are not visited.
 const LEBS_MORE_MAX: u32 = 1 << 18;
 
 /// A file system image without UBI around it, as `mkfs.ubifs` writes it.
 ///
-/// The image may end early: LEBs behind its end were never written and read as erased.
+/// The image may end early: LEBs beyond its end were never written and read as erased.
 ///
-/// It can be changed when the flash below has erase blocks of the size of a LEB and all LEBs are
-/// there. A plain file has no second block to change a LEB to, so [`VolumeMut::change`] is not
-/// atomic if the process is killed in it: work on a copy, and rename it when all is done.
+/// It can be changed if the flash below has erase blocks of LEB size and holds all LEBs. A plain
+/// file has no spare block to change a LEB in, so [`VolumeMut::change`] is not atomic if the
+/// process is killed during it: work on a copy, and rename it when done.
 #[derive(Clone, Debug)]
 pub struct FlatImage<F> {
     flash: F,
@@ -27,7 +27,7 @@ impl<F: Flash> FlatImage<F> {
     pub fn open(flash: F) -> Option<Self> {
         let mut bytes = [0; SUPERBLOCK_NODE_SIZE];
         match flash.read(0, &mut bytes) {
-            // What error correction could not repair, the node's CRC judges.
+            // The node's CRC judges what error correction could not repair.
             Ok(_) | Err(flash::Error::Uncorrectable { .. }) => {}
             Err(_) => return None,
         }
@@ -42,13 +42,13 @@ impl<F: Flash> FlatImage<F> {
         sane.then(|| Self::new(flash, superblock.leb_size, lebs))
     }
 
-    /// An image whose LEBs have `leb_size` bytes; not zero.
+    /// An image whose LEBs have `leb_size` bytes, which must not be zero.
     pub fn new(flash: F, leb_size: u32, lebs: u32) -> Self {
         let stored = flash.geometry().size.div_ceil(u64::from(leb_size));
         Self { lebs: lebs.max(u32::try_from(stored).unwrap_or(u32::MAX)), flash, leb_size }
     }
 
-    /// Bytes of LEB `lnum` that the file has, from `offset` on.
+    /// Where LEB `lnum` is stored from `offset` on, and how many bytes the flash has from there.
     fn stored(&self, lnum: u32, offset: u32) -> (u64, u64) {
         let at = u64::from(lnum) * u64::from(self.leb_size) + u64::from(offset);
         (at, self.flash.geometry().size.saturating_sub(at))
@@ -88,7 +88,7 @@ impl<F: Flash> Volume for FlatImage<F> {
 }
 
 impl<F: FlashMut> FlatImage<F> {
-    /// The erase block that is LEB `lnum`.
+    /// The erase block that holds LEB `lnum`.
     fn block(&self, lnum: u32) -> Result<u32, flash::Error> {
         let geometry = self.flash.geometry();
         if geometry.erase_size != self.leb_size {
@@ -97,7 +97,7 @@ impl<F: FlashMut> FlatImage<F> {
         geometry.check_block(lnum).map(|()| lnum)
     }
 
-    /// The flash with the image on it.
+    /// The flash that holds the image.
     pub fn into_flash(self) -> F {
         self.flash
     }

@@ -1,14 +1,14 @@
 //! Walking the committed index.
 //!
 //! A B+ tree of [`flysch_wire::ubifs::Index`] nodes: a branch's key is the smallest key below it,
-//! and only names with one hash may share a key: a child's keys end where the next branch begins.
-//! Everything is checked on the way down; a child that breaks a rule is reported with the range of
-//! keys lost with it, and the walk goes on beside it.
+//! and only names with the same hash may share a key. A child's keys end where the next branch
+//! begins. Everything is checked on the way down; a child that breaks a rule is reported with the
+//! range of keys lost with it, and the walk continues beside it.
 //!
-//! Looking up one key needs one node of every level. A walk over a whole good tree therefore notes
+//! Looking up one key takes one node of every level. A walk over a whole good tree therefore notes
 //! where the nodes of the lowest level are ([`Lowest`]), 24 bytes for about eight keys, and later
-//! lookups begin there. Nodes met by lookups, and those that a commit writes, are kept
-//! ([`NodeCache`]), unless the volume lies in memory anyway.
+//! lookups begin there. Nodes that lookups meet or commits write are kept ([`NodeCache`]), unless
+//! the volume lies in memory anyway.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -25,10 +25,10 @@ use crate::location::Location;
 use crate::node_cache::NodeCache;
 use crate::overlay::Overlay;
 
-/// Levels a tree may have: more than 2^60 leaves at the smallest fan-out.
+/// Most levels of a tree: more than 2^60 leaves at the smallest fan-out.
 const LEVELS_MAX: u16 = 40;
 
-/// Takes what a walk meets, in the order of keys. `Break` ends the walk.
+/// Receives what a walk meets, in key order. `Break` ends the walk.
 pub(crate) trait Visit {
     /// A good index node.
     fn node(&mut self, _at: Location, _node: &IndexNode<'_>) -> ControlFlow<()> {
@@ -46,11 +46,11 @@ pub(crate) trait Visit {
 #[derive(Clone, Debug)]
 pub(crate) struct Index {
     pub(crate) root: Location,
-    /// Authenticated file systems: of the root.
+    /// Hash of the root, if the file system is authenticated.
     pub(crate) root_hash: Digest,
     pub(crate) format: BranchFormat,
     pub(crate) fanout: usize,
-    /// Of the tree below `root`; another root, and it no longer counts.
+    /// Belongs to the tree below `root`; invalid once the root moves.
     lowest: Option<Lowest>,
     cache: NodeCache,
 }
@@ -59,21 +59,21 @@ pub(crate) struct Index {
 #[derive(Clone, Debug)]
 pub(crate) struct Lowest {
     root: Location,
-    /// First key and place, by rising key.
+    /// First key and place, in ascending order.
     nodes: Vec<(Key, Location)>,
     is_complete: bool,
 }
 
 impl Lowest {
-    /// Most nodes that are noted, 12 MiB: beyond some 3 million keys lookups go down the tree.
+    /// Most nodes noted, 12 MiB: beyond some 3 million keys, lookups descend from the root.
     const NODES_MAX: usize = 1 << 19;
 
-    /// Nothing yet of the tree below `root`.
+    /// Empty, for the tree below `root`.
     pub(crate) fn new(root: Location) -> Self {
         Self { root, nodes: Vec::new(), is_complete: true }
     }
 
-    /// Takes the good nodes of a walk in its order.
+    /// Adds the good nodes of a walk, in its order.
     pub(crate) fn note(&mut self, at: Location, node: &IndexNode<'_>) {
         if node.level != 0 || !self.is_complete {
             return;
@@ -90,7 +90,7 @@ impl Lowest {
 
     /// The nodes that may hold keys from `first` to `last`.
     fn between(&self, first: Key, last: Key) -> impl Iterator<Item = Child<'static>> + '_ {
-        // Names with one hash may begin in the node before the one that starts with it.
+        // Names with the same hash may begin in the node before the one that starts with it.
         let start = self.nodes.partition_point(|node| node.0 < first).saturating_sub(1);
         let wanted = self.nodes[start..].iter().take_while(move |node| node.0 <= last);
         (start..).zip(wanted).map(|(number, &(key, at))| Child {
@@ -106,7 +106,7 @@ impl Lowest {
 
 /// One walk.
 struct Walk<'w, V> {
-    /// Nodes may come from the cache; else what is on the flash counts.
+    /// Whether nodes may come from the cache instead of the flash.
     cached: bool,
     access: &'w Access<V>,
     layout: &'w Layout,
@@ -121,7 +121,7 @@ struct Walk<'w, V> {
 #[derive(Clone, Copy)]
 struct Child<'h> {
     at: Location,
-    /// The node's hash, if it has to have one.
+    /// The node's hash; empty if none is required.
     hash: &'h [u8],
     level: Option<u16>,
     /// The branch's key; none for the root.
@@ -131,14 +131,14 @@ struct Child<'h> {
 }
 
 impl Index {
-    /// The tree below `root`, which takes about `bytes`.
+    /// The tree below `root`, about `bytes` in size.
     pub(crate) fn new(root: Location, format: BranchFormat, fanout: usize, bytes: u64) -> Self {
         let node_max = flysch_wire::ubifs::INDEX_NODE_SIZE + fanout * format.branch_size();
         let cache = NodeCache::new(node_max, bytes);
         Self { root, root_hash: Digest::NONE, format, fanout, lowest: None, cache }
     }
 
-    /// A commit put the root elsewhere; the tree takes `bytes` now.
+    /// Notes that a commit moved the root; the tree now takes `bytes`.
     pub(crate) fn moved(&mut self, root: Location, hash: Digest, bytes: u64) {
         self.root_hash = hash;
         if self.root != root {
@@ -149,24 +149,24 @@ impl Index {
         }
     }
 
-    /// A node was written, or is about to be.
+    /// Keeps a node that was written or is about to be.
     pub(crate) fn keep(&self, at: Location, node: &[u8]) {
         self.cache.put(at, node);
     }
 
-    /// A node was read: it need not be read again, unless it can be looked at where it lies.
+    /// Keeps a node that was read, unless the volume can be pointed at.
     fn keep_read<V: Volume>(&self, access: &Access<V>, at: Location, node: &[u8]) {
         if access.volume.point(at.lnum, at.offset, node.len()).is_none() {
             self.cache.put(at, node);
         }
     }
 
-    /// A node is no longer part of the tree.
+    /// Drops a node that is no longer part of the tree.
     pub(crate) fn forget(&self, at: Location) {
         self.cache.forget(at);
     }
 
-    /// The index node at a place that another one named, its CRC and hash verified now or before.
+    /// The index node that another one refers to; its CRC and hash are verified, now or earlier.
     pub(crate) fn node<'b, V: Volume>(
         &self,
         access: &'b Access<V>,
@@ -188,14 +188,14 @@ impl Index {
         Ok((header, bytes))
     }
 
-    /// Takes what a walk over all of the tree noted, unless something was amiss.
+    /// Takes over what a walk over the whole tree noted, unless it met a fault.
     pub(crate) fn remember(&mut self, mut lowest: Lowest) {
         lowest.nodes.shrink_to_fit();
         self.lowest = Some(lowest).filter(|it| it.is_complete && !it.nodes.is_empty());
     }
 
-    /// Tells the leaves from `first` to `last` that `overlay` leaves to the committed index; index
-    /// nodes above them are passed by where that is possible.
+    /// Visits the leaves from `first` to `last` that `overlay` leaves to the committed index; skips
+    /// the index nodes above them where possible.
     pub(crate) fn leaves<V: Volume>(
         &self,
         (access, layout): (&Access<V>, &Layout),
@@ -222,8 +222,8 @@ impl Index {
         ControlFlow::Continue(())
     }
 
-    /// Walks over all keys from `first` to `last` that `overlay` leaves to the committed index, as
-    /// it is on the flash.
+    /// Walks over all keys from `first` to `last` that `overlay` leaves to the committed index,
+    /// reading from the flash.
     pub(crate) fn walk<V: Volume>(
         &self,
         (access, layout): (&Access<V>, &Layout),
@@ -238,7 +238,7 @@ impl Index {
 }
 
 impl<V: Volume> Walk<'_, V> {
-    /// From the root.
+    /// Walks from the root.
     fn whole(&mut self) -> ControlFlow<()> {
         if self.overlay.covers(self.first, self.last) {
             return ControlFlow::Continue(());
@@ -272,7 +272,7 @@ impl<V: Volume> Walk<'_, V> {
         }
         self.visit.node(child.at, &node)?;
         let count = node.len();
-        // Names with the hash looked for may also end the child before the one that starts with it.
+        // Names with the wanted hash may also end the child before the one that starts with it.
         let before = partition(&node, self.first);
         let start = if node.level == 0 { before } else { before.saturating_sub(1) };
         for at in start..count {
@@ -305,7 +305,7 @@ impl<V: Volume> Walk<'_, V> {
         self.visit.lost(fault, child.first, child.last)
     }
 
-    /// The rules of a tree that can be judged at one node.
+    /// Checks the rules of the tree that one node shows.
     fn check(&self, node: &IndexNode<'_>, child: Child<'_>) -> Result<(), Cause> {
         let field = |name| Err(Cause::Node(NodeError::Field(name)));
         if child.level.is_some_and(|level| level != node.level) || node.level >= LEVELS_MAX {
@@ -314,7 +314,7 @@ impl<V: Volume> Walk<'_, V> {
         if node.is_empty() || node.len() > self.index.fanout {
             return field("child_cnt");
         }
-        // Linux leaves a branch as it is when the first key of its node is deleted.
+        // Linux leaves a branch unchanged when the first key of its node is deleted.
         if child.key.is_some_and(|key| node.key(0) < key) {
             return Err(Cause::Mismatch("first key than its branch"));
         }
@@ -368,7 +368,7 @@ fn upper_bound(node: &IndexNode<'_>, at: usize, last: Key) -> Key {
     before(node.key(at + 1))
 }
 
-/// The last key that can be below a branch when the one behind it starts with `next`.
+/// The last key that can be below a branch when the next one starts with `next`.
 fn before(next: Key) -> Key {
     if next.is_hash() { next } else { next.previous() }
 }

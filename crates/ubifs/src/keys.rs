@@ -8,24 +8,24 @@ use crate::auth::AuthKey;
 use crate::crypt::MasterKey;
 use crate::signature::Trust;
 
-/// Keys to open a file system with. All are cleared when they are dropped, none shows in `Debug`.
+/// Keys to open a file system with. All are cleared on drop, and none is shown by `Debug`.
 #[derive(Clone, Default)]
 pub struct Keys {
-    /// Of an authenticated file system. With it everything is verified, and what is not as it was
-    /// signed is refused.
+    /// For an authenticated file system. With it everything is verified, and whatever has changed
+    /// since it was signed is refused.
     pub auth: Option<AuthKey>,
-    /// Whose signature of the superblock is believed, for images that were signed by a tool and
-    /// not written to since. Alone it verifies these; with `auth` others, too.
+    /// Whose signature of the superblock is trusted, for images that a tool signed and no device
+    /// has written to since. Alone it verifies only these; with `auth`, others too.
     pub trust: Option<Arc<dyn Trust>>,
     /// Master keys of encrypted directories (fscrypt); each policy finds its own.
     pub masters: Vec<MasterKey>,
-    /// Random bytes, other ones for each opening: from them follow the numbers that keep new
-    /// encrypted files apart. Without, none can be made.
+    /// Random bytes, different for each opening. The nonces that keep new encrypted files apart are
+    /// derived from them; without them no encrypted file can be made.
     pub entropy: Option<[u8; 32]>,
 }
 
 impl Keys {
-    /// Whether anything is to be verified.
+    /// Whether anything must be verified.
     pub(crate) fn verify(&self) -> bool {
         self.auth.is_some() || self.trust.is_some()
     }

@@ -1,13 +1,13 @@
 //! UBIFS: names, files and directories on logical erase blocks.
 //!
-//! Everything is a node with a key. An index - a B+ tree on the flash - says where the node of each
-//! key lies, as of the last commit. What was written since is in the journal and only in memory
-//! after replay. So reading a file is: key, overlay or index, node, decompress.
+//! Everything is a node with a key. An index - a B+ tree on the flash - says where each key's node
+//! lies, as of the last commit. What was written since is in the journal, and indexed only in
+//! memory after replay. So reading a file means: key, overlay or index, node, decompress.
 //!
 //! [`Ubifs::open`] reads superblock, master node, log and journal, recovers in memory what an
-//! unclean stop left behind, and reads the index once; where that is damaged the nodes themselves
-//! are collected instead, so that one bad block costs what lies in it and no more. The image is
-//! never touched. [`Ubifs`] then is an [`flysch_api::vfs::FileSystem`], and [`Ubifs::check`]
+//! unclean stop left behind, and reads the index once. Where the index is damaged the nodes
+//! themselves are collected instead, so that one bad block costs what lies in it and no more. The
+//! image is never modified. [`Ubifs`] is a [`flysch_api::vfs::FileSystem`], and [`Ubifs::check`]
 //! verifies every checksum and rule.
 //!
 #![doc = concat!("```\n", include_str!("../doc/first_file.rs"), "```")]

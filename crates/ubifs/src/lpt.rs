@@ -1,9 +1,9 @@
-//! The tree of LEB properties in memory, and how it gets back to the flash.
+//! The tree of LEB properties in memory, and how it is written to the flash.
 //!
-//! The tree's shape never changes, so it is held as one array for each level. A commit writes the
-//! nodes that changed behind what is there (`nhead`), children before parents; the small model
-//! writes all of them. What a node leaves behind is dirt in one of the tree's own LEBs, counted by
-//! `ltab`. A LEB with nothing but dirt is free again when the commit that says so is over.
+//! The tree's shape never changes, so it is held as one array per level. A commit appends the
+//! changed nodes at `nhead`, children before parents; the small model writes all of them. The old
+//! copy of a node becomes dirt in one of the tree's own LEBs, counted by `ltab`. A LEB with nothing
+//! but dirt is free again once the commit that says so is complete.
 
 use alloc::vec::Vec;
 
@@ -20,7 +20,7 @@ use crate::location::Location;
 /// A node of the tree.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cnode {
-    /// `None`: never written; everything below is empty.
+    /// `None`: never written, everything below is empty.
     place: Option<LptPlace>,
     dirty: bool,
 }
@@ -30,11 +30,11 @@ struct Cnode {
 struct TreeLeb {
     free: u32,
     dirty: u32,
-    /// Held back until the commit is over: the one before may need its content.
+    /// Not reusable until the commit is complete: the one before may need its content.
     held: bool,
 }
 
-/// Something that is to be written.
+/// A part of the tree to write.
 #[derive(Clone, Copy, Debug)]
 enum Slot {
     Lsave,
@@ -42,7 +42,7 @@ enum Slot {
     Node { level: usize, at: usize },
 }
 
-/// Bytes for one of the tree's LEBs. At offset 0 the LEB is to be unmapped first.
+/// Bytes for one of the tree's LEBs. If `offset` is 0 the LEB must be unmapped first.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
     pub(crate) lnum: u32,
@@ -64,21 +64,21 @@ impl From<TreeFull> for flysch_api::vfs::Error {
 #[derive(Clone, Debug)]
 pub(crate) struct Lpt {
     format: LptFormat,
-    /// Unit of writing, bytes.
+    /// Write unit, bytes.
     unit: u32,
-    /// Properties as the tree on the flash has them, four for each leaf.
+    /// The properties in the tree on the flash, four per leaf.
     stored: Vec<LebProperties>,
     /// Leaves first, the root last.
     levels: Vec<Vec<Cnode>>,
     tree_lebs: Vec<TreeLeb>,
-    /// Where writing goes on.
+    /// Where the next write goes.
     head: LptPlace,
     ltab: Option<LptPlace>,
     lsave: Option<LptPlace>,
 }
 
 impl Lpt {
-    /// A tree of empty LEBs of which nothing was written yet.
+    /// A tree of empty LEBs, none of it written yet.
     pub(crate) fn new(format: LptFormat, unit: u32) -> Self {
         let empty = LebProperties { free: format.leb_size, dirty: 0, index: false };
         let pnodes = format.pnodes() as usize;
@@ -100,8 +100,8 @@ impl Lpt {
         }
     }
 
-    /// A tree of which nothing was written yet begins in the LEB behind this one, if it is one of
-    /// the tree's.
+    /// Makes a tree of which nothing is written yet begin in the LEB after `lnum`, if `lnum` is one
+    /// of the tree's.
     pub(crate) fn begin_behind(&mut self, lnum: u32) {
         let (first, lebs) = (self.format.first, self.format.lebs);
         if (first..first + lebs).contains(&lnum) {
@@ -109,7 +109,7 @@ impl Lpt {
         }
     }
 
-    /// Reads the tree that `master` names.
+    /// Reads the tree that `master` points to.
     pub(crate) fn read<V: Volume>(
         access: &Access<V>,
         (format, unit): (LptFormat, u32),
@@ -149,7 +149,7 @@ impl Lpt {
         Ok(lpt)
     }
 
-    /// The main area has more LEBs now, all of them empty.
+    /// Extends the tree: the main area has grown by empty LEBs.
     pub(crate) fn grow(&mut self, format: LptFormat) {
         let empty = LebProperties { free: format.leb_size, dirty: 0, index: false };
         let pnodes = format.pnodes() as usize;
@@ -161,7 +161,7 @@ impl Lpt {
         }
     }
 
-    /// Hash over all leaves that were ever written, in their order.
+    /// Hash over all leaves ever written, in order.
     pub(crate) fn hash(&self, algorithm: HashAlgorithm) -> Digest {
         let mut hasher = Hasher::new(algorithm);
         let mut bytes = alloc::vec![0; self.format.pnode_size];
@@ -179,7 +179,7 @@ impl Lpt {
         &self.stored[..self.format.main_lebs as usize]
     }
 
-    /// The tree's LEBs that hold nothing: they may be mapped still after an unclean stop.
+    /// The tree's empty LEBs; after an unclean stop they may still be mapped.
     pub(crate) fn idle_lebs(&self) -> impl Iterator<Item = u32> + '_ {
         let idle = |leb: &TreeLeb| leb.free == self.format.leb_size;
         (self.format.first..).zip(&self.tree_lebs).filter(move |it| idle(it.1)).map(|it| it.0)
@@ -191,12 +191,12 @@ impl Lpt {
         self.format.big
     }
 
-    /// Where writing goes on: LEB and offset.
+    /// Where the next write goes.
     pub(crate) fn head(&self) -> LptPlace {
         self.head
     }
 
-    /// Bytes of each of the tree's LEBs that were written.
+    /// Bytes written in each of the tree's LEBs.
     pub(crate) fn written(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         let leb_size = self.format.leb_size;
         (self.format.first..)
@@ -204,7 +204,7 @@ impl Lpt {
             .map(move |(lnum, leb)| (lnum, leb_size - leb.free))
     }
 
-    /// Puts new properties into the tree; returns what is to be written, in this order.
+    /// Updates the properties; returns what to write, in this order.
     pub(crate) fn commit(
         &mut self,
         properties: &[LebProperties],
@@ -228,7 +228,7 @@ impl Lpt {
         Ok(self.fill(&slots, &places, pieces, interesting))
     }
 
-    /// The commit is over; these LEBs can be unmapped.
+    /// Ends the commit; the LEBs returned can be unmapped.
     pub(crate) fn finish(&mut self) -> Vec<u32> {
         let mut freed = Vec::new();
         for (lnum, leb) in (self.format.first..).zip(&mut self.tree_lebs) {
@@ -240,7 +240,7 @@ impl Lpt {
         freed
     }
 
-    /// Puts the tree's places into a master node.
+    /// Stores the tree's places in a master node.
     pub(crate) fn fill_master(&self, master: &mut Master) {
         let none = LptPlace { lnum: 0, offset: 0 };
         let root = self.levels.last().and_then(|top| top[0].place).unwrap_or(none);
@@ -251,7 +251,8 @@ impl Lpt {
         (master.lsave_lnum, master.lsave_offs) = (lsave.lnum, lsave.offset);
     }
 
-    /// LEBs with nothing but dirt count as free from this commit on, and can be used after it.
+    /// Frees the LEBs with nothing but dirt: they count as free in this commit and can be used
+    /// after it.
     fn release_dirty_lebs(&mut self) {
         let head = self.head.lnum;
         let leb_size = self.format.leb_size;
@@ -262,7 +263,7 @@ impl Lpt {
         }
     }
 
-    /// Marks the leaves that change.
+    /// Takes the new properties and marks the leaves that change.
     fn take_over(&mut self, properties: &[LebProperties]) {
         for (at, new) in properties.chunks(LPT_FANOUT).enumerate() {
             let old = &mut self.stored[at * LPT_FANOUT..][..new.len()];
@@ -277,7 +278,8 @@ impl Lpt {
         }
     }
 
-    /// Moves the nodes of one LEB elsewhere if free LEBs become few, so that it is all dirt.
+    /// If free LEBs are few, marks the nodes of one LEB to be moved, so that only dirt is left in
+    /// it.
     fn collect_dirty_leb(&mut self) {
         let leb_size = self.format.leb_size;
         let free = self.tree_lebs.iter().filter(|leb| leb.free == leb_size).count();
@@ -293,7 +295,7 @@ impl Lpt {
         }
     }
 
-    /// What changes, its parents, and counts what they leave behind.
+    /// Marks the parents of what changes, and counts the old copies as dirt.
     fn close_dirt(&mut self) {
         for level in 0..self.levels.len() - 1 {
             let (below, above) = self.levels.split_at_mut(level + 1);
@@ -301,7 +303,7 @@ impl Lpt {
                 above[0][at / LPT_FANOUT].dirty |= cnode.dirty;
             }
         }
-        // The root is written always: the master node needs one.
+        // The root is always written: the master node needs one.
         let top = self.levels.len() - 1;
         self.levels[top][0].dirty = true;
         let mut left = Vec::new();
@@ -341,7 +343,7 @@ impl Lpt {
         size as u32
     }
 
-    /// Gives each its place; returns empty pieces of the right size with them.
+    /// Assigns each slot its place; returns these with zeroed pieces of the right size.
     fn lay_out(&mut self, slots: &[Slot]) -> Result<(Vec<LptPlace>, Vec<Piece>), TreeFull> {
         let mut places = Vec::with_capacity(slots.len());
         let mut pieces = Vec::new();
@@ -430,7 +432,7 @@ impl Lpt {
         Nnode { number, children }
     }
 
-    /// Number of an inner node: found by going down from the root.
+    /// Number of an inner node, computed from the root down.
     fn number(&self, level: usize, at: usize) -> u32 {
         let mut number = 1;
         for above in (level + 1..=self.format.height as usize).rev() {
@@ -471,10 +473,10 @@ impl<V: Volume> Reader<'_, V> {
     }
 }
 
-/// Bytes of a data LEB's `space` - free and dirty - that cannot be counted on: dead (too little for
-/// any node) and dark (too little for some).
+/// Of a data LEB's `space`, free and dirty, the bytes that cannot be counted on: dead (too little
+/// for any node) and dark (too little for some).
 pub(crate) fn unusable(space: u32, min_io: u32) -> (u32, u32) {
-    /// Smallest write that is worth a place (`MIN_WRITE_SZ`).
+    /// Smallest write that deserves space (`MIN_WRITE_SZ`).
     const WRITE_MIN: u32 = DATA_NODE_SIZE as u32 + 8;
     let dead_mark = WRITE_MIN.next_multiple_of(min_io);
     let dark_mark = ((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32).next_multiple_of(min_io);

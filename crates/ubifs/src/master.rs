@@ -1,8 +1,8 @@
 //! Which master node counts.
 //!
-//! Two LEBs hold the same master nodes, written one behind the other in each, first LEB first; a
-//! full LEB is unmapped and started again. Power loss therefore leaves few states: both equal, the
-//! first one node ahead, or the first one started again.
+//! Two LEBs hold the same master nodes, each appended to the first LEB before the second; a full
+//! LEB is unmapped and started again. Power loss therefore leaves few states: both equal, the first
+//! one node ahead, or the first one started again.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -28,11 +28,10 @@ struct Found {
     offset: u32,
     header: Header,
     master: Master,
-    /// Everything but the header, without the HMAC: each copy is signed for itself, with its own
-    /// sequence number.
+    /// Everything but the header and the HMAC: each copy has its own sequence number and HMAC.
     content: Vec<u8>,
     node: Vec<u8>,
-    /// Something that is no node follows.
+    /// Something that is not a node follows.
     torn: bool,
 }
 
@@ -44,14 +43,14 @@ pub(crate) struct Chosen {
     pub(crate) offset: u32,
     /// The node's sequence number.
     pub(crate) sequence: u64,
-    /// How it was found to be genuine, if it had to be.
+    /// How it was proven genuine, if that was required.
     pub(crate) proof: Option<Proof>,
 }
 
 /// Chooses the master node.
 ///
 /// # Errors
-/// There is no good one, or it is not what was signed.
+/// There is no good one, or it is not the one that was signed.
 pub(crate) fn choose<V: Volume>(
     access: &Access<V>,
     (superblock, auth): (&Superblock, Option<&Auth>),
@@ -67,9 +66,9 @@ pub(crate) fn choose<V: Volume>(
         (None, Some(second)) if second.offset + 2 * size > access.leb_size => Some(false),
         _ => None,
     };
-    // What power loss leaves is no damage: a whole copy is missing while the other, the newer one,
-    // says that the file system is in use, or because the second was to be the first in its LEB, by
-    // a clean stop, and was cut short. That one may read well for a while.
+    // What power loss leaves is not damage. One copy may be missing because the newer one says that
+    // the file system is in use, or because a clean stop was writing the second as the first node
+    // of its LEB and was cut short. That node may read well for a while.
     let both = first.is_some() && second.is_some();
     let in_use = first.iter().chain(&second).any(|it| it.master.flags.contains(MasterFlags::DIRTY));
     let cut_short = second.is_none() && second_end.is_some_and(|end| 0 < end && end <= size);
@@ -103,8 +102,8 @@ pub(crate) fn choose<V: Volume>(
     Ok(Chosen { master, lnum, offset, sequence, proof })
 }
 
-/// How a master node is found to be genuine: by its HMAC, or, as a signing tool makes it, by the
-/// hash in the superblock, which knows nothing of the header.
+/// How a master node is proven genuine: by its HMAC or, if a signing tool made the image, by the
+/// hash in the superblock, which does not cover the header.
 fn prove(auth: &Auth, superblock: &Superblock, found: &Found) -> Option<Proof> {
     let hmac = found.master.hmac;
     if is_unsigned(&hmac) {
@@ -115,7 +114,7 @@ fn prove(auth: &Auth, superblock: &Superblock, found: &Found) -> Option<Proof> {
     wanted.is_some_and(|wanted| wanted.fits(&hmac)).then_some(Proof::Hmac)
 }
 
-/// A file system that grew says so in the superblock first; the sums follow.
+/// Growing a file system updates the superblock first; this updates the sums in the master node.
 fn grow(master: &mut Master, superblock: &Superblock) {
     let Some(grown) = superblock.leb_count.checked_sub(master.leb_cnt) else { return };
     let main = superblock.layout().map_or(0..0, |layout| layout.main);
@@ -132,13 +131,13 @@ fn grow(master: &mut Master, superblock: &Superblock) {
     master.leb_cnt = superblock.leb_count;
 }
 
-/// What is the same in both copies of a master node: Linux writes each with a sequence number of
-/// its own.
+/// What both copies of a master node have in common: Linux writes each with its own sequence
+/// number.
 pub(crate) fn content(node: &[u8]) -> [&[u8]; 2] {
     [&node[HEADER_SIZE..MASTER_HMAC.start], &node[MASTER_HMAC.end..]]
 }
 
-/// Whether the first counts; `None` if the two cannot stand together.
+/// Whether the first copy counts; `None` if power loss cannot leave this pair.
 fn judge_pair(first: &Found, second: &Found, size: u32, leb_size: u32) -> Option<bool> {
     if first.master.flags.contains(MasterFlags::RECOVERY) && first.offset == 0 && !first.torn {
         return Some(true);
@@ -151,8 +150,8 @@ fn judge_pair(first: &Found, second: &Found, size: u32, leb_size: u32) -> Option
     ((ahead || restarted) && !first.torn).then_some(true)
 }
 
-/// The last good master node of a LEB, and behind which byte it is erased if it can be read; `torn`
-/// is told what a write cut short may have left.
+/// The last good master node of a LEB, and where its erased end begins if the LEB can be read. What
+/// a write cut short may have left goes to `torn`.
 fn find<V: Volume>(
     access: &Access<V>,
     lnum: u32,

@@ -1,25 +1,25 @@
-//! Nodes kept in memory: those of the index, what Linux's tree node cache (TNC) is for, and while a
-//! file system is written names and inodes, which Linux keeps in its own caches.
+//! Nodes kept in memory: those of the index, as in Linux's tree node cache (TNC), and, while a file
+//! system is written, names and inodes, which Linux keeps in its own caches.
 //!
 //! Readers share a file system without locks, so the memory is atomic words, and each slot has a
-//! version that is odd while it is written (a sequence lock). Who meets a slot under change reads
-//! the flash instead. A place on the flash has a few slots, which it shares with others: with one
-//! each, a fifth of the nodes of a cache that is half full would push each other out.
+//! version that is odd while it is being written (a sequence lock). A reader that meets such a slot
+//! reads the flash instead. Each place on the flash maps to a few slots that it shares with others:
+//! with one each, a fifth of the nodes of a half-full cache would evict one another.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 
 use crate::location::Location;
 
-/// Slots that a place may have.
+/// Slots that a place may use.
 const WAYS: usize = 4;
 /// Words of a slot before the node: version, LEB, offset, length.
 const HEAD: usize = 4;
-/// Most bytes of the cache, and of one that was just made.
+/// Largest cache, and smallest new one, in bytes.
 const BYTES_MAX: usize = 8 << 20;
 const BYTES_MIN: usize = 64 << 10;
 
-/// A bounded memory of nodes that are good, by their place.
+/// A bounded memory of good nodes, by place.
 #[derive(Debug)]
 pub(crate) struct NodeCache {
     words: Vec<AtomicU32>,
@@ -32,7 +32,7 @@ impl NodeCache {
     pub(crate) fn new(node_max: usize, bytes: u64) -> Self {
         let stride = HEAD + node_max.div_ceil(4);
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        // Twice what the nodes take leaves most of them a slot of their own.
+        // Twice the size of the nodes leaves most of them a slot of their own.
         let wanted = bytes.saturating_mul(2).clamp(BYTES_MIN, BYTES_MAX);
         let slots = (wanted / 4 / stride).max(1).next_multiple_of(WAYS);
         let words = (0..slots * stride).map(|_| AtomicU32::new(0)).collect();
@@ -45,7 +45,7 @@ impl NodeCache {
         room < BYTES_MAX - BYTES_MIN && bytes > room as u64
     }
 
-    /// A larger one with the same nodes.
+    /// A larger cache with the same nodes.
     pub(crate) fn grown(&self, bytes: u64) -> Self {
         let node_max = (self.stride - HEAD) * 4;
         let larger = Self::new(node_max, bytes.saturating_mul(2));
@@ -61,10 +61,10 @@ impl NodeCache {
         larger
     }
 
-    /// The slots of a place, and which of them it takes when all are taken.
+    /// The slots of a place, and which one it takes when all are in use.
     fn slots(&self, at: Location) -> (impl Iterator<Item = &[AtomicU32]> + Clone, usize) {
         let place = u64::from(at.lnum) << 32 | u64::from(at.offset);
-        // Twice: nodes lie at even distances, which one multiplication would keep.
+        // Twice: nodes lie at even distances, and one multiplication would preserve that.
         let spread = place.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let spread = (spread ^ spread >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let width = WAYS * self.stride;
@@ -74,7 +74,7 @@ impl NodeCache {
         (slots, spread as usize >> 8 & (WAYS - 1))
     }
 
-    /// Copies the node at `at`, which is as long as `node`; `false` if it is not there.
+    /// Copies the node at `at`, which is as long as `node`; `false` if it is not cached.
     pub(crate) fn get(&self, at: Location, node: &mut [u8]) -> bool {
         let is_it = |slot: &&[AtomicU32]| {
             let words = slot[1..HEAD].iter().map(|word| word.load(Ordering::Relaxed));
@@ -93,7 +93,7 @@ impl NodeCache {
         slot[0].load(Ordering::Relaxed) == version
     }
 
-    /// Keeps the node at `at`, if one of that length fits.
+    /// Keeps the node at `at`, if a node of its length fits.
     pub(crate) fn put(&self, at: Location, node: &[u8]) {
         debug_assert_eq!(at.length as usize, node.len());
         if at.length as usize > (self.stride - HEAD) * 4 {
@@ -127,7 +127,7 @@ impl NodeCache {
     }
 }
 
-/// Whether a slot has the node at a place, or had it when that was forgotten.
+/// Whether a slot holds the node at a place, or did before it was forgotten.
 fn is_at(slot: &[AtomicU32], at: Location) -> bool {
     slot[1].load(Ordering::Relaxed) == at.lnum && slot[2].load(Ordering::Relaxed) == at.offset
 }
@@ -136,7 +136,7 @@ fn write(slot: &[AtomicU32], at: Location, node: &[u8]) {
     let version = slot[0].load(Ordering::Relaxed);
     let odd = version | 1;
     let (acquire, relaxed) = (Ordering::Acquire, Ordering::Relaxed);
-    // Another thread is at it: it has its reasons.
+    // Another thread is writing the slot: leave it to that one.
     if version == odd || slot[0].compare_exchange(version, odd, acquire, relaxed).is_err() {
         return;
     }

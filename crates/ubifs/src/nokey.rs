@@ -1,7 +1,7 @@
 //! Names in encrypted directories, shown without the key, as Linux shows them.
 //!
-//! Base64url of: the name's hash, its cookie, the first 149 bytes that are stored, and of what is
-//! left of a longer name the SHA-256.
+//! Base64url of the name's hash, its cookie, the first 149 stored bytes and, if the name is longer,
+//! the SHA-256 of the rest.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use flysch_wire::ubifs::DirectoryEntry;
 use sha2::{Digest, Sha256};
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-/// Stored bytes that are shown whole.
+/// Stored bytes shown in full.
 const WHOLE: usize = 149;
 
 /// The name to show for an entry.
@@ -25,7 +25,7 @@ pub(crate) fn encode(entry: &DirectoryEntry<'_>) -> Vec<u8> {
     base64(&bytes)
 }
 
-/// The hash of the name that is shown so; `None` if no name is.
+/// The hash of the name shown as `shown`; `None` if no name is shown so.
 pub(crate) fn hash(shown: &[u8]) -> Option<u32> {
     // Six characters hold four bytes.
     let mut word = 0_u64;

@@ -33,45 +33,45 @@ use crate::scan::{Item, Scan};
 use crate::signature;
 use crate::store::Store;
 
-/// What to make of the index.
+/// How to treat the index.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IndexUse {
-    /// Read all of it once; what is damaged is rebuilt from the nodes themselves.
+    /// Read all of it once; rebuild damaged parts from the nodes themselves.
     #[default]
     Verify,
-    /// Believe it; a damaged part is an error for the files concerned.
+    /// Trust it; a damaged part is an error for the files concerned.
     Trust,
-    /// Leave it aside and rebuild everything from the nodes.
+    /// Ignore it and rebuild everything from the nodes.
     Rebuild,
 }
 
 /// How to open.
 #[derive(Clone, Debug, Default)]
 pub struct OpenOptions {
-    /// What to make of the index.
+    /// How to treat the index.
     pub index: IndexUse,
-    /// Keys, if there are any. An authenticated file system is verified with its key or by its
-    /// signature, and what is not as it was signed is refused; without, nothing is verified and
+    /// Keys, if any. An authenticated file system is verified with its key or its signature, and
+    /// whatever has changed since it was signed is refused; without keys nothing is verified and
     /// everything is read.
     pub keys: Option<Arc<Keys>>,
 }
 
 impl OpenOptions {
-    /// What everything is verified with, if it is to be.
+    /// The keys to verify everything with, if it must be verified.
     fn verify(&self) -> Option<&Keys> {
         self.keys.as_deref().filter(|keys| keys.verify())
     }
 }
 
-/// Why there is nothing to open.
+/// Why opening failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// Neither a superblock nor a single UBIFS node is there.
+    /// There is neither a superblock nor a single UBIFS node.
     NotUbifs,
-    /// The LEBs are smaller or larger than UBIFS can have.
+    /// The LEBs are smaller or larger than UBIFS allows.
     LebSize(u32),
-    /// A key was given, and the image is not what was signed with it.
+    /// Authentication was asked for and failed.
     Authentication(AuthError),
 }
 
@@ -102,19 +102,19 @@ impl From<AuthError> for OpenError {
 
 /// An opened file system.
 ///
-/// The image is not touched: what recovery would write is kept in memory.
+/// The image is not modified: what recovery would write is kept in memory.
 #[derive(Debug)]
 pub struct Ubifs<V> {
     pub(crate) store: Store<V>,
     pub(crate) master: Option<Chosen>,
     pub(crate) lpt: Option<LptFormat>,
     pub(crate) buds: Vec<Bud>,
-    /// What else was seen of the journal.
+    /// What else was seen in the journal.
     pub(crate) seen: Seen,
     pub(crate) findings: Vec<Finding>,
     pub(crate) lost: Lost,
     verified: Option<Verified>,
-    /// The LEB properties are not what was signed.
+    /// The LEB properties are not those that were signed.
     pub(crate) properties_forged: bool,
     pub(crate) keys: Option<Arc<Keys>>,
 }
@@ -122,13 +122,13 @@ pub struct Ubifs<V> {
 impl<V: Volume> Ubifs<V> {
     /// Opens the file system on `volume`.
     ///
-    /// Whatever is damaged is left out and told by [`findings`](Self::findings); only if nothing
-    /// at all is there, opening fails.
+    /// Whatever is damaged is left out and reported by [`findings`](Self::findings); opening fails
+    /// only if there is nothing at all.
     ///
     /// # Errors
     /// [`OpenError`]; with the key of an authenticated file system also if the key is wrong, or if
     /// superblock, master node, log or journal are not what was signed with it. Damage to other
-    /// parts is told, and an error for the files concerned: nothing is made up for it then.
+    /// parts is then reported and is an error for the files concerned; nothing is reconstructed.
     pub fn open(volume: V, options: &OpenOptions) -> Result<Self, OpenError> {
         let geometry = volume.geometry();
         if !(64..=LEB_SIZE_MAX).contains(&geometry.leb_size) {
@@ -182,7 +182,7 @@ impl<V: Volume> Ubifs<V> {
         Ok(this)
     }
 
-    /// Everything behind the superblock.
+    /// Reads everything after the superblock.
     fn start(&mut self, options: &OpenOptions, proof: Option<Proof>) -> Result<(), OpenError> {
         self.note_features();
         let mut whole = options.index == IndexUse::Rebuild || self.lpt.is_none();
@@ -224,7 +224,7 @@ impl<V: Volume> Ubifs<V> {
         Ok(())
     }
 
-    /// Chooses the master node and takes the index root from it; `false` if it names none.
+    /// Chooses the master node and takes the index root from it; `false` if it has none.
     fn read_master(
         &mut self,
         lpt: &LptFormat,
@@ -265,7 +265,7 @@ impl<V: Volume> Ubifs<V> {
         Ok(true)
     }
 
-    /// Which keys the index does not reach.
+    /// The key ranges that the index does not reach.
     fn lost_ranges(&mut self, whole: bool, index: IndexUse) -> Lost {
         if whole {
             self.store.index = None;
@@ -276,7 +276,7 @@ impl<V: Volume> Ubifs<V> {
         }
         let (mut lost, lowest) = verify(&self.store, &mut self.findings);
         if self.store.auth.is_some() {
-            // Nothing vouches for what else lies on the flash.
+            // Nothing authenticates the other nodes on the flash.
             return Vec::new();
         }
         if let (Some(index), true) = (&mut self.store.index, lost.is_empty()) {
@@ -312,7 +312,7 @@ impl<V: Volume> Ubifs<V> {
         Ok(())
     }
 
-    /// Deletes what had no name left when power was lost.
+    /// Deletes the files that had no name left when power was lost.
     fn kill_orphans(&mut self) {
         let store = &mut self.store;
         let mut orphans = Vec::new();
@@ -361,14 +361,14 @@ impl<V: Volume> Ubifs<V> {
         }
     }
 
-    /// Holds the LEB properties against their hash.
+    /// Verifies the LEB properties against their hash.
     fn prove_properties(&mut self) {
         let (Some(auth), Some(chosen), Some(format)) = (&self.store.auth, &self.master, self.lpt)
         else {
             return;
         };
         let unit = self.store.superblock.min_io_size;
-        // One that cannot be read is told by the check.
+        // The check reports properties that cannot be read.
         let Ok(lpt) = Lpt::read(&self.store.access, (format, unit), &chosen.master) else { return };
         if !lpt.hash(auth.algorithm()).fits(&chosen.master.lpt_hash) {
             let place = self.store.access.place(chosen.master.lpt_lnum, chosen.master.lpt_offs);
@@ -378,49 +378,49 @@ impl<V: Volume> Ubifs<V> {
         }
     }
 
-    /// What was verified with the key; `None` if there was no key.
+    /// What was verified; `None` without keys to verify with.
     pub fn verified(&self) -> Option<&Verified> {
         self.verified.as_ref()
     }
 
-    /// What was found to be wrong while opening.
+    /// The faults found while opening.
     pub fn findings(&self) -> &[Finding] {
         &self.findings
     }
 
-    /// The superblock, as stored or, where that is lost, as far as it could be guessed.
+    /// The superblock as stored or, if it is lost, as far as it could be guessed.
     pub fn superblock(&self) -> &Superblock {
         &self.store.superblock
     }
 
-    /// Whether the superblock could not be used: everything was put together from the nodes.
+    /// Whether the superblock was unusable and everything was collected from the nodes.
     pub fn is_without_superblock(&self) -> bool {
         self.store.layout.log.is_empty()
     }
 
-    /// The volume it lies on.
+    /// The volume the file system lies on.
     pub fn volume(&self) -> &V {
         &self.store.access.volume
     }
 
-    /// LEBs of the journal.
+    /// The LEBs of the journal.
     pub fn buds(&self) -> &[Bud] {
         &self.buds
     }
 
-    /// Whether what lies in the orphan area is left from before and no longer counts.
+    /// Whether the content of the orphan area is left over and no longer counts.
     pub(crate) fn has_no_orphans(&self) -> bool {
         let flags = self.master.as_ref().map(|it| it.master.flags);
         flags.is_some_and(|flags| flags.contains(MasterFlags::NO_ORPHANS))
     }
 
-    /// Whether it was not cleanly unmounted.
+    /// Whether the file system was not cleanly unmounted.
     pub fn is_unclean(&self) -> bool {
         self.master.as_ref().is_some_and(|it| it.master.flags.contains(MasterFlags::DIRTY))
     }
 }
 
-/// Reads and judges the superblock; `None` if it cannot be used.
+/// Reads and checks the superblock; `None` if it cannot be used.
 fn read_superblock<V: Volume>(
     access: &Access<V>,
     findings: &mut Vec<Finding>,
@@ -464,7 +464,7 @@ fn read_superblock<V: Volume>(
     Some((superblock, layout))
 }
 
-/// Stands in for a lost superblock: everything behind the master LEBs may hold nodes.
+/// Substitutes a lost superblock: everything after the master LEBs may hold nodes.
 fn salvage<V: Volume>(access: &Access<V>) -> Result<(Superblock, Layout), OpenError> {
     let mut scratch = Scratch::new();
     let any = (SUPERBLOCK_LEB..access.lebs).any(|lnum| {
@@ -509,7 +509,7 @@ fn salvage<V: Volume>(access: &Access<V>) -> Result<(Superblock, Layout), OpenEr
     Ok((superblock, Layout { leb_size, log: none.clone(), lpt: none.clone(), orphans: none, main }))
 }
 
-/// Holds the superblock against its HMAC, or the signature behind it.
+/// Verifies the superblock against its HMAC or the signature after it.
 fn prove_superblock<V: Volume>(
     access: &Access<V>,
     superblock: &Superblock,
@@ -537,10 +537,10 @@ fn prove_superblock<V: Volume>(
     Ok(Proof::Hmac)
 }
 
-/// Reads every index node once; returns the ranges that cannot be reached, and where the nodes of
-/// the lowest level are.
+/// Reads every index node once; returns the ranges that cannot be reached, and the places of the
+/// nodes of the lowest level.
 fn verify<V: Volume>(store: &Store<V>, findings: &mut Vec<Finding>) -> (Lost, Lowest) {
-    /// Fewest bytes an index node takes.
+    /// Smallest size of an index node, bytes.
     const INDEX_NODE_MIN: u64 = 48;
     struct Verify<'f> {
         findings: &'f mut Vec<Finding>,
@@ -552,7 +552,7 @@ fn verify<V: Volume>(store: &Store<V>, findings: &mut Vec<Finding>) -> (Lost, Lo
     impl Visit for Verify<'_> {
         fn node(&mut self, at: Location, node: &IndexNode<'_>) -> ControlFlow<()> {
             self.lowest.note(at, node);
-            // More nodes than the flash can hold: branches lead to the same nodes again and again.
+            // More nodes than the flash can hold: branches lead to the same nodes repeatedly.
             let Some(left) = self.left.checked_sub(1) else {
                 self.lost.push((Key::MIN, Key::MAX));
                 let problem = String::from("branches go in circles");
@@ -576,7 +576,7 @@ fn verify<V: Volume>(store: &Store<V>, findings: &mut Vec<Finding>) -> (Lost, Lo
     }
     let nowhere = Location { lnum: 0, offset: 0, length: 0 };
     let root = store.index.as_ref().map_or(nowhere, |index| index.root);
-    // What is lost can be collected from the nodes unless they must be vouched for.
+    // What is lost can be collected from the nodes unless they must be authenticated.
     let severity = match store.auth {
         Some(_) => Severity::Lost,
         None => Severity::Inconsistent,

@@ -1,8 +1,8 @@
 //! What the journal changes about the committed index.
 //!
-//! The index on flash is as old as the last commit. Replay collects what was written since: where a
-//! key's node lies now, which names are new or gone, and which ranges of keys the committed index
-//! no longer speaks for (deleted files, truncations, a damaged part of the index itself).
+//! The index on the flash is as old as the last commit. Replay collects what was written since:
+//! where a key's node lies now, which names are new or gone, and which key ranges of the committed
+//! index are no longer valid (deleted files, truncations, a damaged part of the index itself).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -12,18 +12,18 @@ use flysch_wire::ubifs::Key;
 
 use crate::location::Location;
 
-/// A name with one hash.
+/// A change to one of the names with a hash.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NameChange {
     pub(crate) name: Box<[u8]>,
-    /// Where its entry node lies; `None`: the name is gone.
+    /// Where its entry node lies; `None`: the name is deleted.
     pub(crate) location: Option<Location>,
-    /// The entry of the committed index that this stands for. Reading finds it by name; who writes
-    /// the next index needs to know.
+    /// The committed entry that this change replaces. Reading finds the entry by name; writing the
+    /// next index needs the place.
     pub(crate) replaces: Option<Location>,
 }
 
-/// Changes that lie over the committed index.
+/// Changes on top of the committed index.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overlay {
     nodes: BTreeMap<Key, Location>,
@@ -33,12 +33,12 @@ pub(crate) struct Overlay {
 }
 
 impl Overlay {
-    /// The node of an inode or data key lies here now.
+    /// Sets where the node of an inode or data key lies.
     pub(crate) fn set(&mut self, key: Key, location: Location) {
         self.nodes.insert(key, location);
     }
 
-    /// The entry of a name lies here now, or the name is gone.
+    /// Sets where the entry of a name lies, or that the name is deleted.
     pub(crate) fn set_name(&mut self, key: Key, name: &[u8], location: Option<Location>) {
         let names = self.names.entry(key).or_default();
         match names.iter_mut().find(|change| *change.name == *name) {
@@ -47,7 +47,7 @@ impl Overlay {
         }
     }
 
-    /// As [`set_name`](Self::set_name), of a name whose entry was at `old` until now.
+    /// As [`set_name`](Self::set_name), for a name whose entry was at `old` until now.
     pub(crate) fn move_name(
         &mut self,
         key: Key,
@@ -68,8 +68,8 @@ impl Overlay {
         }
     }
 
-    /// The changed name `name` - or, if it is not known, one that is new so far - stands for the
-    /// committed entry at `at`.
+    /// Records that the changed name `name` replaces the committed entry at `at`; without a name,
+    /// the first change that replaces none yet.
     pub(crate) fn stands_for(&mut self, key: Key, name: Option<&[u8]>, at: Location) {
         let fits = |change: &&mut NameChange| match name {
             Some(name) => *change.name == *name,
@@ -81,39 +81,39 @@ impl Overlay {
         }
     }
 
-    /// Whether a changed name stands for the committed entry at `at`.
+    /// Whether a changed name replaces the committed entry at `at`.
     pub(crate) fn is_replaced(&self, key: Key, at: Location) -> bool {
         self.names_of(key).iter().any(|change| change.replaces == Some(at))
     }
 
-    /// The changed names under one key, to put them in order.
+    /// The changed names under one key, for sorting.
     pub(crate) fn names_of_mut(&mut self, key: Key) -> Option<&mut Vec<NameChange>> {
         self.names.get_mut(&key)
     }
 
-    /// Every key that has changed names.
+    /// Every key with changed names.
     pub(crate) fn name_keys(&self) -> impl Iterator<Item = Key> + '_ {
         self.names.keys().copied()
     }
 
-    /// The ranges that the committed index does not speak for.
+    /// The ranges in which the committed index is not valid.
     pub(crate) fn gone_ranges(&self) -> impl Iterator<Item = (Key, Key)> + '_ {
         self.gone.iter().map(|(first, last)| (*first, *last))
     }
 
-    /// Whether anything from `first` to `last` is other than the committed index says.
+    /// Whether anything from `first` to `last` differs from the committed index.
     pub(crate) fn touches(&self, first: Key, last: Key) -> bool {
         self.nodes.range(first..=last).next().is_some()
             || self.names.range(first..=last).next().is_some()
             || self.gone.range(..=last).next_back().is_some_and(|(_, &end)| end >= first)
     }
 
-    /// Whether the committed index says it all.
+    /// Whether nothing differs from the committed index.
     pub(crate) fn is_empty(&self) -> bool {
         self.nodes.is_empty() && self.names.is_empty() && self.gone.is_empty()
     }
 
-    /// Nothing from `first` to `last` is there any more.
+    /// Removes everything from `first` to `last`.
     pub(crate) fn remove(&mut self, first: Key, last: Key) {
         if first > last {
             return;
@@ -134,7 +134,7 @@ impl Overlay {
         }
     }
 
-    /// The committed index does not speak for `first` to `last`.
+    /// Marks the committed index invalid from `first` to `last`.
     pub(crate) fn mask(&mut self, mut first: Key, mut last: Key) {
         // Ranges that overlap or touch become one.
         while let Some((&start, &end)) = self.gone.range(..=last.next()).next_back() {
@@ -148,12 +148,12 @@ impl Overlay {
         self.gone.insert(first, last);
     }
 
-    /// Whether the committed index does not speak for this key.
+    /// Whether the committed index is not valid for this key.
     pub(crate) fn is_gone(&self, key: Key) -> bool {
         self.covers(key, key)
     }
 
-    /// Whether the committed index speaks for no key from `first` to `last`.
+    /// Whether the committed index is valid for no key from `first` to `last`.
     pub(crate) fn covers(&self, first: Key, last: Key) -> bool {
         self.gone.range(..=first).next_back().is_some_and(|(_, &end)| end >= last)
     }

@@ -1,8 +1,8 @@
-//! What to do when a part of the index cannot be read: collect the nodes themselves.
+//! What replaces a part of the index that cannot be read: the nodes themselves.
 //!
-//! Every node carries its key and a sequence number, so the main area without any index still
-//! tells what was there: the newest node of each key counts, deletions included. It is second best,
-//! because garbage collection may have dropped the proof of a deletion and left the deleted node.
+//! Every node carries its key and a sequence number, so the main area without an index still shows
+//! what was there: the newest node of each key counts, deletions included. This is second best,
+//! because garbage collection may have dropped the record of a deletion and left the deleted node.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -17,7 +17,7 @@ use crate::replay::{Bud, Change, Entry, damaged_data, entry};
 use crate::scan::{Item, Scan};
 use crate::store::Store;
 
-/// Ranges of keys the index does not reach.
+/// Key ranges that the index does not reach.
 pub(crate) type Lost = Vec<(Key, Key)>;
 
 /// Widens ranges to whole files, so that deletions and truncations can be judged.
@@ -36,8 +36,8 @@ pub(crate) fn whole_files(lost: &mut Lost) {
     });
 }
 
-/// Collects the nodes of the lost ranges from the main area. The buds' nodes are not among them:
-/// replay has those.
+/// Collects the nodes of the lost ranges from the main area, except those of buds, which replay
+/// reads.
 pub(crate) fn collect<V: Volume>(
     store: &Store<V>,
     lost: &[(Key, Key)],
@@ -69,8 +69,8 @@ pub(crate) fn collect<V: Volume>(
     entries
 }
 
-/// Drops blocks behind the end of their file that are older than what says where it ends: they were
-/// cut off. (An inode node is never written before the data that it counts.)
+/// Drops blocks beyond the end of their file that are older than its newest inode node: they were
+/// truncated. (An inode node is never written before the data that it counts.)
 fn drop_truncated(entries: &mut Vec<Entry>) {
     let mut newest: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
     for entry in entries.iter() {
@@ -90,7 +90,7 @@ fn drop_truncated(entries: &mut Vec<Entry>) {
 
 fn is_wanted(entry: &Entry, lost: &[(Key, Key)]) -> bool {
     let key = match entry.change {
-        // Ranges are whole files: a truncation goes with its inode.
+        // Ranges are whole files: a truncation belongs to its inode.
         Change::Truncate { .. } => Key::inode_node(entry.key.inode()),
         _ => entry.key,
     };

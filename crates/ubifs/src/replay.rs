@@ -1,10 +1,10 @@
 //! The journal: which LEBs were written since the last commit, and what is in them.
 //!
-//! The log names them: a commit start node, then a reference node for each LEB before it is used
-//! (a bud). Nodes of all buds, sorted by sequence number, are the changes in the order they were
-//! made. After an unclean stop the last bud of each journal head, and the log, may end in a write
-//! that was cut short: what cannot be read there, and a group of nodes that is not complete, never
-//! happened.
+//! The log names the LEBs: a commit start node, then a reference node for each LEB before it is
+//! used (a bud). The nodes of all buds, sorted by sequence number, are the changes in the order
+//! they were made. After an unclean stop the log, and the last bud of each journal head, may end in
+//! a write that was cut short: unreadable bytes there, and incomplete groups of nodes, count as
+//! never written.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -35,7 +35,7 @@ pub struct Bud {
     pub head: u32,
 }
 
-/// What one node of the journal changes.
+/// The change that one node of the journal makes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     /// An inode node; the file's size.
@@ -62,60 +62,60 @@ pub(crate) struct Entry {
 /// The journal head of garbage collection.
 const GC_HEAD: u32 = 0;
 
-/// The log could not be followed; which buds there are is not known.
+/// The log could not be followed; the buds are unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogLost;
 
-/// The log, as one look showed it.
+/// The log as one read showed it.
 #[derive(Clone, Debug)]
 pub(crate) struct FoundLog {
     /// The LEBs of the journal.
     pub(crate) buds: Vec<Bud>,
-    /// Behind everything that was written.
+    /// End of everything written: LEB and offset.
     pub(crate) head: (u32, u32),
-    /// Behind the last node, in the same LEB.
+    /// End of the last node, in the same LEB.
     pub(crate) end: u32,
-    /// Commit start and references, each once.
+    /// Commit start and references, each one once.
     pub(crate) nodes: Vec<u8>,
     /// The highest sequence number.
     pub(crate) sequence: u64,
-    /// The end, which may have been cut short.
+    /// The end of the log, which may have been cut short.
     pub(crate) tail: Option<Held>,
-    /// Authenticated file systems: over commit start and references, up to that of each bud.
+    /// If authenticated: the hashes over commit start and references, up to that of each bud.
     pub(crate) hashes: Vec<Hasher>,
-    /// The same over all of them.
+    /// If authenticated: the hash over all of them.
     pub(crate) hasher: Option<Hasher>,
 }
 
-/// What one look at the journal showed. A page that was cut late may read otherwise the next time,
-/// so who writes goes by this and does not look again.
+/// What one read of the journal showed. A page that was cut late may read differently the next
+/// time, so writing relies on this and does not read again.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
-    /// The log; `None` if it can not be followed.
+    /// The log; `None` if it cannot be followed.
     pub(crate) log: Option<FoundLog>,
     pub(crate) buds: SeenBuds,
 }
 
-/// What one look at the buds showed, beside their nodes.
+/// What one read of the buds showed besides their nodes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SeenBuds {
-    /// Where each ends.
+    /// Where each one ends.
     pub(crate) ends: Vec<BudEnd>,
     /// The highest sequence number.
     pub(crate) sequence: u64,
-    /// The highest number of an inode that a node speaks of.
+    /// The highest inode number in any node.
     pub(crate) inode: u64,
 }
 
 /// Where a bud ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BudEnd {
-    /// Behind the last node that counts; behind all that was written if it is not torn.
+    /// End of the last node that counts; end of everything written if not torn.
     pub(crate) at: u32,
-    /// Something that is no node follows, or nodes that do not count.
+    /// Something follows that is not a node, or nodes that do not count.
     pub(crate) is_torn: bool,
-    /// Nothing was written to a later bud of its head: its end may have been cut short, however it
-    /// reads.
+    /// Nothing was written to a later bud of its head, so its end may have been cut short even if
+    /// it reads well.
     pub(crate) is_last: bool,
 }
 
@@ -132,7 +132,7 @@ impl SeenBuds {
     }
 }
 
-/// Reads the log from the commit on, once.
+/// Reads the log from the last commit on, once.
 pub(crate) fn read_log<V: Volume>(
     store: &Store<V>,
     master: &Master,
@@ -225,7 +225,7 @@ impl<V: Volume> Log<'_, V> {
         Ok(any && !is_torn)
     }
 
-    /// The log ends here, unless it goes on in the next LEB.
+    /// Ends the log here, unless it continues in the next LEB.
     fn end_at(&mut self, lnum: u32, leb: &[u8], (good, end): (u32, u32)) {
         self.found.head = (lnum, end.max(good));
         self.found.end = good;
@@ -279,24 +279,24 @@ impl<V: Volume> Log<'_, V> {
     }
 }
 
-/// What reading buds needs to know of the file system.
+/// What reading buds needs to know about the file system.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Journal {
     pub(crate) format: BranchFormat,
-    /// It was not cleanly unmounted.
+    /// The file system was not cleanly unmounted.
     pub(crate) dirty: bool,
-    /// Bytes that are written at once at most; power loss leaves nothing else in disorder.
+    /// Most bytes written at once; power loss damages no more than this.
     pub(crate) write_size: u32,
-    /// What is written at once lies between multiples of that. Not on NOR: the chip counts from the
-    /// start of the block, and a LEB begins behind two headers.
+    /// Whether one write stays between multiples of `write_size`. Not on NOR: the chip counts from
+    /// the start of the block, and a LEB begins after two headers.
     pub(crate) is_aligned: bool,
     /// Writes begin and end at multiples of this.
     pub(crate) unit: u32,
 }
 
 impl Journal {
-    /// NAND is written page by page; how much a NOR chip takes at once is not in the image, 1 KiB
-    /// is the most that chips of the field have.
+    /// NAND is written page by page. How much a NOR chip takes at once is not in the image; 1 KiB
+    /// is the most of any chip in the field.
     pub(crate) fn new(superblock: &Superblock, dirty: bool) -> Self {
         let nor = superblock.min_io_size <= NODE_ALIGNMENT;
         let write_size = if nor { 1024 } else { superblock.min_io_size };
@@ -304,20 +304,20 @@ impl Journal {
         Self { format: superblock.branch_format(), dirty, write_size, is_aligned: !nor, unit }
     }
 
-    /// The earliest that a write can begin which ends at `end` or behind it, and not behind all.
+    /// The earliest start of a write that contains the byte before `end`.
     fn write_start(&self, end: u32) -> u32 {
         let size = self.write_size;
         if self.is_aligned { end.saturating_sub(1) / size * size } else { end.saturating_sub(size) }
     }
 
-    /// The latest that a write can end which has the byte at `at`.
+    /// The latest end of a write that contains the byte at `at`.
     fn write_end(&self, at: u64) -> u64 {
         let size = u64::from(self.write_size);
         if self.is_aligned { (at + 1).next_multiple_of(size) } else { at + size }
     }
 
-    /// What may have been written last in a LEB, as it was read: from the write that good nodes end
-    /// in to the one behind all that was written.
+    /// What may have been written last in a LEB, as read: from the write in which the good nodes
+    /// end to the one after everything written.
     fn tail(&self, lnum: u32, leb: &[u8], (good, end): (u32, u32)) -> Held {
         let size = self.write_size;
         let start = self.write_start(good);
@@ -326,14 +326,13 @@ impl Journal {
         Held { lnum, offset: start, bytes: leb[start as usize..stop].into() }
     }
 
-    /// Whether garbage at `start`, behind which nothing was written from `end` on, can be the last
-    /// write, cut short.
+    /// Whether garbage at `start`, in a LEB erased from `end` on, can be the last write, cut short.
     fn is_last_write(&self, leb: &[u8], start: u32, end: u32) -> bool {
         let length = match Header::parse(&leb[start as usize..]) {
-            // Of a node whose header is whole the length is known.
+            // A whole header gives the node's length.
             Ok(header) => header.length,
             Err(NodeError::Magic(_)) => 1,
-            // Its header may reach into the page that was cut.
+            // The header may reach into the page that was cut.
             Err(_) => HEADER_SIZE as u32,
         };
         let last = u64::from(start) + u64::from(length.max(1)) - 1;
@@ -341,14 +340,14 @@ impl Journal {
     }
 }
 
-/// The nodes of all buds, in the order they were written, and what else one look showed.
+/// The nodes of all buds, in the order they were written, and what else that read showed.
 pub(crate) struct ReadBuds {
     pub(crate) entries: Vec<Entry>,
     pub(crate) seen: SeenBuds,
     /// The ends that may have been cut short.
     pub(crate) held: Vec<Held>,
-    /// Authenticated file systems: the first authentication node, or first node after the last one,
-    /// that is not as it was signed.
+    /// If authenticated: the first authentication node, or the first node after the last one, that
+    /// is not as it was signed.
     pub(crate) forged: Option<Place>,
 }
 
@@ -391,20 +390,20 @@ fn is_written<V: Volume>(access: &Access<V>, bud: &Bud) -> bool {
     access.bytes(start, &mut scratch).is_ok_and(|bytes| bytes != [0xff; 4])
 }
 
-/// A part of a LEB whose nodes are wanted.
+/// A part of a LEB to read nodes from.
 #[derive(Clone, Copy)]
 struct Part {
     lnum: u32,
     start: u32,
-    /// It is the last one of its head.
+    /// It is the last bud of its head.
     last: bool,
     /// The last write may have been cut short.
     may_be_torn: bool,
-    /// Groups of nodes were written whole. Garbage collection moves single nodes, as they are.
+    /// Groups of nodes were written whole. (Garbage collection moves single nodes, unchanged.)
     grouped: bool,
 }
 
-/// Reads the nodes of a bud; tells where it ends.
+/// Reads the nodes of a bud; returns where it ends.
 fn read_part<V: Volume>(
     access: &Access<V>,
     journal: &Journal,
@@ -422,9 +421,9 @@ fn read_part<V: Volume>(
         }
     };
     let end = Scan::new(leb, part.start).end();
-    // Behind the last node, and behind the last one that is not in an incomplete group.
+    // Ends of the last node, and of the last one outside an incomplete group.
     let (mut behind, mut good, mut is_torn) = (part.start, part.start, false);
-    // Nodes that an authentication node covers.
+    // Number of nodes that an authentication node covers.
     let mut covered = 0;
     for item in Scan::new(leb, part.start) {
         match item {
@@ -480,18 +479,18 @@ fn read_part<V: Volume>(
 struct Proving<'a> {
     auth: &'a mut Auth,
     hasher: Hasher,
-    /// Nodes that nothing vouches for yet.
+    /// Nodes that no authentication node covers yet.
     pending: Vec<(Location, Digest)>,
 }
 
-/// What a node of a bud is.
+/// What reading a node of a bud means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It counts, and everything before it.
+    /// It counts, with everything before it.
     Counts,
-    /// It counts when a later one does.
+    /// It counts if a later one does.
     Waits,
-    /// An authentication node that does not go with what is before it.
+    /// An authentication node that does not match what precedes it.
     Forged,
 }
 
@@ -517,7 +516,7 @@ fn judge(
     Verdict::Counts
 }
 
-/// Nodes at the end that nothing authenticates never happened; other buds have none.
+/// Drops unauthenticated nodes at the end of a head's last bud; in any other bud they are forged.
 fn drop_unauthenticated<V: Volume>(
     access: &Access<V>,
     (part, good): (Part, u32),
@@ -531,7 +530,7 @@ fn drop_unauthenticated<V: Volume>(
     findings.push(finding(Severity::Note, "journal", problem, place));
 }
 
-/// Nodes at the end that wait for the rest of their group never happened.
+/// Drops nodes at the end whose group is incomplete.
 fn drop_incomplete_group<V: Volume>(
     access: &Access<V>,
     part: Part,
@@ -550,7 +549,7 @@ fn drop_incomplete_group<V: Volume>(
     }
 }
 
-/// What a node changes; `None` if nothing.
+/// What a node changes; `None` if it changes nothing.
 pub(crate) fn entry(
     lnum: u32,
     offset: u32,
@@ -594,8 +593,8 @@ pub(crate) fn entry(
     Ok(Some(Entry { sequence: header.sequence, key, at, change }))
 }
 
-/// A data node whose header is whole and whose checksum is not. It takes its place, so that the
-/// block is an error when it is read and not a hole.
+/// A data node whose header is whole but whose checksum is wrong. It takes its place, so that
+/// reading the block is an error instead of a hole.
 pub(crate) fn damaged_data(lnum: u32, offset: u32, leb: &[u8]) -> Option<Entry> {
     let bytes = &leb[offset as usize..];
     let header = Header::parse(bytes).ok().filter(|it| it.kind == NodeKind::Data)?;
@@ -606,7 +605,7 @@ pub(crate) fn damaged_data(lnum: u32, offset: u32, leb: &[u8]) -> Option<Entry> 
     is_data.then_some(Entry { sequence: header.sequence, key, at, change: Change::Data { end } })
 }
 
-/// Blocks of content that a truncation removes, first to last.
+/// Blocks of content that a truncation removes, first and last.
 pub(crate) fn truncated_blocks(old_size: u64, new_size: u64) -> Option<(u32, u32)> {
     let block = u64::from(BLOCK_SIZE);
     let first = new_size.div_ceil(block);
@@ -618,7 +617,7 @@ pub(crate) fn truncated_blocks(old_size: u64, new_size: u64) -> Option<(u32, u32
     (first <= limit).then(|| (first as u32, (behind - 1).min(limit) as u32))
 }
 
-/// What to say of a log that could not be followed.
+/// What to report about a log that could not be followed.
 pub(crate) fn lost_log() -> String {
     String::from(
         "the journal cannot be followed; all nodes are collected from the main area instead",

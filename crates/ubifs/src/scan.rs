@@ -1,9 +1,9 @@
-//! Going through a LEB node by node.
+//! Iterating over the nodes of a LEB.
 //!
-//! Nodes lie one behind the other at multiples of 8; gaps are padding nodes or padding bytes, and
-//! what was not written yet reads as 0xFF. What Linux takes for no node is none here either: a type
-//! that it does not know, a length that the type cannot have, whatever the checksum says. A write
-//! that power loss cut short leaves, inside the last unit written, anything at all.
+//! Nodes follow one another at multiples of 8; gaps are padding nodes or padding bytes, and what is
+//! not written yet reads as 0xFF. What Linux does not accept as a node is not accepted here either,
+//! whatever the checksum says: an unknown type, or a length that the type cannot have. A write that
+//! power loss cut short can leave anything within the last unit written.
 
 use core::ops::Range;
 
@@ -16,25 +16,24 @@ use flysch_wire::ubifs::{
 pub(crate) enum Item<'a> {
     /// A good node.
     Node { offset: u32, header: Header, bytes: &'a [u8] },
-    /// Neither node nor padding nor erased; the scan goes on at the next header.
+    /// Neither node nor padding nor erased; the scan continues at the next header.
     Garbage { range: (u32, u32), error: NodeError },
 }
 
-/// Goes through the nodes of a LEB.
+/// Iterates over the nodes of a LEB.
 #[derive(Clone, Debug)]
 pub(crate) struct Scan<'a> {
     leb: &'a [u8],
     at: u32,
     end: u32,
-    /// Bytes that checksums may still be taken of: headers overlapping each other could make every
-    /// step one over the whole LEB.
+    /// Bytes left to checksum: overlapping headers could make every step run over the whole LEB.
     budget: u64,
 }
 
 impl<'a> Scan<'a> {
     /// Starts at `from` in a whole LEB.
     pub(crate) fn new(leb: &'a [u8], from: u32) -> Self {
-        // In pieces that a compiler makes one comparison of.
+        // In chunks that a compiler turns into one comparison.
         let is_blank = |piece: &[u8]| piece.iter().fold(0xff, |all, byte| all & byte) == 0xff;
         let pieces = leb.rchunks(64).take_while(|piece| is_blank(piece)).map(<[u8]>::len);
         let rest = &leb[..leb.len() - pieces.sum::<usize>()];
@@ -43,7 +42,7 @@ impl<'a> Scan<'a> {
         Self { leb, at: from, end, budget: 8 * leb.len() as u64 }
     }
 
-    /// Where the erased end of the LEB begins; right once the scan is done, because a node's last
+    /// Where the erased end of the LEB begins; exact once the scan is done, because a node's last
     /// bytes may look erased.
     pub(crate) fn end(&self) -> u32 {
         self.end.max(self.at)
@@ -79,7 +78,7 @@ impl<'a> Scan<'a> {
         }
         let next = (u64::from(at) + length).next_multiple_of(NODE_ALIGNMENT.into());
         if next > self.leb.len() as u64 {
-            // The last node may end in the last, incomplete, multiple of eight.
+            // The last node may end in the last, incomplete multiple of eight.
             if u64::from(at) + length > self.leb.len() as u64 {
                 return Err(NodeError::Length(header.length));
             }
@@ -87,7 +86,7 @@ impl<'a> Scan<'a> {
         Ok((header, bytes, next.min(self.leb.len() as u64) as u32))
     }
 
-    /// Where the next header lies behind garbage, or the end.
+    /// The garbage up to the next header or the end.
     fn resume(&self) -> Range<u32> {
         let start = self.at;
         let mut at = start + NODE_ALIGNMENT;

@@ -1,4 +1,4 @@
-//! Encrypted files: their contexts, and what is read with their keys.
+//! Encrypted files: their contexts, and reading with their keys.
 
 use alloc::vec::Vec;
 
@@ -25,21 +25,21 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// As the directory stores a name; `None` if it is too long.
+    /// The form in which the directory stores a name; `None` if it is too long.
     pub(crate) fn stored(&self, name: &[u8]) -> Option<Vec<u8>> {
         encrypt_name(&self.policy, &self.cipher, name)
     }
 
-    /// A name that the directory stores, if it is one.
+    /// The plain form of a stored name; `None` if it is not one.
     pub(crate) fn shown(&self, stored: &[u8]) -> Option<Vec<u8>> {
         decrypt_name(&self.cipher, stored)
     }
 }
 
-/// Room for a block that is decrypted.
+/// Buffer for a decrypted block.
 pub(crate) type Block = [u8; BLOCK_SIZE as usize];
 
-/// Decrypts what a data node holds into `room`; `None` if it cannot be so.
+/// Decrypts the content of a data node into `room`; `None` if that is impossible.
 pub(crate) fn decrypt_block<'b>(
     data: &Data<'_>,
     cipher: &FileCipher,
@@ -57,7 +57,7 @@ pub(crate) fn decrypt_block<'b>(
 }
 
 impl<V: Volume> Store<V> {
-    /// What is stored with an encrypted file.
+    /// The encryption context stored with a file.
     pub(crate) fn context(&self, inode: u32) -> Result<Context, Error> {
         let found = self.find_name(EntryKind::Xattr, inode, CONTEXT_NAME)?;
         let (structure, place) = ("encryption context", Default::default());
@@ -73,14 +73,14 @@ impl<V: Volume> Store<V> {
 }
 
 impl<V: Volume> Ubifs<V> {
-    /// What encrypts a file's content, or its names.
+    /// The cipher of a file's content or names.
     pub(crate) fn cipher(&self, inode: u32, use_of: Use) -> Result<FileCipher, Error> {
         let keys = self.keys.as_ref().filter(|keys| !keys.masters.is_empty());
         let keys = keys.ok_or(Error::Encrypted)?;
         self.store.context(inode)?.cipher(&keys.masters, use_of)
     }
 
-    /// How the names of an encrypted directory are to be read.
+    /// How to read the names of an encrypted directory.
     pub(crate) fn names_of(&self, directory: u32) -> Result<Names, Error> {
         let cipher = self.cipher(directory, Use::Names)?;
         Ok(Names { policy: self.store.context(directory)?.policy, cipher })
@@ -94,7 +94,7 @@ impl<V: Volume> Ubifs<V> {
         decrypt_target(&cipher, node.data).ok_or(bad)
     }
 
-    /// The size of a file as it is shown: of a symlink the length of its target.
+    /// The size of a file as shown: for a symlink, the length of its target.
     pub(crate) fn shown_size(&self, node: &InodeNode<'_>) -> u64 {
         let is_link = FileKind::from_mode(node.mode) == Some(FileKind::Symlink);
         match is_link && node.flags.contains(InodeFlags::ENCRYPTED) {
@@ -103,8 +103,8 @@ impl<V: Volume> Ubifs<V> {
         }
     }
 
-    /// What an encrypted directory stores for a name that is there; a name shown without the key is
-    /// looked for. `None` if there is no such name.
+    /// The stored form of a name in an encrypted directory. Without the key, looks for the entry
+    /// that is shown by this name; `None` if there is none.
     pub(crate) fn stored_name(&self, parent: u32, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
         match self.names_of(parent) {
             Ok(names) => Ok(names.stored(name)),
@@ -113,7 +113,7 @@ impl<V: Volume> Ubifs<V> {
         }
     }
 
-    /// The entry that is shown by a name without the key: the bytes stored for it.
+    /// The stored name of the entry that is shown as `shown` without the key.
     pub(crate) fn find_nokey(
         &self,
         directory: u32,
@@ -139,8 +139,7 @@ impl<V: Volume> Ubifs<V> {
         }
     }
 
-    /// The name by which a directory shows an entry; `names` is how it is encrypted, if it can be
-    /// decrypted.
+    /// The name a directory shows for an entry; `names` decrypts it, if that is possible.
     pub(crate) fn shown_name(
         entry: &DirectoryEntry<'_>,
         is_encrypted: bool,

@@ -1,9 +1,9 @@
-//! Superblocks that are signed by a certificate.
+//! Superblocks signed with a certificate.
 //!
-//! A tool that makes an image has no key of the device the image is for. It signs the superblock
-//! instead, which has the hash of the master node, and puts a PKCS#7 message behind it. The device
-//! verifies that once, and puts HMACs in its place when it first writes to the file system. What
-//! certificates and signatures are made of is not known here.
+//! A tool that makes an image does not have the key of the device the image is for. Instead it
+//! signs the superblock, which contains the hash of the master node, and puts a PKCS#7 message
+//! after it. The device verifies the message once, and replaces it by HMACs when it first writes to
+//! the file system. The contents of certificates and signatures are outside this module.
 //!
 //! Facts: Linux `fs/ubifs/auth.c` (`ubifs_sb_verify_signature`).
 
@@ -18,26 +18,26 @@ use crate::access::{Access, Fault, Scratch};
 use crate::auth::{AuthError, SignatureError};
 use crate::scan::{Item, Scan};
 
-/// Whose signatures are believed: a set of certificates.
+/// Whose signatures are trusted: a set of certificates.
 pub trait Trust: Send + Sync {
-    /// Whether `signature`, a PKCS#7 message (DER) that goes without its content, is one of
-    /// `content` by somebody who is trusted.
+    /// Verifies that `signature`, a detached PKCS#7 message (DER), is a signature of `content` by a
+    /// trusted signer.
     ///
     /// # Errors
     /// [`SignatureError`].
     fn verify(&self, content: &[u8], signature: &[u8]) -> Result<(), SignatureError>;
 }
 
-/// Makes signatures: somebody's private key, wherever it is kept.
+/// Makes signatures with a private key, wherever that is kept.
 pub trait Signer: Send + Sync {
-    /// A PKCS#7 message (DER) with a signature of `content`, and without it.
+    /// A detached PKCS#7 message (DER) with a signature of `content`.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why no signature could be made.
     fn sign(&self, content: &[u8]) -> Result<Vec<u8>, Box<dyn Error + Send + Sync>>;
 }
 
-/// Holds the superblock against the signature behind it.
+/// Verifies the superblock against the signature after it.
 pub(crate) fn prove<V: Volume>(
     access: &Access<V>,
     trust: Option<&dyn Trust>,

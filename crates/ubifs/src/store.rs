@@ -1,4 +1,4 @@
-//! Keys to nodes: the committed index with the journal's changes over it.
+//! From keys to nodes: the committed index with the journal's changes on top.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -30,15 +30,16 @@ pub(crate) struct Store<V> {
     pub(crate) overlay: Overlay,
     /// Sizes of files that grew after their inode was last written.
     pub(crate) sizes: BTreeMap<u32, u64>,
-    /// What vouches for nodes, given the key of an authenticated file system.
+    /// Authenticates nodes, given the key of an authenticated file system.
     pub(crate) auth: Option<Box<Auth>>,
 }
 
-/// Longest name or inode that is kept: inodes without data have 160 bytes, names 56 and their own.
+/// Longest name or inode node kept: an inode without data takes 160 bytes, a name 56 plus its
+/// length.
 const LEAF_MAX: usize = 224;
-/// Bytes of names and inodes that are kept, about.
+/// Approximate bytes of names and inodes kept.
 const LEAVES: u64 = 1 << 20;
-/// Where that is more than one part in so many of the volume, it is this part.
+/// At most this part of the volume, if that is less.
 const LEAVES_PART: u64 = 8;
 
 /// Whether nodes of this kind are kept while the file system is written.
@@ -46,16 +47,16 @@ pub(crate) fn is_kept(kind: NodeKind) -> bool {
     matches!(kind, NodeKind::Inode | NodeKind::Entry | NodeKind::XattrEntry)
 }
 
-/// A name as it was found.
+/// A name that was found.
 pub(crate) struct Name<'n> {
     pub(crate) key: Key,
-    /// Which of the names with this hash, in a fixed order.
+    /// Its rank among the names with this hash, in a fixed order.
     pub(crate) ordinal: u32,
     pub(crate) at: Location,
     pub(crate) entry: Result<DirectoryEntry<'n>, Fault>,
 }
 
-/// Makes a walk of closures.
+/// Turns closures into a [`Visit`].
 struct Each<'e> {
     leaf: &'e mut dyn FnMut(Key, Location) -> ControlFlow<()>,
     fault: Option<Fault>,
@@ -72,12 +73,12 @@ impl Visit for Each<'_> {
     }
 }
 
-/// Looks for the branch that leads to a node, and holds its hash against the node's.
+/// Looks for the branch that leads to a node, and compares its hash with the node's.
 struct Vouch {
     at: Location,
     hash: Digest,
     vouched: bool,
-    /// What there is to say else.
+    /// The fault to report otherwise.
     fault: Fault,
 }
 
@@ -97,8 +98,8 @@ impl Visit for Vouch {
     }
 }
 
-/// How new files are compressed: not at all if the superblock names a way that nobody knows, for
-/// inodes that said so could not be read.
+/// How new files are compressed: not at all if the superblock names an unknown method, because
+/// inodes that name it could not be read.
 pub(crate) fn default_compression(superblock: &Superblock) -> Compression {
     match Compression::from_code(superblock.default_compression) {
         Compression::Unknown(_) => Compression::None,
@@ -115,8 +116,8 @@ impl<V: Volume> Store<V> {
         self.superblock.key_hash().unwrap_or(KeyHash::R5)
     }
 
-    /// Walks the committed index where the overlay leaves it; the first fault met is told at the
-    /// end.
+    /// Walks the committed index where the overlay leaves it valid; the first fault met is returned
+    /// at the end.
     pub(crate) fn committed(
         &self,
         range: (Key, Key),
@@ -125,7 +126,7 @@ impl<V: Volume> Store<V> {
         self.committed_under(&self.overlay, range, leaf)
     }
 
-    /// Walks the committed index where `overlay` leaves it.
+    /// Walks the committed index where `overlay` leaves it valid.
     pub(crate) fn committed_under(
         &self,
         overlay: &Overlay,
@@ -154,7 +155,7 @@ impl<V: Volume> Store<V> {
         }
     }
 
-    /// Tells the inode and data nodes from `first` to `last`.
+    /// Visits the inode and data nodes from `first` to `last`.
     pub(crate) fn nodes(
         &self,
         first: Key,
@@ -190,7 +191,7 @@ impl<V: Volume> Store<V> {
         walked
     }
 
-    /// Tells the names of a directory or the extended attributes of a file, from a hash on.
+    /// Visits the names of a directory or the extended attributes of a file, from a hash on.
     pub(crate) fn names(
         &self,
         kind: EntryKind,
@@ -203,7 +204,7 @@ impl<V: Volume> Store<V> {
         self.names_between(first, last, visit)
     }
 
-    /// Tells every name from `first` to `last`, of whatever directory or file.
+    /// Visits every name from `first` to `last`, of any directory or file.
     pub(crate) fn names_between(
         &self,
         first: Key,
@@ -226,7 +227,7 @@ impl<V: Volume> Store<V> {
         walked
     }
 
-    /// Where the entry of a name lies and what it says.
+    /// The place and the content of a name's entry.
     pub(crate) fn find_name(
         &self,
         kind: EntryKind,
@@ -262,10 +263,11 @@ impl<V: Volume> Store<V> {
         }
     }
 
-    /// Finds out which committed entries the changed names stand for.
+    /// Finds out which committed entries the changed names replace.
     ///
-    /// Garbage collection moves entries and gives up the LEB they were in; what the committed index
-    /// names then is not there any more. Such an entry is one of the changed names of its key.
+    /// Garbage collection moves entries and gives up the LEB they were in, so an entry that the
+    /// committed index names may no longer exist. It then belongs to one of the changed names of
+    /// its key.
     pub(crate) fn resolve_names(&mut self) {
         let keys: Vec<Key> = self.overlay.name_keys().collect();
         for key in keys {
@@ -340,7 +342,7 @@ impl<V: Volume> Store<V> {
             && let Ok(header) = Header::parse(scratch.room(length))
             && header.kind == kind
         {
-            // It was checked before it was kept.
+            // It was checked before it was cached.
             return decode((header, scratch.room(length)));
         }
         let (header, bytes) = self.access.node(at, kind, scratch)?;
@@ -353,13 +355,13 @@ impl<V: Volume> Store<V> {
         decode((header, bytes))
     }
 
-    /// From now on names and inodes are kept, because nobody but the caller changes the flash.
+    /// Starts caching names and inodes, because from now on only the caller changes the flash.
     pub(crate) fn keep_leaves(&mut self) {
         let all = u64::from(self.layout.leb_size) * u64::from(self.layout.main.end);
         self.access.leaves = Some(NodeCache::new(LEAF_MAX, LEAVES.min(all / LEAVES_PART)));
     }
 
-    /// Whether the journal or the committed index vouches for a node of the main area.
+    /// Verifies a node of the main area against the journal's or the committed index's hash.
     pub(crate) fn prove(
         &self,
         auth: &Auth,
@@ -381,7 +383,7 @@ impl<V: Volume> Store<V> {
         if vouch.vouched { Ok(()) } else { Err(vouch.fault) }
     }
 
-    /// Hash of an index node that is to be the root; none unless authenticated.
+    /// Hash of the index node that becomes the root; [`Digest::NONE`] unless authenticated.
     pub(crate) fn hash_of(&self, root: Location) -> Digest {
         let known = self.auth.as_ref().and_then(|auth| auth.known(root));
         let old = self.index.as_ref().filter(|index| index.root == root);
@@ -396,7 +398,7 @@ impl<V: Volume> Store<V> {
         self.fault(at, kind, Cause::Mismatch("key"))
     }
 
-    /// Deletes an inode with everything that hangs on it: content, names, extended attributes.
+    /// Deletes an inode with everything that belongs to it: content, names, extended attributes.
     pub(crate) fn remove_inode(&mut self, inode: u32) {
         let mut values = Vec::new();
         let _ = self.names(EntryKind::Xattr, inode, 0, &mut |name| {
@@ -405,16 +407,16 @@ impl<V: Volume> Store<V> {
         });
         for inode in values.into_iter().chain([inode]) {
             self.overlay.remove(Key::inode_node(inode), Key::last_of(inode));
-            // It may have been written to since it lost its name: there is no size to mend.
+            // The file may have been written to after it lost its name: it has no size to correct.
             self.sizes.remove(&inode);
         }
     }
 }
 
-/// A listing of names under way.
+/// A listing of names in progress.
 struct Names<'n, V> {
     store: &'n Store<V>,
-    /// The first key whose new names were not told yet.
+    /// The first key whose new names have not been visited yet.
     next: Key,
     last: Key,
     ordinal: u32,
@@ -422,14 +424,14 @@ struct Names<'n, V> {
 }
 
 impl<V: Volume> Names<'_, V> {
-    /// A name of the committed index.
+    /// Visits a name of the committed index.
     pub(crate) fn committed(&mut self, key: Key, at: Location) -> ControlFlow<()> {
         if key > self.next {
             self.flush(Some(key))?;
             self.next = key;
             self.ordinal = 0;
         }
-        // What was replaced may have been overwritten since.
+        // A replaced entry may have been overwritten since.
         if self.store.overlay.is_replaced(key, at) {
             return ControlFlow::Continue(());
         }
@@ -455,7 +457,7 @@ impl<V: Volume> Names<'_, V> {
         (self.visit)(Name { key, ordinal, at, entry })
     }
 
-    /// Tells the journal's names up to, and without, `until`.
+    /// Visits the journal's names before `until`.
     fn flush(&mut self, until: Option<Key>) -> ControlFlow<()> {
         let last = until.map_or(self.last, Key::previous);
         while let Some(key) = self.store.overlay.next_names(self.next, last) {
@@ -478,7 +480,7 @@ impl<V: Volume> Names<'_, V> {
     }
 }
 
-/// The tree of names a key belongs to.
+/// The kind of names a key belongs to.
 pub(crate) fn kind_of(key: Key) -> EntryKind {
     match key.kind() {
         KeyKind::XattrEntry => EntryKind::Xattr,
@@ -486,12 +488,12 @@ pub(crate) fn kind_of(key: Key) -> EntryKind {
     }
 }
 
-/// An inode number as the file system has them.
+/// An inode number in the file system's width.
 pub(crate) fn number(inode: u64) -> Result<u32, Error> {
     u32::try_from(inode).map_err(|_| Error::NotFound)
 }
 
-/// What a bad field of a node with a good checksum is.
+/// The cause for a bad field in a node with a good checksum.
 pub(crate) fn field(name: &'static str) -> Cause {
     Cause::Node(NodeError::Field(name))
 }

@@ -11,21 +11,21 @@ use flysch_wire::ubifs::{EntryKind, InodeFlags, Key, KeyKind, ROOT_INODE};
 use crate::access::Scratch;
 use crate::open::Ubifs;
 
-/// An inode as far as paths go.
+/// What is known of an inode's reachability.
 struct Seen {
     kind: Option<FileKind>,
     named: bool,
 }
 
 impl<V: Volume> Ubifs<V> {
-    /// Files that lost their names, so that they can be saved elsewhere; what lies in a lost
+    /// Files that lost their names, so that they can be saved elsewhere; the content of a lost
     /// directory comes with the directory.
     ///
     /// Reads every inode and every name. Deleted files that were still open are not among them.
     pub fn unreachable(&self) -> Vec<(Inode, FileKind)> {
         let mut seen = BTreeMap::new();
         let mut scratch = Scratch::new();
-        // Damage was told by opening or is told by the check; here what can be read counts.
+        // Damage is reported by opening or the check; only what can be read counts here.
         let _ = self.store.nodes(Key::MIN, Key::MAX, &mut |key, at| {
             if key.kind() == KeyKind::Inode
                 && let Ok(node) = self.store.inode(key.inode(), at, &mut scratch)

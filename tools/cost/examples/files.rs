@@ -1,4 +1,4 @@
-//! Instructions of 4 KiB of a file, written to and read from flash file systems, as a table for
+//! Instructions for 4 KiB of a file, written to and read from flash file systems, as a table for
 //! docs/bench.md.
 //!
 //! ```console
@@ -26,7 +26,7 @@ usage: files             count all of them with callgrind and print them as a ta
 const BLOCK: usize = 4096;
 /// Blocks of one file.
 const FILE_BLOCKS: u32 = 64;
-/// Room for the longest run and its tree.
+/// Room for the longest run and its files.
 const FLASH: usize = 48 << 20;
 const NOW: Timestamp = Timestamp { seconds: 1_700_000_000, nanoseconds: 0 };
 const FILE: NewFile<'static> = NewFile {
@@ -38,7 +38,7 @@ const FILE: NewFile<'static> = NewFile {
     target: b"",
 };
 
-/// Name, what it is, and what does so many blocks.
+/// Name, description, and the function that handles this many blocks.
 type Case = (&'static str, &'static str, fn(u32));
 
 const CASES: [Case; 4] = [
@@ -96,8 +96,8 @@ fn table() -> Result<(), String> {
     Ok(())
 }
 
-/// A UBIFS that fills a device of its own, on flash that is memory. Nothing is compressed: a
-/// compressor would be most of what is counted.
+/// A UBIFS that fills a UBI device, on flash in memory. Nothing is compressed: a compressor would
+/// dominate the count.
 fn ubifs() -> UbifsMut<impl flysch_api::volume::VolumeMut> {
     let flash = FlashImage::new(vec![0xFF; FLASH], Geometry::nand(0, 128 << 10, 2048, 2048));
     let options = DeviceOptions::default();
@@ -113,7 +113,7 @@ fn ubifs() -> UbifsMut<impl flysch_api::volume::VolumeMut> {
     UbifsMut::open(volume).expect("what was just made")
 }
 
-/// A JFFS2 on flash that is memory, uncompressed as well.
+/// A JFFS2 on flash in memory, uncompressed as well.
 fn jffs2() -> Jffs2Mut<FlashImage<Vec<u8>>> {
     let mut flash = FlashImage::new(vec![0xFF; FLASH], Geometry::nor(0, 128 << 10));
     flysch_jffs2::format(&mut flash, ByteOrder::Little).expect("memory is formatted");
@@ -151,7 +151,7 @@ fn fill(fs: &mut impl FileSystemMut, blocks: u32) {
     for file in 0..blocks / FILE_BLOCKS {
         let inode = fs.create(root, name(file).as_bytes(), &FILE, NOW).expect("room for a name");
         for at in 0..FILE_BLOCKS {
-            // Other bytes in each block: one stored twice is one that was mistaken for another.
+            // Different bytes in each block, so that none can be mistaken for another.
             block[..8].copy_from_slice(&(u64::from(file) << 32 | u64::from(at)).to_le_bytes());
             let offset = u64::from(at) * BLOCK as u64;
             fs.write(inode, offset, &block, NOW).expect("room for a block");

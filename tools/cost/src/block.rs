@@ -1,5 +1,5 @@
-//! What the block layer adds to a request: a way over disks that have done everything when their
-//! doorbell rings.
+//! The cost that the block layer adds to a request: a way over disks that have completed everything
+//! when their doorbell rings.
 
 use flysch_api::block::{Completion, Device, Error, Geometry, Operation, Refused, Request};
 use flysch_api::data::{Data, SegmentLimits};
@@ -10,17 +10,17 @@ use flysch_geom::class::{label, mirror, part, stripe};
 use flysch_geom::{Access, Graph, ProviderId, Way, all};
 
 const BLOCK: u32 = 4096;
-/// Bytes of a disk.
+/// Size of a disk, bytes.
 const SIZE: usize = 4 << 20;
 
-/// What stands on the disks.
+/// What is on top of the disks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Top {
     /// Nothing: a way to the disk itself.
     Disk,
     /// A partition.
     Part,
-    /// So many labels, one on the other.
+    /// This many labels on top of one another.
     Labels(u32),
     /// A stripe of two, each stripe longer than a request.
     Stripe,
@@ -28,14 +28,14 @@ pub enum Top {
     MirrorRead,
     /// A mirror of two, written.
     MirrorWrite,
-    /// A stripe over two mirrors of two, read: a way that divides twice.
+    /// A stripe over two mirrors of two, read: a way that splits twice.
     StripeOfMirrorsRead,
     /// The same, written.
     StripeOfMirrorsWrite,
 }
 
 impl Top {
-    /// How many disks are under it.
+    /// Number of disks below it.
     const fn disks(self) -> usize {
         match self {
             Self::Disk | Self::Part | Self::Labels(_) => 1,
@@ -44,7 +44,7 @@ impl Top {
         }
     }
 
-    /// What is asked of it.
+    /// The operation that is measured.
     const fn operation(self) -> Operation {
         match self {
             Self::MirrorWrite | Self::StripeOfMirrorsWrite => Operation::Write,
@@ -53,16 +53,16 @@ impl Top {
     }
 }
 
-/// A disk that has done everything when its doorbell rings. It is put in line wherever a way calls
-/// it, as where it is measured alone: so that the difference is the way's.
+/// A disk that has completed everything when its doorbell rings. It is inlined into a way just as
+/// where it is measured alone, so that the difference is the cost of the way.
 ///
-/// Its limits are made once, as those of the command layer's disk are: a size that is multiplied
-/// for each request is done once by the compiler where the disk is alone and not under a way, which
-/// then seems to cost it.
+/// Its limits are computed once, like those of the command layer's disk. If a size were multiplied
+/// for each request, the compiler would hoist that out of the loop for the disk alone but not under
+/// a way, which would then seem to cost it.
 #[derive(Debug)]
 pub struct NullDisk {
     geometry: Geometry,
-    /// Bytes, and the bits that neither offset nor length may have.
+    /// Its bytes, and the bits that must be clear in offset and length.
     size: u64,
     mask: u64,
     memory: DmaRegion,
@@ -71,7 +71,7 @@ pub struct NullDisk {
 }
 
 impl NullDisk {
-    /// One that takes its data from `memory`.
+    /// A disk that takes its data from `memory`.
     #[must_use]
     pub fn new(memory: &DmaRegion) -> Self {
         let geometry = Geometry {
@@ -102,7 +102,7 @@ impl Device for NullDisk {
     #[inline(always)]
     fn submit(&mut self, request: &Request, _: Instant) -> Result<(), Refused> {
         let Request { operation, offset, length, .. } = *request;
-        // What is measured is nothing else.
+        // Only plain reads and writes are measured.
         let is_plain = matches!(operation, Operation::Read | Operation::Write)
             && request.crypto.is_none()
             && u64::from(request.data.len()) == length
@@ -148,7 +148,7 @@ fn disks(graph: &mut Graph, count: usize) -> Vec<ProviderId> {
     (0..count).map(insert).collect()
 }
 
-/// The name of the provider on top.
+/// Builds the graph; returns the name of the provider on top.
 fn build(graph: &mut Graph, top: Top) -> String {
     let under = disks(graph, top.disks());
     graph.settle();
@@ -192,10 +192,10 @@ fn build(graph: &mut Graph, top: Top) -> String {
     }
 }
 
-/// Does `count` requests of 4 KiB, so many at a time.
+/// Does `count` requests of 4 KiB, `depth` at a time.
 ///
 /// # Panics
-/// If one fails: nothing can go wrong on these disks.
+/// If one fails: nothing should go wrong on these disks.
 pub fn run(top: Top, depth: u32, count: u32) {
     let memory = DmaRegion::zeroed(1 << 20, 0x1000_0000);
     let mut graph = Graph::new(&all(), 1);
@@ -208,7 +208,7 @@ pub fn run(top: Top, depth: u32, count: u32) {
     measured_device(&mut way, top.operation(), address, (depth, count));
 }
 
-/// The same of the disk alone.
+/// The same on the disk alone.
 ///
 /// # Panics
 /// As [`run`].
@@ -219,8 +219,8 @@ pub fn run_alone(depth: u32, count: u32) {
     measured_device(&mut disk, Operation::Read, address, (depth, count));
 }
 
-// Operation and address are arguments by themselves: in a tuple with all of the data they are in
-// memory, and the compiler sees only sometimes that a loop has one operation and one length.
+// Operation and address are separate arguments: in a tuple with the rest they would be in memory,
+// and the compiler would not always see that a loop has one operation and one length.
 #[inline(never)]
 fn measured_device<D: Device>(
     device: &mut D,

@@ -1,27 +1,27 @@
-//! What a count of instructions is held against: a bound that keeps what was reached, and a goal.
+//! Limits for instruction counts: a bound that preserves what was achieved, and a goal.
 
-/// What is aimed at.
+/// The goal of a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// Nothing in particular.
+    /// None in particular.
     None,
-    /// So many instructions at most; it is met and has to stay so.
+    /// At most this many instructions; it is met, and must stay met.
     Met(u64),
-    /// So many instructions at most; it is not met yet.
+    /// At most this many instructions; it is not met yet.
     Missed(u64),
 }
 
-/// How many instructions something may take.
+/// How many instructions a case may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// A little more than it takes, so that no change makes it much longer unseen.
+    /// Slightly above the count, so that no change increases it much unnoticed.
     pub bound: u64,
-    /// What is aimed at.
+    /// The goal.
     pub goal: Goal,
 }
 
 impl Budget {
-    /// Most instructions it may take: a goal that is met is not given up for a bound beyond it.
+    /// Most instructions allowed: a goal that has been met takes precedence over a higher bound.
     pub const fn limit(&self) -> u64 {
         match self.goal {
             Goal::Met(goal) if goal < self.bound => goal,
@@ -29,11 +29,10 @@ impl Budget {
         }
     }
 
-    /// Judges a count.
+    /// Checks a count.
     ///
     /// # Errors
-    /// What is wrong with it: it is too high, or so low that it meets a goal that is said to be
-    /// missed.
+    /// Why it is wrong: it is too high, or so low that it meets a goal recorded as missed.
     pub fn judge(&self, count: u64) -> Result<(), String> {
         let limit = self.limit();
         match self.goal {
@@ -80,14 +79,14 @@ mod tests {
         assert_eq!((missed.limit(), missed.judge(323)), (323, Ok(())));
         assert_eq!(missed.cells(319), "319 | 323 | 280, missed by 39");
         assert_eq!(missed.judge(324), Err("takes 324, 323 are allowed".into()));
-        // From then on it is to be kept.
+        // From then on it must be kept.
         assert!(missed.judge(280).unwrap_err().contains("meets its goal of 280"));
         let none = Budget { bound: 42, goal: Goal::None };
         assert_eq!((none.cells(39), none.judge(42)), ("39 | 42 | -".into(), Ok(())));
         assert!(none.judge(43).is_err());
     }
 
-    /// docs/bench.md shows what this program prints, with counts that are allowed.
+    /// docs/bench.md has the table that this program prints, with counts that are allowed.
     #[test]
     fn the_documentation_has_every_row() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench.md");

@@ -1,5 +1,5 @@
-//! A UFS controller that does nothing, at once: every command has ended when its doorbell write
-//! returns. What is left of a run on it is the cost of the driver.
+//! A UFS controller that does nothing: every command has ended when its doorbell write returns.
+//! What remains of a run on it is the cost of the driver.
 
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Registers, Wake};
 use flysch_wire::ufs::cqe::{self, Cqe, CqeUcd};
@@ -29,23 +29,23 @@ const WORDS: usize = 0x2000 / 4;
 pub struct InstantMachine {
     registers: Rc<[Cell<u32>; WORDS]>,
     memory: DmaRegion,
-    /// Moves by one nanosecond per look.
+    /// Advances by one nanosecond per read.
     time: Rc<Cell<u64>>,
     order: Rc<Cell<Order>>,
 }
 
-/// In which order the commands of one doorbell end, on a submission queue.
+/// The order in which the commands of one doorbell on a submission queue end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// As they came.
+    /// In the order they were issued.
     #[default]
     AsIssued,
-    /// Every seventh first, and so on: far from it.
+    /// In steps of seven: far from the order of issue.
     Shuffled,
 }
 
 impl InstantMachine {
-    /// A controller over `len` bytes of memory, with both queue designs.
+    /// A controller with `len` bytes of memory and both queue designs.
     pub fn new(len: usize) -> Self {
         let machine = Self {
             registers: Rc::new([const { Cell::new(0) }; WORDS]),
@@ -68,7 +68,7 @@ impl InstantMachine {
         machine
     }
 
-    /// Chooses the order in which commands end.
+    /// Sets the order in which commands end.
     pub fn set_order(&self, order: Order) {
         self.order.set(order);
     }
@@ -116,7 +116,7 @@ impl InstantMachine {
         let count = (tail + entries * 32 - head) % (entries * 32) / 32;
         for n in 0..count {
             let n = match self.order.get() {
-                // 7 has no divisor in common with a power of two.
+                // 7 has no common divisor with a power of two.
                 Order::Shuffled if count.is_power_of_two() => n * 7 % count,
                 _ => n,
             };
@@ -131,7 +131,7 @@ impl InstantMachine {
         self.set(block + CQ_BLOCK + mcq::CQTP, end);
     }
 
-    /// Answers the request of the descriptor at `at`; gives its command descriptor.
+    /// Answers the request of the descriptor at `at`; returns its command descriptor.
     fn execute(&self, at: usize) -> u64 {
         let mut bytes = [0; utrd::LENGTH];
         self.memory.read(at, &mut bytes);
@@ -152,7 +152,8 @@ impl InstantMachine {
         utrd.ucd_base
     }
 
-    /// Every attribute and flag is zero, every descriptor but those of the units is long and empty.
+    /// Every attribute and flag is zero; every descriptor except those of the units is long and
+    /// empty.
     fn query(&self, request: &[u8; upiu::LENGTH], at: usize, answer: &mut [u8; upiu::LENGTH]) {
         let query = QueryRequest::parse(request).expect("a query");
         let mut fields = query.fields;
@@ -185,7 +186,7 @@ impl Registers for InstantMachine {
 }
 
 impl InstantMachine {
-    /// What a write does; a function of its own, so that it is not counted.
+    /// The effect of a write; a separate function, so that it is not counted.
     #[inline(never)]
     fn ring_or_write(&self, offset: u32, value: u32) {
         let run_time = offset.wrapping_sub(RUN_TIME);

@@ -1,5 +1,5 @@
-//! A SATA host bus adapter that does nothing, at once: every command has ended when its doorbell
-//! write returns. What is left of a run on it is the cost of the driver.
+//! A SATA host bus adapter that does nothing: every command has ended when its doorbell write
+//! returns. What remains of a run on it is the cost of the driver.
 
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Registers, Wake};
 use flysch_wire::ata::identify::{capability, sata, set83};
@@ -15,17 +15,17 @@ use std::rc::Rc;
 const WORDS: usize = 0x180 / 4;
 const PORT: u32 = port_base(0);
 
-/// The HBA, one port with a disk. Clones are handles to the same one.
+/// The HBA: one port with a disk. Clones are handles to the same one.
 #[derive(Clone, Debug)]
 pub struct AhciInstantMachine {
     registers: Rc<[Cell<u32>; WORDS]>,
     memory: DmaRegion,
-    /// Moves by one nanosecond per look.
+    /// Advances by one nanosecond per read.
     time: Rc<Cell<u64>>,
 }
 
 impl AhciInstantMachine {
-    /// An HBA over `len` bytes of memory.
+    /// An HBA with `len` bytes of memory.
     pub fn new(len: usize) -> Self {
         let machine = Self {
             registers: Rc::new([const { Cell::new(0) }; WORDS]),
@@ -57,7 +57,7 @@ impl AhciInstantMachine {
         self.memory.offset_of(address, len).expect("an address in memory")
     }
 
-    /// Carries out the commands in these slots: of those that are not queued, identify.
+    /// Executes the commands in these slots; of the unqueued ones, only identify.
     fn carry_out(&self, slots: u32) {
         let queued = self.get(PORT + PX_SACT) & slots;
         self.set(PORT + PX_SACT, self.get(PORT + PX_SACT) & !slots);
@@ -84,7 +84,7 @@ impl AhciInstantMachine {
         }
     }
 
-    /// What a write does; a function of its own, so that it is not counted.
+    /// The effect of a write; a separate function, so that it is not counted.
     #[inline(never)]
     fn ring_or_write(&self, offset: u32, value: u32) {
         const CI: u32 = PORT + PX_CI;

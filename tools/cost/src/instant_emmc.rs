@@ -1,6 +1,6 @@
-//! An eMMC device behind a controller with a queueing engine that does nothing, at once: every
-//! command and every task has ended when the write that begins it returns. What is left of a run
-//! on it is the cost of the driver.
+//! An eMMC device behind a controller with a queueing engine that does nothing: every command and
+//! every task has ended when the write that starts it returns. What remains of a run on it is the
+//! cost of the driver.
 
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Registers, Wake};
 use flysch_wire::mmc::command::{CommandIndex, OCR_POWERED_UP, OCR_SECTOR_MODE, OCR_VOLTAGES};
@@ -13,7 +13,7 @@ use flysch_wire::mmc::{CardState, CardStatus, Csd, ext_csd};
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// Where Intel's controllers have their engine.
+/// Offset of the engine in Intel's controllers.
 const ENGINE: u32 = 0x200;
 const WORDS: usize = 0x260 / 4;
 /// Elkhart Lake.
@@ -24,12 +24,12 @@ const IDENTITY: Identity = Identity { vendor: 0x8086, device: 0x4B47 };
 pub struct EmmcInstantMachine {
     registers: Rc<[Cell<u32>; WORDS]>,
     memory: DmaRegion,
-    /// Moves by one nanosecond per look.
+    /// Advances by one nanosecond per read.
     time: Rc<Cell<u64>>,
 }
 
 impl EmmcInstantMachine {
-    /// A controller over `len` bytes of memory.
+    /// A controller with `len` bytes of memory.
     pub fn new(len: usize) -> Self {
         let machine = Self {
             registers: Rc::new([const { Cell::new(0) }; WORDS]),
@@ -61,7 +61,7 @@ impl EmmcInstantMachine {
         self.registers[offset as usize / 4 % WORDS].set(value);
     }
 
-    /// A command of the host's own: its response, and EXT_CSD where it is asked for.
+    /// Executes a command of the host's own: its response, and EXT_CSD if requested.
     fn carry_out(&self, command: Command) {
         let ready = CardStatus::new().with_state(CardState::Transfer).with_ready_for_data(true);
         let mut response = [ready.into_bits(), 0, 0, 0];
@@ -97,7 +97,7 @@ impl EmmcInstantMachine {
         self.memory.write(at(u64::from_le_bytes(address), bytes.len()), &bytes);
     }
 
-    /// What a write does; a function of its own, so that it is not counted.
+    /// The effect of a write; a separate function, so that it is not counted.
     #[inline(never)]
     fn ring_or_write(&self, offset: u32, value: u32) {
         const DOORBELL: u32 = ENGINE + CQTDBR;
@@ -107,7 +107,7 @@ impl EmmcInstantMachine {
         match offset {
             DOORBELL => self.set(ENDED, self.get(ENDED) | value),
             ENDED | TOLD | STATUS => self.set(offset, self.get(offset) & !value),
-            // Only the halt stays.
+            // Only the halt bit stays set.
             CONTROL_ENGINE => self.set(offset, value & 1),
             CLOCK => {
                 let clock = ClockRegister::from_bits(value & !ClockRegister::RESETS);

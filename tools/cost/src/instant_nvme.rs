@@ -1,5 +1,5 @@
-//! An NVMe controller that does nothing, at once: every command has ended when its doorbell write
-//! returns. What is left of a run on it is the cost of the driver.
+//! An NVMe controller that does nothing: every command has ended when its doorbell write returns.
+//! What remains of a run on it is the cost of the driver.
 
 use flysch_api::machine::{Clock, DmaRegion, Identity, Instant, Machine, Registers, Wake};
 use flysch_wire::nvme::registers::{
@@ -10,10 +10,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 const WORDS: usize = 0x1100 / 4;
-/// Entries of the admin queues, as the driver makes them.
+/// Entries of the admin queues, as the driver creates them.
 const ADMIN_ENTRIES: u32 = 32;
 
-/// A queue pair: bases and entries of both rings, and where the controller stands.
+/// A queue pair: bases and entries of both rings, and the controller's positions.
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
     submission: (u64, u32),
@@ -29,12 +29,12 @@ pub struct NvmeInstantMachine {
     registers: Rc<[Cell<u32>; WORDS]>,
     memory: DmaRegion,
     pairs: Rc<RefCell<[Pair; 4]>>,
-    /// Moves by one nanosecond per look.
+    /// Advances by one nanosecond per read.
     time: Rc<Cell<u64>>,
 }
 
 impl NvmeInstantMachine {
-    /// A controller over `len` bytes of memory.
+    /// A controller with `len` bytes of memory.
     pub fn new(len: usize) -> Self {
         let machine = Self {
             registers: Rc::new([const { Cell::new(0) }; WORDS]),
@@ -68,7 +68,7 @@ impl NvmeInstantMachine {
         self.memory.offset_of(address, len).expect("an address in memory")
     }
 
-    /// Carries out everything up to `tail`.
+    /// Executes everything up to `tail`.
     #[inline(never)]
     fn carry_out(&self, queue: usize, tail: u32) {
         let mut pair = self.pairs.borrow()[queue];
@@ -90,7 +90,7 @@ impl NvmeInstantMachine {
             }
         }
         let mut pairs = self.pairs.borrow_mut();
-        // A command may have changed another pair, never its own.
+        // A command may have changed another pair, but never its own.
         pairs[queue] = pair;
     }
 
@@ -119,7 +119,7 @@ impl NvmeInstantMachine {
         Some(0)
     }
 
-    /// What a write does; a function of its own, so that it is not counted.
+    /// The effect of a write; a separate function, so that it is not counted.
     #[inline(never)]
     fn ring_or_write(&self, offset: u32, value: u32) {
         if offset >= DOORBELLS {

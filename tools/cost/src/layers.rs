@@ -1,11 +1,11 @@
-//! What a layer of the block layer costs by itself, told from the counts of the ways: beyond the
+//! The cost of each layer of the block layer, derived from the counts of the ways: beyond the
 //! disks, and beyond a way without any class.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-/// A layer: the case that counts it, its name, how many disks the request goes to, what it may
-/// cost.
+/// A layer: the case that counts it, its name, the number of disks a request goes to, and the most
+/// it may cost.
 const LAYERS: [(&str, &str, u64, Option<u64>); 7] = [
     ("way-part", "PART", 1, Some(25)),
     ("way-labels", "LABEL, ten of them", 1, Some(15)),
@@ -16,12 +16,12 @@ const LAYERS: [(&str, &str, u64, Option<u64>); 7] = [
     ("way-twice-write", "STRIPE over MIRROR, written", 2, None),
 ];
 
-/// The head of the table.
+/// The heading of the table.
 pub const HEADING: &str = "| layer | beyond its disks | beyond a way without a class | goal |\n\
     |---|--:|--:|--:|";
 
-/// The table, of counts by the names of the cases; a layer that was not counted is left out, and
-/// without the disk and the way alone there is none.
+/// The table for counts by case name. A layer that was not counted is left out; without counts of
+/// the disk and the way alone there is no table.
 pub fn table(counts: &BTreeMap<&str, u64>) -> Option<String> {
     let (disk, way) = (*counts.get("null")?, *counts.get("way-disk")?);
     let mut table = HEADING.to_string();
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(table(&BTreeMap::from([("way-part", 50)])), None);
     }
 
-    /// docs/bench.md shows what this program prints, of the counts it shows.
+    /// docs/bench.md has the table that this program prints for the counts shown there.
     #[test]
     fn the_documentation_has_the_layers() {
         let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/bench.md");

@@ -1,4 +1,4 @@
-//! What the software path of one I/O costs, in instructions, and the budgets it must keep.
+//! The cost of the software path of one I/O, in instructions, and the budgets it must keep.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

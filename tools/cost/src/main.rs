@@ -1,4 +1,4 @@
-//! `flysch-cost`: counts the instructions of the hot paths and holds them against their budgets.
+//! `flysch-cost`: counts the instructions of the hot paths and checks them against their budgets.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use flysch_cost::layers;
 use flysch_cost::measure::{self, Run};
 use flysch_cost::path::{self, CASES, HEADING};
 
-/// Reads of the two runs that are compared.
+/// Reads in the two runs that are compared.
 const SHORT: u64 = 1_600;
 const LONG: u64 = 9_600;
 
@@ -16,7 +16,7 @@ const USAGE: &str = "\
 usage: flysch-cost [NAME...]      count the named cases (all of them without a name) with callgrind
                                   and print them as a table with their goals; fails if one is
                                   over its budget
-       flysch-cost run NAME READS do so many reads of one case, to be looked at with callgrind
+       flysch-cost run NAME READS do READS reads of one case, for a look with callgrind
        flysch-cost --help";
 
 fn main() -> ExitCode {

@@ -1,29 +1,29 @@
 //! Instructions of one case, counted by callgrind over runs of this program.
 //!
-//! Counted is what happens inside `measured_*`, without the controller: its register write
-//! is toggled off again. Two runs of different length are compared, so what happens once does not
+//! Only what happens inside `measured_*` is counted, without the controller, whose register write
+//! turns counting off. Two runs of different length are compared, so that one-time costs do not
 //! count.
 
 use std::path::Path;
 use std::process::Command;
 
-/// What is counted: `PROGRAM run NAME COUNT` does it so many times.
+/// What to count: `PROGRAM run NAME COUNT` does it COUNT times.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<'a> {
     /// The program.
     pub program: &'a Path,
-    /// Its name for what is counted.
+    /// Its name for the case.
     pub name: &'a str,
-    /// How often in the shorter run.
+    /// Repetitions in the shorter run.
     pub short: u64,
-    /// How often in the longer one.
+    /// Repetitions in the longer run.
     pub long: u64,
 }
 
-/// Instructions of doing it once.
+/// Instructions per repetition.
 ///
 /// # Errors
-/// Valgrind is missing, or what it said.
+/// Valgrind is missing or has failed.
 pub fn count(run: &Run<'_>) -> Result<u64, String> {
     Ok((total(run, run.long)? - total(run, run.short)?) / (run.long - run.short))
 }

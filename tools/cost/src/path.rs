@@ -1,7 +1,7 @@
-//! The software path of one 4 KiB read, to be counted.
+//! The software path of one 4 KiB read, for counting.
 //!
-//! The controller is one that has done everything when its doorbell write returns, so what is left
-//! is the driver, or driver and disk, and the loop that makes the requests.
+//! The controller has completed everything when its doorbell write returns, so what remains is the
+//! driver, or driver and disk, and the loop that issues the requests.
 
 use flysch_api::block::{Device, Operation, Request};
 use flysch_api::command::{
@@ -31,15 +31,15 @@ const READ_10: Cdb = Cdb([0x28, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
 pub enum Layer {
     /// The host controller driver alone, from `start` to the outcome.
     Driver,
-    /// A disk over it, from the request to its completion.
+    /// A disk on top of it, from the request to its completion.
     Disk,
-    /// A way through the block layer over disks that have done everything at once.
+    /// A way through the block layer over disks that complete everything at once.
     Way(Top),
-    /// Such a disk alone: what of the above is the loop's and the disk's.
+    /// Such a disk alone: the share of the loop and the disk in a way's count.
     NullDisk,
 }
 
-/// Which driver, and how its queues are.
+/// Which driver, and which kind of queues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
     /// UFS, multi-circular queues.
@@ -52,32 +52,32 @@ pub enum Controller {
     Ahci,
     /// eMMC with a queueing engine.
     Emmc,
-    /// None: what is measured stands on no driver.
+    /// None: the layer measured uses no driver.
     None,
 }
 
-/// One thing that is measured.
+/// One case to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Case {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, for people.
+    /// Its description.
     pub what: &'static str,
-    /// How much of the stack.
+    /// How much of the stack is measured.
     pub layer: Layer,
-    /// Which driver, and how its queues are.
+    /// Which driver, and which kind of queues.
     pub controller: Controller,
     /// Requests per doorbell.
     pub depth: u32,
-    /// In which order they end.
+    /// The order in which they end.
     pub order: Order,
     /// Segments of each request's data.
     pub segments: u32,
-    /// How many instructions it may take.
+    /// The instructions it may take.
     pub budget: Budget,
 }
 
-/// The head of the table that [`Case::row`] gives the rows of.
+/// The heading of the table whose rows [`Case::row`] returns.
 pub const HEADING: &str = "| 4 KiB read | instructions | fails beyond | goal |\n|---|--:|--:|--:|";
 
 impl Case {
@@ -87,7 +87,7 @@ impl Case {
     }
 }
 
-/// Everything that is measured.
+/// All cases.
 pub const CASES: [Case; 28] = [
     case("driver-mcq", "driver, MCQ, depth 32, in order", Layer::Driver, 196, Met(200)),
     Case {
@@ -253,7 +253,7 @@ const fn emmc(
     bound: u64,
     goal: Goal,
 ) -> Case {
-    // One of the 32 tasks is that of direct commands.
+    // One of the 32 tasks is reserved for direct commands.
     Case { controller: Controller::Emmc, depth: 31, ..case(name, what, layer, bound, goal) }
 }
 
@@ -271,7 +271,7 @@ const fn case(
 /// Reads 4 KiB `count` times.
 ///
 /// # Panics
-/// If a read fails: nothing can go wrong on this controller.
+/// If a read fails: nothing should go wrong on this controller.
 pub fn run(case: &Case, count: u32) {
     match (case.layer, case.controller) {
         (Layer::Way(top), _) => block::run(top, case.depth, count),
@@ -314,7 +314,7 @@ fn run_ahci(case: &Case, count: u32) {
     let mut host =
         flysch_ahci::Host::new(machine.clone(), memory, options).expect("options that fit");
     host.bring_up(&machine).expect("bring-up");
-    // Sectors of 4096 bytes or not, the driver does not look.
+    // The driver does not care whether sectors have 4096 bytes.
     let read = Ata::transfer(false, 0, 8, false);
     measure(&machine, host.into_ports().remove(0), (0, read), case, count);
 }
@@ -352,10 +352,10 @@ fn measure<M: Machine, P: Port>(
     }
 }
 
-/// The data of every request: a block, in one piece or in pieces with gaps between them.
+/// The data of every request: a block, whole or in pieces with gaps between them.
 fn data(memory: &DmaRegion, segments: u32) -> Data {
     let len = BLOCK / segments;
-    // The first ends and all others begin and end at pages, where they are as long as that.
+    // The first piece ends, and all others start and end, on page boundaries if they are that long.
     let first = if segments == 2 { BLOCK as usize - len as usize } else { 0 };
     let piece = |n: u32| {
         let skew = if n == 0 { first } else { 0 };
@@ -387,8 +387,8 @@ where
     Disk::new(port, shape, scratch, &flysch_cam::Options::default()).expect("a disk")
 }
 
-// What is asserted is compared in place: a reference to a part of an outcome, as `assert_eq` takes
-// one, has the compiler copy all of it for each read.
+// Assertions compare in place: taking a reference to part of an outcome, as `assert_eq` does, makes
+// the compiler copy the whole outcome for each read.
 #[inline(never)]
 fn measured_driver<M: Machine, P: Port>(
     machine: &M,

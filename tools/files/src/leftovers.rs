@@ -1,4 +1,4 @@
-//! What goes away if the command ends before it is whole.
+//! Files and folders to remove if the command ends before they are complete.
 
 use std::fs::File;
 use std::io;
@@ -17,13 +17,13 @@ fn leftovers() -> MutexGuard<'static, Vec<Leftover>> {
     LEFTOVERS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Removes everything that is not whole. The process must end now: whoever starts another file
-/// after this waits forever, so that none can slip through.
+/// Removes everything incomplete. The process must end after this: a thread that starts another
+/// file blocks forever, so that none can slip through.
 pub fn abandon() {
     let mut all = leftovers();
-    // The last first: folders come before what is in them.
+    // In reverse order: folders were created before their content.
     for leftover in all.drain(..).rev() {
-        // There is nobody left to tell, and the others must go as well.
+        // Nobody is left to report to, and the others must be removed as well.
         let _ = match leftover {
             Leftover::File(path) => std::fs::remove_file(path),
             Leftover::Folder(path) => std::fs::remove_dir(path),
@@ -32,14 +32,14 @@ pub fn abandon() {
     std::mem::forget(all);
 }
 
-/// A file or folder that was made here. It is removed when this is dropped, and when the command is
-/// interrupted, unless it is [kept](Self::keep).
+/// A file or folder created here. It is removed on drop, and when the command is interrupted,
+/// unless it is [kept](Self::keep).
 #[derive(Debug)]
 #[must_use = "dropped, it is removed"]
 pub struct Made(Option<Leftover>);
 
 impl Made {
-    /// Makes the file at `path` by `make`, which must fail if there is one already.
+    /// Creates the file at `path` with `make`, which must fail if it exists.
     ///
     /// # Errors
     /// Those of `make`.
@@ -47,20 +47,20 @@ impl Made {
         path: &Path,
         make: impl FnOnce(&Path) -> io::Result<File>,
     ) -> io::Result<(Self, File)> {
-        // Under the lock: an interruption comes before both or after both.
+        // Under the lock: an interruption comes before both steps or after both.
         let mut all = leftovers();
         let file = make(path)?;
         all.push(Leftover::File(path.to_path_buf()));
         Ok((Self(Some(Leftover::File(path.to_path_buf()))), file))
     }
 
-    /// Takes over the file at `path`, which was made just now by other means: a socket.
+    /// Takes over a file, such as a socket, that was just created at `path` by other means.
     pub fn adopt(path: &Path) -> Self {
         leftovers().push(Leftover::File(path.to_path_buf()));
         Self(Some(Leftover::File(path.to_path_buf())))
     }
 
-    /// Makes the folder at `path`, whose parent must exist.
+    /// Creates the folder at `path`, whose parent must exist.
     pub(crate) fn folder(path: &Path) -> io::Result<Self> {
         let mut all = leftovers();
         std::fs::create_dir(path)?;
@@ -68,7 +68,7 @@ impl Made {
         Ok(Self(Some(Leftover::Folder(path.to_path_buf()))))
     }
 
-    /// It is whole: from now on it stays.
+    /// Marks it as complete: from now on it stays.
     pub fn keep(mut self) {
         self.forget();
     }
@@ -82,7 +82,7 @@ impl Made {
 
 impl Drop for Made {
     fn drop(&mut self) {
-        // Best effort: the error that brought us here is the one to tell.
+        // Best effort: the error that led here is the one to report.
         let _ = match self.forget() {
             Some(Leftover::File(path)) => std::fs::remove_file(path),
             Some(Leftover::Folder(path)) => std::fs::remove_dir(path),

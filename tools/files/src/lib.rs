@@ -1,17 +1,16 @@
-//! Files that a command writes.
+//! Files that commands write.
 //!
-//! Three promises, kept in one place:
+//! Three guarantees, kept in one place:
 //!
-//! - A regular file is replaced in one step, by a whole one, or stays as it was. It keeps its mode
+//! - A regular file is atomically replaced by a complete one, or stays as it was. It keeps its mode
 //!   and, where the system allows it, its owner.
-//! - What is no regular file - a device, a pipe, a descriptor of this process - is written to and
-//!   never replaced. A symbolic link stays one: what it leads to is written.
-//! - Nothing half-written stays behind: not after an error, a full disk or Ctrl-C.
+//! - Anything else - a device, a pipe, a descriptor of this process - is written to and never
+//!   replaced. A symbolic link remains one: its target is written.
+//! - Nothing incomplete stays behind: not after an error, a full disk or Ctrl-C.
 //!
-//! [`Sink`] is an output that the user named. [`NewFile`] is the plain file among them, for those
-//! who work on it by its path. [`Made`] is a file that is used while it becomes what it should be,
-//! such as the image of a modelled device;
-//! [`SocketFile`] the file of a socket. No error names the temporary file.
+//! [`Sink`] is an output named by the user. [`NewFile`] is a regular file among them, for code that
+//! works on it by its path. [`Made`] is a file in use before it is complete, such as the image of a
+//! modelled device; [`SocketFile`] is the file of a socket. No error names the temporary file.
 #![forbid(unsafe_code)]
 
 mod leftovers;

@@ -1,4 +1,4 @@
-//! A plain file that gets its name when it is whole.
+//! A regular file that gets its name only once it is complete.
 
 use std::fs::{File, Metadata, Permissions};
 use std::io::{self, ErrorKind};
@@ -9,12 +9,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::leftovers::Made;
 use crate::target::Target;
 
-/// Mode of a file that replaces none; the process's mask applies.
+/// Mode of a file that replaces none; the process's umask applies.
 const MODE: u32 = 0o666;
-/// Mode of what nobody else is to see.
+/// Mode of a file that others must not see.
 const PRIVATE: u32 = 0o600;
 
-/// A file under a name of its own, removed when dropped.
+/// A file under a temporary name, removed on drop.
 #[derive(Debug)]
 pub(crate) struct Temporary {
     pub(crate) file: File,
@@ -33,14 +33,14 @@ impl Temporary {
             let path = folder.join(format!(".flysch-{}-{number}.part", std::process::id()));
             match Made::file(&path, |path| options.open(path)) {
                 Ok((made, file)) => return Ok(Self { file, path, made }),
-                // Somebody was killed who had the same process id.
+                // A killed process with the same id left a file of this name.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Starts one where temporary files of this machine are.
+    /// Starts one in the machine's folder for temporary files.
     pub(crate) fn spool() -> io::Result<Self> {
         let folder = std::env::temp_dir();
         Self::start(&folder, PRIVATE).map_err(|error| {
@@ -52,7 +52,7 @@ impl Temporary {
     }
 }
 
-/// A plain file that gets its name when it is whole, and vanishes if it never is.
+/// A regular file that gets its name once it is complete, and is removed if it never is.
 #[derive(Debug)]
 pub struct NewFile {
     temporary: Temporary,
@@ -60,7 +60,7 @@ pub struct NewFile {
     old: Option<Old>,
 }
 
-/// What a file that is replaced hands on.
+/// What a replaced file passes on.
 #[derive(Clone, Copy, Debug)]
 struct Old {
     mode: u32,
@@ -69,13 +69,13 @@ struct Old {
 }
 
 impl NewFile {
-    /// Starts the file that will be at `path`, in the same folder; where `path` is a symbolic link,
-    /// at the place that it leads to.
+    /// Starts the file that will be at `path`, in the same folder; if `path` is a symbolic link, at
+    /// the place it leads to.
     ///
     /// # Errors
-    /// [`ErrorKind::InvalidInput`] if what is there is no plain file; [`ErrorKind::IsADirectory`];
-    /// [`ErrorKind::PermissionDenied`] also if the mode of what is there has no write permission;
-    /// what the system says.
+    /// [`ErrorKind::InvalidInput`] if `path` exists and is not a regular file;
+    /// [`ErrorKind::IsADirectory`]; [`ErrorKind::PermissionDenied`], also if the existing file's
+    /// mode has no write permission; other errors of the system.
     pub fn create(path: &Path) -> io::Result<Self> {
         match Target::of(path)? {
             Target::Regular(path, old) => Self::replacing(path, old),
@@ -88,7 +88,7 @@ impl NewFile {
     /// Starts it as a copy of `from`.
     ///
     /// # Errors
-    /// As [`create`](Self::create), and of reading `from`.
+    /// As [`create`](Self::create), and those of reading `from`.
     pub fn copy(from: &Path, path: &Path) -> io::Result<Self> {
         let new = Self::create(path)?;
         io::copy(&mut File::open(from)?, &mut &new.temporary.file)?;
@@ -103,7 +103,7 @@ impl NewFile {
         Ok(Self { temporary, path, old })
     }
 
-    /// Where it lies until it is whole: for opening it, never for telling the user.
+    /// Its path until it is complete: for opening it, never for showing to the user.
     pub fn temporary_path(&self) -> &Path {
         &self.temporary.path
     }
@@ -113,14 +113,14 @@ impl NewFile {
         &self.temporary.file
     }
 
-    /// Gives the file its name; what stood there is replaced in one step.
+    /// Gives the file its name, atomically replacing any file there.
     ///
     /// # Errors
-    /// What the system says; then what stood there still does.
+    /// Those of the system; an existing file is then unchanged.
     pub fn keep(self) -> io::Result<()> {
         let Self { temporary, path, old } = self;
         if let Some(old) = old {
-            // Only root can, and then the file stays its owner's.
+            // Only root can do this; the file then keeps its owner.
             let _ = std::os::unix::fs::fchown(&temporary.file, Some(old.owner), Some(old.group));
             temporary.file.set_permissions(Permissions::from_mode(old.mode & 0o7777))?;
         }
@@ -130,15 +130,15 @@ impl NewFile {
         Ok(())
     }
 
-    /// Gives the file its name unless there is one of that name by now.
+    /// Gives the file its name, unless a file of that name exists by now.
     ///
     /// # Errors
-    /// [`ErrorKind::AlreadyExists`], or what the system says.
+    /// [`ErrorKind::AlreadyExists`], or those of the system.
     pub fn keep_new(self) -> io::Result<()> {
         self.temporary.file.sync_all()?;
-        // The other name goes with the temporary file.
+        // The temporary name is removed on drop.
         std::fs::hard_link(&self.temporary.path, &self.path)?;
-        // What is done next may rely on this name.
+        // What comes next may rely on this name.
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
     }

@@ -1,4 +1,4 @@
-//! An output that the user named.
+//! An output named by the user.
 
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
@@ -12,7 +12,7 @@ use crate::leftovers::Made;
 use crate::new::{NewFile, Temporary};
 use crate::target::{Target, is_standard_output};
 
-/// What the user is told of an output called `path`.
+/// The name by which the user is told of the output `path`.
 pub fn say(path: &Path) -> String {
     match is_standard_output(path) {
         true => "standard output".into(),
@@ -20,40 +20,40 @@ pub fn say(path: &Path) -> String {
     }
 }
 
-/// Opens what is written to as it is.
+/// Opens something that is written to in place.
 fn open_existing(path: &Path) -> io::Result<File> {
     let there = std::fs::metadata(path)?;
     if there.is_dir() {
         return Err(Errno::ISDIR.into());
     }
     let mut options = File::options();
-    // What a block device holds can be read back. A pipe would never end for its reader.
+    // Block devices can be read back. Opened for reading too, a pipe would never end for its
+    // reader.
     options.write(true).read(there.file_type().is_block_device());
-    // A plain file behind a descriptor is somebody's output already.
+    // A regular file behind a descriptor is already somebody's output.
     options.append(there.is_file());
     options.open(path)
 }
 
-/// An output: bytes written to it are in their place after [`finish`](Self::finish).
+/// An output: bytes written to it are in place after [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct Sink(To);
 
 #[derive(Debug)]
 enum To {
-    /// A plain file.
+    /// A regular file.
     New(NewFile),
-    /// What is written to as it is. The flag: it is standard output.
+    /// Something written to in place. The flag: it is standard output.
     Existing(File, bool),
-    /// The same, by way of a file with places.
+    /// The same, through a spool file that can be written anywhere.
     Spooled { spool: Temporary, to: File, is_stdout: bool },
 }
 
 impl Sink {
-    /// Opens `path` for writing from the front on; `-` is standard output. A pipe without a reader
-    /// is waited for.
+    /// Opens `path` for writing from the start; `-` is standard output. Waits for a pipe's reader.
     ///
     /// # Errors
-    /// What the system says; nothing was changed then.
+    /// Those of the system; nothing has been changed then.
     pub fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(match Target::of(path)? {
             Target::Regular(path, old) => To::New(NewFile::replacing(path, old)?),
@@ -63,8 +63,8 @@ impl Sink {
         }))
     }
 
-    /// Opens `path` for writing and reading anywhere. What has no places gets everything at the
-    /// end.
+    /// Opens `path` for writing and reading anywhere. An output without positions gets everything
+    /// at the end.
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -80,7 +80,7 @@ impl Sink {
     /// Opens `path` for writing and reading anywhere, with the content of the file `from`.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and of reading `from`.
+    /// As [`open`](Self::open), and those of reading `from`.
     pub fn copy(from: &Path, path: &Path) -> io::Result<Self> {
         let sink = Self::open_anywhere(path)?;
         sink.fill(from)?;
@@ -90,7 +90,7 @@ impl Sink {
     /// Starts over, with the content of the file `from`.
     ///
     /// # Errors
-    /// Of reading `from`, and of writing.
+    /// Those of reading `from`, and of writing.
     pub fn fill(&self, from: &Path) -> io::Result<()> {
         let mut file = self.file();
         file.set_len(0)?;
@@ -98,7 +98,7 @@ impl Sink {
         io::copy(&mut File::open(from)?, &mut file).map(drop)
     }
 
-    /// Where the bytes go for now.
+    /// The file that takes the bytes for now.
     pub fn file(&self) -> &File {
         match &self.0 {
             To::New(new) => new.file(),
@@ -107,8 +107,8 @@ impl Sink {
         }
     }
 
-    /// The path of [`file`](Self::file) where it has one of its own: for opening it, never for
-    /// telling the user.
+    /// The path of [`file`](Self::file), if it has one: for opening it, never for showing to the
+    /// user.
     pub fn temporary_path(&self) -> Option<&Path> {
         match &self.0 {
             To::New(new) => Some(new.temporary_path()),
@@ -117,12 +117,12 @@ impl Sink {
         }
     }
 
-    /// Whether a plain file comes of it.
+    /// Whether the output is a regular file.
     pub fn is_regular(&self) -> bool {
         matches!(self.0, To::New(_))
     }
 
-    /// Whether what was written can be read again.
+    /// Whether what was written can be read back.
     pub fn can_be_read(&self) -> bool {
         let is_block =
             |file: &File| file.metadata().is_ok_and(|it| it.file_type().is_block_device());
@@ -132,15 +132,15 @@ impl Sink {
         }
     }
 
-    /// Whether it is standard output, which belongs to it then.
+    /// Whether it is standard output, which nothing else may use then.
     pub fn is_standard_output(&self) -> bool {
         matches!(self.0, To::Existing(_, true) | To::Spooled { is_stdout: true, .. })
     }
 
-    /// Puts everything in its place.
+    /// Puts everything in place.
     ///
     /// # Errors
-    /// What the system says; a plain file that stood there still does then.
+    /// Those of the system; an existing regular file is then unchanged.
     pub fn finish(self) -> io::Result<()> {
         match self.0 {
             To::New(new) => new.keep(),
@@ -164,7 +164,7 @@ impl Write for Sink {
     }
 }
 
-/// A block device keeps what it has got.
+/// Makes sure that a block device keeps what was written.
 fn settle(file: &File) -> io::Result<()> {
     match file.metadata()?.file_type().is_block_device() {
         true => file.sync_all(),
@@ -176,11 +176,11 @@ fn shared(descriptor: impl AsFd) -> io::Result<File> {
     Ok(File::from(descriptor.as_fd().try_clone_to_owned()?))
 }
 
-/// Makes `path` and the folders above it, as far as they are absent. Those that were made are
-/// removed again unless they are kept.
+/// Creates `path` and the folders above it where they are missing. Those created are removed again
+/// unless they are kept.
 ///
 /// # Errors
-/// What the system says.
+/// Those of the system.
 pub fn make_folder(path: &Path) -> io::Result<Vec<Made>> {
     let mut made = Vec::new();
     let mut absent: Vec<&Path> = path
@@ -188,7 +188,7 @@ pub fn make_folder(path: &Path) -> io::Result<Vec<Made>> {
         .take_while(|folder| !folder.as_os_str().is_empty() && !folder.is_dir())
         .collect();
     while let Some(folder) = absent.pop() {
-        // Before the others on drop: it is the innermost.
+        // The innermost comes first, so it is dropped before the others.
         made.insert(0, Made::folder(folder)?);
     }
     Ok(made)

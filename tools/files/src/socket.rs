@@ -1,4 +1,4 @@
-//! The file of a UNIX socket that clients connect to.
+//! The file of a UNIX socket.
 
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -10,16 +10,16 @@ use crate::Made;
 /// Longest path of a socket, bytes: `sun_path` of Linux's `sockaddr_un`, without the zero.
 const PATH_MAX: usize = 107;
 
-/// Why there is no socket.
+/// Why a socket could not be made.
 #[derive(Debug)]
 pub enum SocketError {
-    /// Somebody serves there.
+    /// Another process serves there.
     InUse(PathBuf),
-    /// There is something else.
+    /// Something else is there.
     NotASocket(PathBuf),
-    /// No socket can have a path as long as this.
+    /// The path is too long for a socket.
     TooLong(PathBuf),
-    /// The operating system refuses.
+    /// The operating system refused.
     System(PathBuf, io::Error),
 }
 
@@ -51,22 +51,22 @@ impl std::error::Error for SocketError {
     }
 }
 
-/// A socket's file. It goes when this is dropped, and when the command is interrupted, unless
-/// somebody has put another in its place.
+/// The file of a socket. It is removed on drop, and when the command is interrupted, unless
+/// somebody has replaced it.
 #[derive(Debug)]
 #[must_use = "dropped, it is removed"]
 pub struct SocketFile {
     made: Option<Made>,
     path: PathBuf,
-    /// Device and inode, to know it again.
+    /// Device and inode, to recognise it.
     file: Option<(u64, u64)>,
 }
 
 impl SocketFile {
-    /// Makes the socket; one that nobody serves any more is replaced.
+    /// Creates the socket; replaces one that nobody serves any more.
     ///
     /// # Errors
-    /// The path is taken, or the operating system refuses.
+    /// The path is taken, or the operating system refused.
     pub fn bind(path: &Path) -> Result<(Self, UnixListener), SocketError> {
         let system = |cause| SocketError::System(path.to_path_buf(), cause);
         if path.as_os_str().len() > PATH_MAX {
@@ -100,7 +100,7 @@ impl SocketFile {
 impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.file.is_none() || file_at(&self.path) != self.file {
-            // Somebody else's.
+            // Replaced by somebody else: leave it.
             self.made.take().into_iter().for_each(Made::keep);
         }
     }
@@ -122,11 +122,11 @@ mod tests {
         assert!(matches!(SocketFile::bind(&path), Err(SocketError::InUse(_))));
         drop(server);
         assert!(!path.exists());
-        // One that was left behind.
+        // A socket left behind.
         drop(UnixListener::bind(&path).unwrap());
         assert!(path.exists());
         let server = SocketFile::bind(&path).unwrap();
-        // Somebody else has put his there: it stays.
+        // Somebody else has put a file there: it stays.
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, "").unwrap();
         drop(server);

@@ -1,4 +1,4 @@
-//! Where a path of the user leads.
+//! Resolves a path given by the user.
 
 use std::fs::Metadata;
 use std::io::{self, ErrorKind};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-/// Most links on the way to a file.
+/// Most links to follow.
 const LINKS_MAX: usize = 40;
 /// Where processes show their descriptors.
 const PROCESSES: &str = "/proc";
@@ -21,11 +21,11 @@ pub fn is_standard_output(path: &Path) -> bool {
 pub(crate) enum Target {
     /// `-`.
     Standard,
-    /// A plain file, there already or not; no link any more.
+    /// A regular file, existing or not, with all links resolved.
     Regular(PathBuf, Option<Metadata>),
-    /// Something else, which is written to as it is.
+    /// Anything else, which is written to in place.
     Existing(PathBuf),
-    /// Standard error, by whatever name.
+    /// Standard error, under any name.
     Complaints,
 }
 
@@ -44,7 +44,7 @@ impl Target {
         match std::fs::metadata(&path) {
             Ok(there) if there.is_dir() => Err(Errno::ISDIR.into()),
             Ok(there) if !there.is_file() => Ok(Self::Existing(path)),
-            // Root may write everything; a file marked read-only is still meant to stay.
+            // Root may write to anything, but a file marked read-only must stay as it is.
             Ok(there) if there.permissions().readonly() => Err(Errno::ACCESS.into()),
             Ok(there) => Ok(Self::Regular(path, Some(there))),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Self::Regular(path, None)),
@@ -53,8 +53,8 @@ impl Target {
     }
 }
 
-/// The path behind all links. The links to the descriptors of a process are not followed: they do
-/// not say where they lead.
+/// The path behind all links. Links to a process's descriptors are not followed: they do not say
+/// where they lead.
 fn follow(path: &Path) -> io::Result<PathBuf> {
     let mut path = path.to_path_buf();
     for _ in 0..LINKS_MAX {
@@ -67,7 +67,7 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
         }
         match std::fs::read_link(&path) {
             Ok(link) => path = folder.join(link),
-            // It is none, or nothing is there.
+            // Not a link, or nothing is there.
             Err(error) if matches!(error.kind(), ErrorKind::InvalidInput | ErrorKind::NotFound) => {
                 return Ok(path);
             }
@@ -77,8 +77,8 @@ fn follow(path: &Path) -> io::Result<PathBuf> {
     Err(Errno::LOOP.into())
 }
 
-/// Where `/dev/stdout` and its kin lead: our own descriptors are shared, so that nothing written to
-/// them by others is written over.
+/// The target of `/dev/stdout` and the like. Our own descriptors are shared, so that output of
+/// others on them is not overwritten.
 fn descriptor(path: PathBuf) -> Target {
     let own = Path::new(PROCESSES).join(std::process::id().to_string()).join("fd");
     match path.strip_prefix(own).ok().and_then(Path::to_str) {

@@ -1,11 +1,11 @@
-//! The four areas of one workload list on one device of each protocol.
+//! The four areas of a list of workloads, on one device of each protocol.
 
 use flysch_bench::results::Latency;
 use serde::Serialize;
 
 use crate::measure::{Error, Measured, command, measure};
 
-/// Devices side by side: name, target.
+/// The devices compared: name, target.
 pub const DEVICES: [(&str, &str); 4] = [
     ("UFS", "ufs,profile=galaxy-book-s"),
     ("NVMe", "nvme,profile=pm991a,queues=8"),
@@ -21,7 +21,7 @@ pub const WORKLOADS: [(&str, &str, &str); 4] = [
     ("4 KiB random read", "randread", "4k"),
 ];
 
-/// Threads, each with one request in flight.
+/// Numbers of threads, each with one request in flight.
 pub const THREADS: [u32; 2] = [1, 8];
 
 /// A distribution of times, nanoseconds.
@@ -51,23 +51,24 @@ pub struct Row {
     pub device: &'static str,
     /// The workload.
     pub workload: &'static str,
-    /// Threads.
+    /// Number of threads.
     pub threads: u32,
-    /// Requests a second.
+    /// Requests per second.
     pub iops: f64,
-    /// MiB a second.
+    /// MiB per second.
     pub mebibytes: f64,
-    /// Area 2: software down to the doorbell (disk and driver; there is no file system, area 1).
+    /// Area 2: software down to the doorbell (disk and driver; without a file system there is no
+    /// area 1).
     pub submission: Times,
-    /// Area 3: the device.
+    /// Area 3: time in the device.
     pub device_time: Times,
-    /// Area 4: software from the device's end of work to the caller.
+    /// Area 4: software from the end of the device's work to the caller.
     pub completion: Times,
-    /// All of them.
+    /// All areas together.
     pub all: Times,
     /// Share of areas 2 and 4, percent.
     pub software_percent: f64,
-    /// What the device took for each GiB, joules.
+    /// Energy of the device per GiB, joules.
     pub joules_per_gib: f64,
     /// Its mean power, watts.
     pub watts: f64,
@@ -75,7 +76,7 @@ pub struct Row {
     pub command: String,
 }
 
-/// Simulated time of each run, milliseconds: a fraction for a quick one.
+/// The job; each run takes 200 ms of simulated time, a quick one 20 ms.
 fn job((pattern, bytes): (&str, &str), threads: u32, quick: bool) -> String {
     let millis = if quick { 20 } else { 200 };
     let ramp = millis / 10;

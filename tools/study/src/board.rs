@@ -1,4 +1,4 @@
-//! One flash behind three protocols, and UFS against eMMC as the RK3576 board's claims have it.
+//! One flash behind three protocols, and UFS against eMMC as in the claims for the RK3576 board.
 
 use serde::Serialize;
 
@@ -17,7 +17,7 @@ const QUEUE: [(&str, &str); 2] = [
     ("the same without", "emmc,profile=emmc-hs400-cmdq,queue=off,clock=virtual"),
 ];
 
-/// What is measured: name, job without its length.
+/// The jobs: name, and options without the run time.
 const JOBS: [(&str, &str); 7] = [
     ("sequential reads, 128 KiB, depth 8", "rw=read bs=128k iodepth=8"),
     ("sequential writes, 128 KiB, depth 8", "rw=write bs=128k iodepth=8"),
@@ -29,7 +29,7 @@ const JOBS: [(&str, &str); 7] = [
 ];
 
 /// The game load: 768 MiB of textures and sound in 512 KiB requests, four at a time, while the game
-/// reads 32 MiB of small things at random, eight at a time.
+/// reads 32 MiB of small data at random, eight at a time.
 const GAME: &str = "[global]
 group_reporting
 zero_buffers
@@ -48,14 +48,14 @@ iodepth=8
 number_ios=8192
 ";
 
-/// One figure of several devices.
+/// One figure for several devices.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
-    /// What.
+    /// What was measured.
     pub what: &'static str,
     /// Its unit.
     pub unit: &'static str,
-    /// Of each device: its name, the figure, joules for each GiB moved.
+    /// For each device: its name, the figure, joules per GiB moved.
     pub values: Vec<Value>,
 }
 
@@ -68,13 +68,13 @@ pub struct Value {
     pub figure: f64,
     /// Mean time of a request in the device, nanoseconds.
     pub mean_nanos: f64,
-    /// What the device took for each GiB, joules.
+    /// Energy of the device per GiB, joules.
     pub joules_per_gib: f64,
     /// The command that measures it.
     pub command: String,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Board {
     /// The same flash behind three protocols.
@@ -132,7 +132,7 @@ pub const fn game_file() -> &'static str {
     GAME
 }
 
-/// Steps that [`all`] tells of.
+/// Steps reported by [`all`].
 pub const STEPS: usize = JOBS.len() * 2 + 1;
 
 /// Measures everything; `tell` is called before each step.

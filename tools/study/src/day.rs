@@ -1,10 +1,10 @@
 //! A day of phone use: what sleeping saves.
 //!
-//! A phase is a burst of requests and a pause, so often a day. Each is run a few times on a device
-//! under the virtual clock, where pauses cost nothing, and counted as often as it happens; what is
-//! left of the day is a pause. The mix is an assumption, written down here; the claims it is held
-//! against (10 % less power at work, 35 % less over a day, 30 to 90 minutes of battery) were
-//! published without theirs.
+//! A phase is a burst of requests followed by a pause, repeated a number of times a day. Each is
+//! run a few times on a device under the virtual clock, where pauses cost nothing, and weighted by
+//! how often it happens; the rest of the day is a pause. The mix is an assumption, written down
+//! here; the claims it is compared with (10 % less power at work, 35 % less over a day, 30 to 90
+//! minutes of battery) were published without theirs.
 
 use flysch_api::block::Device;
 use flysch_api::machine::Clock;
@@ -17,16 +17,16 @@ use serde::Serialize;
 
 use crate::measure::{Error, options};
 
-/// What a phone does.
+/// One kind of activity of a phone.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Phase {
     /// Its name.
     pub name: &'static str,
-    /// How often a day.
+    /// How many times a day.
     pub times: u32,
-    /// From one burst to the next, seconds.
+    /// From the start of one burst to the next, seconds.
     pub every_s: f64,
-    /// The burst.
+    /// The job of a burst.
     pub job: &'static str,
 }
 
@@ -83,12 +83,13 @@ pub const PHASES: [Phase; 8] = [
     },
 ];
 
-/// Seconds of a day.
+/// Seconds in a day.
 const DAY_S: f64 = 86_400.0;
-/// Bursts of each phase that are run.
+/// Bursts that are run per phase.
 const BURSTS: u32 = 3;
 
-/// Devices, awake and sleeping: protocol, how it sleeps, target awake, target that sleeps.
+/// Devices, awake and sleeping: protocol, how it sleeps, target that stays awake, target that
+/// sleeps.
 pub const DEVICES: [(&str, &str, &str, &str); 6] = [
     (
         "UFS, galaxy-book-s",
@@ -128,14 +129,14 @@ pub const DEVICES: [(&str, &str, &str, &str); 6] = [
     ),
 ];
 
-/// What a phase takes in a day, joules.
+/// The energy of a phase over a day, joules.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
     /// The phase.
     pub name: &'static str,
-    /// Awake.
+    /// With the device awake.
     pub awake_joules: f64,
-    /// With the device's sleep.
+    /// With the device sleeping in pauses.
     pub asleep_joules: f64,
 }
 
@@ -146,18 +147,18 @@ pub struct Day {
     pub device: &'static str,
     /// How it sleeps.
     pub how: &'static str,
-    /// By phase; the last is what is left of the day.
+    /// By phase; the last is the rest of the day.
     pub parts: Vec<Part>,
-    /// Mean power of the day without sleep, milliwatts.
+    /// Mean power over the day without sleep, milliwatts.
     pub awake_milliwatts: f64,
-    /// With it.
+    /// The same with sleep.
     pub asleep_milliwatts: f64,
     /// The target that sleeps.
     pub target: &'static str,
 }
 
 impl Day {
-    /// What sleeping saves, percent.
+    /// The power saved by sleeping, percent.
     pub fn saved_percent(&self) -> f64 {
         (1.0 - self.asleep_milliwatts / self.awake_milliwatts) * 100.0
     }
@@ -169,7 +170,7 @@ struct Rest {
 }
 
 impl Visitor for Rest {
-    /// Whether it passed.
+    /// Whether the time has passed.
     type Output = bool;
 
     fn visit<D: Device, C: Clock>(self, lanes: &mut [D], clock: &C) -> bool {
@@ -186,7 +187,7 @@ impl Visitor for Rest {
     }
 }
 
-/// So often a clock may stand still before the pause is given up: something is up for ever.
+/// How often a clock may stand still before the pause is given up as endless.
 const STUCK: u32 = 1000;
 
 fn rest(stack: &mut Stack, target: &str, nanos: u64) -> Result<(), Error> {
@@ -196,7 +197,7 @@ fn rest(stack: &mut Stack, target: &str, nanos: u64) -> Result<(), Error> {
     }
 }
 
-/// What bursts of `phase` and their pauses take on a target, joules each.
+/// Energy of one burst of `phase` and its pause on a target, joules.
 fn run(target: &str, phase: &Phase, sleeps: bool) -> Result<f64, Error> {
     let parsed: Target = target.parse().map_err(|error| Error::of(target, error))?;
     let file = JobFile::of_options(phase.name, &options(phase.job));
@@ -210,7 +211,7 @@ fn run(target: &str, phase: &Phase, sleeps: bool) -> Result<f64, Error> {
         let played = stack.play(&file, PlayOptions::default());
         played.map_err(|error| Error::of(target, error))?;
         if sleeps {
-            // What is in the buffer is programmed, as a host that goes to sleep lets it.
+            // Lets buffered data be programmed, as a host does before it goes to sleep.
             rest(&mut stack, target, 5_000_000)?;
             operate(&mut stack, target, Operation::Sleep)?;
         }
@@ -229,7 +230,7 @@ fn operate(stack: &mut Stack, target: &str, operation: Operation) -> Result<(), 
     control.operate(operation).map(drop).map_err(|error| Error::of(target, error))
 }
 
-/// One device's day.
+/// Measures one device's day.
 ///
 /// # Errors
 /// What could not be measured.
@@ -256,10 +257,10 @@ pub fn of_device(
     Ok(Day { device, how, parts, awake_milliwatts, asleep_milliwatts, target: asleep })
 }
 
-/// A tablet's battery, watt-hours, and how long it lasts, minutes: assumed.
+/// A tablet's battery: watt-hours, and minutes it lasts; both assumed.
 pub const TABLET: (f64, f64) = (30.0, 600.0);
 
-/// Minutes of a tablet's battery that a device with a day of `less` saves against one of `more`.
+/// Minutes of a tablet's battery that a device with the day `less` saves over one with `more`.
 pub fn minutes(more: &Day, less: &Day) -> f64 {
     let (watt_hours, minutes) = TABLET;
     let mean = watt_hours / (minutes / 60.0);

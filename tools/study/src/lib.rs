@@ -1,4 +1,4 @@
-//! UFS, NVMe, eMMC and SATA compared, and held against what others published.
+//! Compares UFS, NVMe, eMMC and SATA with one another and with published figures.
 //!
 //! | module | what it does |
 //! |---|---|
@@ -6,11 +6,11 @@
 //! | [`sheets`] | the published figures of every profile, and which of them it was fitted to |
 //! | [`profiles`] | every profile measured against its sheet |
 //! | [`areas`] | the four areas of one workload list on one device of each protocol |
-//! | [`equal`] | what software makes of an equal device |
+//! | [`equal`] | the effect of software on an equal device |
 //! | [`board`] | one flash behind three protocols, UFS against eMMC |
 //! | [`day`] | a day of phone use: what sleeping saves |
-//! | [`study`] | all of it, and what it says |
-//! | [`text`], [`page`] | the study for people |
+//! | [`study`] | everything, and the conclusions |
+//! | [`text`], [`page`] | the study as text and as a page |
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

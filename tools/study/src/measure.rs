@@ -1,4 +1,4 @@
-//! One measurement: a target, one job on it, what came out and what it took.
+//! One measurement: a target, a job on it, its results and its energy.
 
 use std::path::Path;
 
@@ -23,16 +23,16 @@ impl Error {
     }
 }
 
-/// What came of a job on a target.
+/// The results of a job on a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
-    /// The job, all its workers together.
+    /// The job's results, for all its workers together.
     pub job: JobResults,
-    /// What the device took.
+    /// The device's energy.
     pub energy: Energy,
 }
 
-/// The options of a job, written as `name=value` with blanks between.
+/// The options of a job, written as `name=value` separated by blanks.
 pub(crate) fn options(text: &str) -> Vec<(String, Option<String>)> {
     let one = |option: &str| match option.split_once('=') {
         Some((name, value)) => (name.to_string(), Some(value.to_string())),
@@ -41,13 +41,13 @@ pub(crate) fn options(text: &str) -> Vec<(String, Option<String>)> {
     text.split_whitespace().map(one).collect()
 }
 
-/// How the command line has options that are written as [`measure`] takes them.
+/// The command line for options in the form that [`measure`] takes.
 pub fn command(target: &str, text: &str) -> String {
     let options: String = text.split_whitespace().map(|option| format!(" --{option}")).collect();
     format!("flysch bench --on {target}{options}")
 }
 
-/// Runs one job, its options written as `name=value` with blanks between, on a fresh stack.
+/// Runs one job on a fresh stack; its options are written as `name=value` separated by blanks.
 ///
 /// # Errors
 /// What is wrong with the target or the options, or what failed.
@@ -70,7 +70,8 @@ pub fn measure(target: &str, text: &str) -> Result<Measured, Error> {
     Ok(Measured { job, energy })
 }
 
-/// Runs the jobs of a job file's text on a fresh stack: their results, and what the device took.
+/// Runs the jobs of a job file's text on a fresh stack; returns their results, and the device's
+/// energy.
 ///
 /// # Errors
 /// What is wrong with the target or the text, or what failed.

@@ -1,4 +1,4 @@
-//! The study as one page for the browser: bars, tables, every number with its command.
+//! The study as one page for the browser: bars, tables, and the command behind every number.
 
 use flysch_bench::page::{self, Bar, BarChart, Frame, Share, Table};
 use serde::Serialize;
@@ -37,7 +37,7 @@ struct Key {
     name: &'static str,
 }
 
-/// A table that shows when it is asked for.
+/// A table that is folded until opened.
 #[derive(Serialize)]
 struct Folded {
     summary: String,
@@ -50,7 +50,7 @@ impl Folded {
     }
 }
 
-/// The page. `command` is the command line that made the study.
+/// Renders the page; `command` is the command line that made the study.
 pub fn render(study: &Study, command: &str) -> String {
     let page = Page {
         frame: Frame::new(
@@ -66,13 +66,13 @@ pub fn render(study: &Study, command: &str) -> String {
     page::render(include_str!("study.html"), &page)
 }
 
-/// Parts of a bar: class, name, figure.
+/// Parts of a bar: class, name and value of each.
 type Shares = Vec<(String, String, f64)>;
 
-/// A bar: its name, its parts, a note under it.
+/// A bar: its name, its parts, and a note below it.
 type Line = (String, Shares, String);
 
-/// Bars on one scale.
+/// Bars on a common scale.
 fn figure(title: String, bars: Vec<Line>, say: impl Fn(f64) -> String) -> BarChart {
     let sum = |parts: &[(String, String, f64)]| parts.iter().map(|(.., value)| value).sum::<f64>();
     let most = bars.iter().map(|(_, parts, _)| sum(parts)).fold(f64::MIN_POSITIVE, f64::max);
@@ -95,7 +95,7 @@ fn figure(title: String, bars: Vec<Line>, say: impl Fn(f64) -> String) -> BarCha
     BarChart { title, bars: bars.into_iter().map(bar).collect() }
 }
 
-/// Rows of one workload and number of threads, with a title.
+/// The rows of each workload and number of threads, with a title.
 fn workloads(study: &Study) -> impl Iterator<Item = (String, Vec<&AreaRow>)> {
     WORKLOADS.into_iter().flat_map(move |(workload, ..)| {
         THREADS.into_iter().map(move |threads| {
@@ -191,8 +191,8 @@ fn software(study: &Study) -> Section {
     Section {
         id: "software",
         title: "The software's part",
-        about: "The same without the device, at a scale that shows it. On a machine with other \
-                work these are noise; what is judged is counted (below).",
+        about: "The same without the device, at a larger scale. On a busy machine these figures \
+                are noise; the conclusions rest on counted instructions (below).",
         legend: legend(&[AREAS[0], AREAS[2]]),
         figures: figures.collect(),
         ..Section::default()
@@ -219,7 +219,7 @@ fn equal(study: &Study) -> Section {
         }
         let title = format!("{workload}, device {} us", DEVICE_US[at]);
         let mut chart = figure(title, bars, |percent| format!("{percent:.1} %"));
-        // A bar has no length below none, and its figure is told all the same.
+        // A bar cannot have negative length, but its figure is shown anyway.
         for (bar, figure) in chart.bars.iter_mut().zip(figures) {
             bar.value = format!("{figure:+.1} %");
         }
@@ -231,8 +231,8 @@ fn equal(study: &Study) -> Section {
     Section {
         id: "equal",
         title: "An equal device: NVMe ahead of UFS",
-        about: "Micron's method: the software of each protocol on one assumed device. A bar is by \
-                how much NVMe is ahead; none is where UFS is as fast or faster.",
+        about: "Micron's method: the software of each protocol on one assumed device. A bar shows \
+                how far NVMe is ahead; there is none where UFS is as fast or faster.",
         figures: figures.collect(),
         notes,
         ..Section::default()
@@ -336,7 +336,7 @@ fn day(study: &Study) -> Section {
         title: "A day of phone use",
         about: "What hibern8, APST, DevSleep and eMMC sleep save. Claimed for UFS against eMMC: \
                 10 % less power at work, 35 % over a day; against NVMe 30 to 90 minutes of a \
-                tablet's battery. Powers are in docs/energy.md, with what is assumed.",
+                tablet's battery. docs/energy.md has the power figures and their assumptions.",
         figures,
         tables: std::iter::once(phases).chain(parts).collect(),
         ..Section::default()

@@ -1,4 +1,4 @@
-//! Every profile measured against its sheet.
+//! Measures every profile against its sheet.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use serde::Serialize;
 use crate::measure::{Error, Measured, command, measure};
 use crate::sheets::{Cell, SHEETS, Sheet, Unit};
 
-/// A cell, measured.
+/// A measured cell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Row {
     /// What was measured.
@@ -16,46 +16,46 @@ pub struct Row {
     pub role: &'static str,
     /// The unit of both figures.
     pub unit: &'static str,
-    /// What the model gives.
+    /// The figure from the model.
     pub model: f64,
-    /// What was published.
+    /// The published figure.
     pub published: f64,
-    /// How far the model is off, percent of what was published.
+    /// Error of the model, percent of the published figure.
     pub error_percent: f64,
-    /// Most it may be off, percent.
+    /// Largest allowed error, percent.
     pub limit_percent: f64,
-    /// Why it is beyond the limit, if that is known.
+    /// Why it is beyond the limit, if known.
     pub miss: Option<&'static str>,
     /// The command that measures it.
     pub command: String,
 }
 
-/// A sheet, measured.
+/// A measured sheet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Results {
-    /// The target that stands for device and host.
+    /// The target that models device and host.
     pub target: String,
-    /// Who published what.
+    /// Who measured what, and where it was published.
     pub source: &'static str,
-    /// Parameters that no figure fixes.
+    /// The parameters that no figure determines.
     pub assumed: &'static str,
     /// The cells.
     pub rows: Vec<Row>,
 }
 
-/// Errors of the cells of one role, percent.
+/// Errors of all cells with the same role, percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Errors {
-    /// How many cells.
+    /// Number of cells.
     pub cells: usize,
     /// Mean of their absolute errors.
     pub mean: f64,
-    /// The largest.
+    /// The largest absolute error.
     pub worst: f64,
 }
 
 impl Results {
-    /// Errors of the cells that were fitted, or held out.
+    /// Errors of the cells with this role: `fitted` or `held out`.
     pub fn errors(&self, role: &str) -> Errors {
         let of_role = self.rows.iter().filter(|row| row.role == role);
         let all: Vec<f64> = of_role.map(|row| row.error_percent.abs()).collect();
@@ -65,7 +65,7 @@ impl Results {
     }
 }
 
-/// A figure of what was measured.
+/// A measured figure in the given unit.
 fn figure(measured: &Measured, unit: Unit) -> f64 {
     let job = &measured.job;
     let latency = |of: fn(&flysch_bench::results::Latency) -> f64| {
@@ -104,7 +104,7 @@ fn row(cell: &Cell, (target, job): (&str, &str), measured: &Measured) -> Row {
 pub fn of_sheet(sheet: &Sheet) -> Result<Results, Error> {
     let target = format!("{},clock=virtual", sheet.target);
     let mut rows = Vec::new();
-    // Cells of one job stand one after the other.
+    // Cells of one job are next to one another.
     for cells in sheet.cells.chunk_by(|a, b| a.job == b.job) {
         let job = format!("{} {}", cells[0].job, sheet.run);
         let measured = measure(&target, &job)?;
@@ -114,7 +114,7 @@ pub fn of_sheet(sheet: &Sheet) -> Result<Results, Error> {
     Ok(Results { target: sheet.target.into(), source, assumed, rows })
 }
 
-/// Measures every profile; `tell` is called with how many sheets are done and how many there are.
+/// Measures every profile; `tell` is called with the number of sheets done and the total.
 ///
 /// # Errors
 /// What could not be measured.
@@ -126,13 +126,13 @@ pub fn all(mut tell: impl FnMut(usize, usize)) -> Result<Vec<Results>, Error> {
     SHEETS.iter().enumerate().map(sheet).collect()
 }
 
-/// A figure with as many digits as the published ones have.
+/// A figure with as many digits as the published ones.
 fn digits(figure: f64, unit: &str) -> String {
     let decimals = if unit == "MiB/s" || unit == "MB/s" { 0 } else { 1 };
     format!("{figure:.decimals$}")
 }
 
-/// The table as Markdown, as it stands in `docs/bench.md`: a line for each cell, and the errors.
+/// The table as Markdown, as in `docs/bench.md`: one line per cell, and the errors.
 pub fn lines(results: &[Results]) -> Vec<String> {
     let mut lines = Vec::new();
     for sheet in results {
@@ -165,7 +165,7 @@ pub fn lines(results: &[Results]) -> Vec<String> {
     lines
 }
 
-/// The table for people.
+/// The table as text.
 pub fn text(results: &[Results]) -> String {
     let mut out = String::new();
     for sheet in results {

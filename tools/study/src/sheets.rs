@@ -1,21 +1,21 @@
-//! What was published of the devices that profiles are of, cell by cell, and which cells their
-//! parameters were fitted to. The other cells were looked at afterwards.
+//! What was published about the devices of the profiles, cell by cell, and the cells to which their
+//! parameters were fitted. The other cells were compared only afterwards.
 //!
-//! A cell is a job on a target under the virtual clock, so that our own software takes no time;
-//! the software of the host that a figure was taken on is in the target where it is known.
+//! A cell is a job on a target under the virtual clock, so that our own software takes no time. The
+//! software of the host on which a figure was measured is part of the target, where known.
 
 mod cards;
 mod drives;
 mod ufs;
 
-/// What a figure is in.
+/// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Thousands of requests a second.
+    /// Thousands of requests per second.
     Kiops,
-    /// Millions of bytes a second.
+    /// Millions of bytes per second.
     Megabytes,
-    /// MiB a second.
+    /// MiB per second.
     Mebibytes,
     /// Mean latency, milliseconds.
     MeanMillis,
@@ -24,7 +24,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// How it is written.
+    /// Its abbreviation.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Kiops => "k/s",
@@ -45,11 +45,11 @@ pub struct Cell {
     pub job: &'static str,
     /// The figure.
     pub figure: f64,
-    /// What it is in.
+    /// The figure's unit.
     pub unit: Unit,
     /// Whether parameters of the profile, or of its host's software, were fitted to it.
     pub fitted: bool,
-    /// The error it is known to have although that is beyond the limit, percent, and why.
+    /// The known error, in percent, if it is beyond the limit, and why.
     pub miss: Option<(f64, &'static str)>,
 }
 
@@ -66,7 +66,7 @@ impl Cell {
         Self { miss: Some((percent, why)), ..self }
     }
 
-    /// Most it may be off, percent.
+    /// Largest allowed error, percent.
     pub const fn limit(&self) -> f64 {
         if self.fitted { 10.0 } else { 15.0 }
     }
@@ -75,15 +75,15 @@ impl Cell {
 /// All figures of one device with one host.
 #[derive(Clone, Copy, Debug)]
 pub struct Sheet {
-    /// The target that stands for device and host, without its clock.
+    /// The target that models device and host, without its clock.
     pub target: &'static str,
-    /// Who measured what.
+    /// Who measured what, and where it was published.
     pub source: &'static str,
-    /// Which parameters of the profile no figure fixes.
+    /// The parameters of the profile that no figure determines.
     pub assumed: &'static str,
-    /// What every job of it has besides: how much of the device, how long.
+    /// Options common to all its jobs: how much of the device, how long.
     pub run: &'static str,
-    /// The figures; none where a profile is of no device that figures were published of.
+    /// The figures; none for a profile of a device without published figures.
     pub cells: &'static [Cell],
 }
 

@@ -1,4 +1,4 @@
-//! The study as a whole, and its answers.
+//! The whole study, and its answers.
 
 use serde::Serialize;
 
@@ -8,7 +8,7 @@ use crate::day::{self, Day};
 use crate::equal::{self, Column, Costs};
 use crate::measure::Error;
 
-/// Everything that was measured.
+/// All results.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Study {
     /// Version of the program.
@@ -19,46 +19,46 @@ pub struct Study {
     pub quick: bool,
     /// The four areas, by workload, threads and device.
     pub areas: Vec<areas::Row>,
-    /// The equal device, whose software is whose.
+    /// The equal device, with a column for each software.
     pub equal: Vec<Column>,
     /// One flash behind three protocols.
     pub board: Board,
     /// A day of phone use.
     pub days: Vec<Day>,
-    /// What it says.
+    /// The conclusions.
     pub answers: Answers,
 }
 
-/// What the study says, in figures.
+/// The conclusions of the study, as figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Answers {
-    /// NVMe ahead of UFS on the equal device with Micron's Linux, a 4 KiB read, percent.
+    /// How far NVMe is ahead of UFS on the equal device with Micron's Linux, for a 4 KiB read,
+    /// percent.
     pub micron_percent: f64,
-    /// The same with our software, as it is counted.
+    /// The same with our software, as counted.
     pub ours_percent: f64,
-    /// What the protocols themselves make of it: a 4 KiB read at depth 1 of the same flash without
-    /// software, NVMe ahead of UFS, percent.
+    /// The protocols' own share: how far NVMe is ahead of UFS for a 4 KiB read at depth 1 of the
+    /// same flash without software, percent.
     pub protocol_percent: f64,
-    /// The same of 128 KiB reads at depth 8.
+    /// The same for 128 KiB reads at depth 8.
     pub protocol_large_percent: f64,
-    /// The game loads so many times as fast from UFS as from eMMC (claimed: 3).
+    /// How many times as fast the game loads from UFS as from eMMC (claimed: 3).
     pub game_ratio: f64,
-    /// Mixed large I/O of UFS against that of eMMC, times.
+    /// How many times as fast mixed large I/O is on UFS as on eMMC.
     pub mixed_ratio: f64,
-    /// What UFS takes less than eMMC for a GiB of that game load, percent (claimed at work: 10).
+    /// Energy that UFS saves over eMMC per GiB of the game load, percent (claimed at work: 10).
     pub work_saved_percent: f64,
-    /// What UFS takes less than eMMC over a day, both with their sleep, percent (claimed: 35).
+    /// Energy that UFS saves over eMMC in a day, both sleeping, percent (claimed: 35).
     pub day_saved_percent: f64,
-    /// The same, UFS with its sleep and eMMC without, as of a host that never sends CMD5.
+    /// The same with UFS sleeping and eMMC awake, as with a host that never sends CMD5.
     pub day_saved_awake_percent: f64,
-    /// Minutes of a tablet's battery that UFS saves against NVMe, both with their sleep (published:
-    /// 30 to 90).
+    /// Minutes of a tablet's battery that UFS saves over NVMe, both sleeping (published: 30 to 90).
     pub tablet_minutes: f64,
-    /// The same where neither sleeps.
+    /// The same with neither sleeping.
     pub tablet_minutes_awake: f64,
 }
 
-/// Steps the study has.
+/// Number of steps of the study.
 pub const STEPS: usize =
     WORKLOADS.len() * THREADS.len() * DEVICES.len() + board::STEPS + day::DEVICES.len();
 
@@ -75,7 +75,7 @@ fn areas(quick: bool, tell: &mut impl FnMut()) -> Result<Vec<areas::Row>, Error>
     Ok(rows)
 }
 
-/// Our software's time for each workload at one thread: UFS's and NVMe's, microseconds.
+/// Our software's times of UFS and NVMe for each workload at one thread, microseconds.
 fn our_costs(rows: &[areas::Row]) -> Costs {
     WORKLOADS.map(|(workload, ..)| {
         let of = |device| {
@@ -127,7 +127,7 @@ fn answers(equal: &[Column], board: &Board, days: &[Day]) -> Answers {
     }
 }
 
-/// Measures everything; `tell` is called with the number of steps done before each.
+/// Measures everything; before each step `tell` is called with the number of steps done.
 ///
 /// # Errors
 /// What could not be measured.
@@ -153,31 +153,31 @@ pub fn run(
     Ok(Study { version, timestamp_ms, quick, areas, equal, board, days, answers })
 }
 
-/// So many percent less, or more: whichever it is.
+/// "N % less" or "N % more".
 fn less(percent: f64) -> String {
     let word = if percent < 0.0 { "more" } else { "less" };
     format!("{:.0} % {word}", percent.abs())
 }
 
-/// So many percent ahead, or behind.
+/// "N % ahead" or "N % behind".
 fn ahead(percent: f64) -> String {
     let word = if percent < 0.0 { "behind" } else { "ahead" };
     format!("{:.1} % {word}", percent.abs())
 }
 
 impl Answers {
-    /// In words, a sentence or two each.
+    /// The conclusions as text, one or two sentences each.
     pub fn words(&self) -> Vec<String> {
         vec![
             format!(
                 "On the equal device a 4 KiB read over NVMe is {} of one over UFS with Micron's \
-                 Linux, and {} with our software as it is counted: nearly all of that gap is \
+                 Linux, and {} with our software as counted: nearly all of that gap is \
                  software, and a short path for UFS takes it away.",
                 ahead(self.micron_percent),
                 ahead(self.ours_percent)
             ),
             format!(
-                "What the protocol keeps: behind the same flash and without software, NVMe on one \
+                "What the protocol accounts for: on the same flash without software, NVMe on one \
                  lane of PCIe 2 is {} of UFS on two lanes of HS-G3 for a 4 KiB read at depth 1, {} \
                  for 128 KiB reads at depth 8.",
                 ahead(self.protocol_percent),
@@ -191,7 +191,7 @@ impl Answers {
             format!(
                 "UFS takes {} than eMMC for the same work (claimed: 10 % less); over a day {} if \
                  both sleep (claimed: 35 % less) and {} if only UFS does. The powers of both are \
-                 assumed, so this shows how the claims hang together and proves none.",
+                 assumed, so this shows how the claims are related but proves none.",
                 less(self.work_saved_percent),
                 less(self.day_saved_percent),
                 less(self.day_saved_awake_percent)

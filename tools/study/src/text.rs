@@ -7,7 +7,7 @@ use crate::board::{Row, Value};
 use crate::equal::{DEVICE_US, NOT_COMPARED, PUBLISHED_PERCENT};
 use crate::study::Study;
 
-/// Nanoseconds as people read them.
+/// Nanoseconds in a readable unit.
 pub fn time(nanos: f64) -> String {
     match nanos {
         n if n >= 1e6 => format!("{:.2} ms", n / 1e6),
@@ -16,13 +16,13 @@ pub fn time(nanos: f64) -> String {
     }
 }
 
-/// A rate with the digits it deserves.
+/// A rate with a sensible number of digits.
 pub(crate) fn rate(value: f64) -> String {
     let decimals = if value >= 100.0 { 0 } else { 1 };
     format!("{value:.decimals$}")
 }
 
-/// The whole study.
+/// Renders the whole study.
 pub fn render(study: &Study) -> String {
     let mut out = String::new();
     // Writing to a String cannot fail.

@@ -1,9 +1,9 @@
-//! Every profile against what was published of its device.
+//! Every profile against the published figures of its device.
 
 use flysch_study::profiles::{all, lines, text};
 use flysch_study::sheets::SHEETS;
 
-/// How far a miss that is known may move before its figure is to be told anew, percent points.
+/// How far a known miss may move before its figure must be updated, percentage points.
 const PINNED: f64 = 0.5;
 
 #[test]

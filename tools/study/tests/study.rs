@@ -1,4 +1,4 @@
-//! The study, in its short form: what does not depend on this machine's speed.
+//! The study in its short form: what does not depend on this machine's speed.
 
 use flysch_study::{page, study, text};
 
@@ -16,9 +16,10 @@ fn the_short_study_says_what_the_protocols_make_of_it() {
     let answers = study.answers;
     assert_eq!(answers.micron_percent.round(), 16.0);
     assert!(answers.ours_percent.abs() < 1.0);
-    // Both directions at once, and a queue: no figure of a machine's speed, the clock is virtual.
+    // Both directions at once, and a queue: the clock is virtual, so no figure depends on this
+    // machine.
     assert!(answers.mixed_ratio > 1.5 && answers.game_ratio > 1.5, "{answers:?}");
-    // Every device takes less when it may sleep.
+    // Every device takes less energy if it may sleep.
     for day in &study.days {
         let saved = day.saved_percent();
         assert!((20.0..100.0).contains(&saved), "{}: {saved} %", day.device);
@@ -33,7 +34,7 @@ fn the_short_study_says_what_the_protocols_make_of_it() {
     for part in ["<h2>What it says</h2>", "id=\"equal\"", "id=\"day\"", "flysch bench --on ufs"] {
         assert!(page.contains(part), "{part}");
     }
-    // A protocol that is behind has a bar of no length, and its figure.
+    // A protocol that is behind has a bar without length, but its figure is shown.
     for column in &study.equal {
         for ahead in column.ahead_percent.iter().flatten() {
             let told = format!("class=\"value\">{ahead:+.1} %<");

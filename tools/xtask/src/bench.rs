@@ -13,13 +13,13 @@ use std::time::Instant;
 use crate::workspace::Workspace;
 use crate::{Failure, shell};
 
-/// One figure: its name and how it is measured.
+/// One figure: its name, and how it is measured.
 struct Figure {
     name: &'static str,
     title: &'static str,
     /// Arguments of cargo.
     command: &'static [&'static str],
-    /// What to do with what the command prints.
+    /// Turns what the command prints into text for docs/bench.md.
     show: fn(&Workspace, &[&str]) -> Result<String, String>,
 }
 
@@ -150,12 +150,12 @@ const FIGURES: [Figure; 13] = [
     },
 ];
 
-/// Requests of the shorter and of the longer run whose difference is measured.
+/// Requests of the shorter and the longer run, whose difference is measured.
 const REQUESTS: [u64; 2] = [1_000_000, 6_000_000];
-/// Runs of each; the fastest counts.
+/// Runs of each; the fastest one counts.
 const RUNS: usize = 3;
 
-/// Measures the figures asked for.
+/// Measures the requested figures.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
     let only = match options {
         [] => None,
@@ -193,8 +193,8 @@ fn as_printed(workspace: &Workspace, arguments: &[&str]) -> Result<String, Strin
     shell::output(&mut cargo(workspace, arguments))
 }
 
-/// Requests per second of wall time, from the difference of a long and a short run: starting the
-/// program and making its device does not count.
+/// Requests per second of wall time, from the difference between a long and a short run, so that
+/// starting the program and creating its device do not count.
 fn per_second(workspace: &Workspace, arguments: &[&str]) -> Result<String, String> {
     let mut seconds = [f64::MAX; 2];
     for _ in 0..RUNS {

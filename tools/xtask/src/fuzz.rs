@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: builds the fuzz targets with coverage and runs them one after the other.
+//! `cargo xtask fuzz`: builds the fuzz targets with coverage and runs them one after another.
 //!
-//! What cargo-fuzz does, in the few lines of it that are needed: a nightly compiler, a C++
-//! compiler for libFuzzer, the flags of the coverage passes.
+//! Does what cargo-fuzz does, in the few lines needed here: a nightly compiler, a C++ compiler for
+//! libFuzzer, and the flags of the coverage passes.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,23 +10,24 @@ use std::process::Command;
 use crate::workspace::Workspace;
 use crate::{Failure, shell};
 
-/// The only platform that sanitizer and coverage flags are set for.
+/// The only platform for which the sanitizer and coverage flags are set.
 const PLATFORM: &str = "x86_64-unknown-linux-gnu";
-/// Coverage of edges and comparisons; address sanitizer for the little that is not safe Rust.
+/// Coverage of edges and comparisons; address sanitizer for the little unsafe code there is.
 const FLAGS: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
     -Cllvm-args=-sanitizer-coverage-pc-table -Cllvm-args=-sanitizer-coverage-trace-compares \
     -Cllvm-args=-simplifycfg-branch-fold-threshold=0 --cfg=fuzzing -Zsanitizer=address \
     -Cdebug-assertions -Ccodegen-units=1";
-/// An input that takes longer than this is a finding, seconds; long, for the machine may be busy.
+/// An input that takes longer than this is a finding, seconds; long, because the machine may be
+/// busy.
 const TIMEOUT: &str = "-timeout=60";
 const MEMORY_MAX: &str = "-rss_limit_mb=2048";
 
-/// What is asked for on the command line.
+/// The options of the command line.
 struct Options {
     minutes: u64,
     only: Vec<String>,
-    /// The targets whose place among all is the first modulo the second.
+    /// Runs only the targets whose index is the first number modulo the second.
     shard: (usize, usize),
 }
 
@@ -40,7 +41,7 @@ impl Options {
             match word.as_str() {
                 "--minutes" => {
                     let text = value()?;
-                    // libFuzzer takes zero for "forever".
+                    // libFuzzer takes zero to mean forever.
                     let minutes = text.parse().ok().filter(|&minutes| minutes > 0);
                     options.minutes = minutes.ok_or_else(|| {
                         Failure::Usage(format!("`{text}` is no number of minutes"))
@@ -63,7 +64,7 @@ impl Options {
     }
 }
 
-/// Runs every target, or those that are named.
+/// Runs every target, or only those named.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
     let options = Options::parse(options)?;
     let folder = workspace.root.join("fuzz");
@@ -94,7 +95,7 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     if findings.is_empty() { Ok(()) } else { Err(Failure::Findings(findings)) }
 }
 
-/// Names of the targets: one file each.
+/// Names of the targets, one per file.
 fn targets(folder: &Path) -> Result<Vec<String>, String> {
     let folder = folder.join("fuzz_targets");
     let entries = fs::read_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
@@ -124,7 +125,7 @@ fn build(workspace: &Workspace, folder: &Path, wanted: &[&str]) -> Result<PathBu
     Ok(target.join(PLATFORM).join("release"))
 }
 
-/// What one target did.
+/// The result of one target.
 struct Ran {
     inputs: u64,
     edges: u64,
@@ -165,7 +166,7 @@ fn fuzz(folder: &Path, program: &Path, name: &str, minutes: u64) -> Result<Ran, 
     })
 }
 
-/// The number behind the last `mark`.
+/// The number after the last `mark`.
 fn number_behind(text: &str, mark: &str) -> Option<u64> {
     text.rsplit_once(mark)?.1.split_whitespace().next()?.parse().ok()
 }

@@ -1,5 +1,5 @@
-//! Who may import whom: the table in ARCHITECTURE.md is the law, the manifests are judged by it.
-//! And within a crate: no module may use another that uses it, directly or through others.
+//! Which crate may import which: the table in ARCHITECTURE.md is the law that manifests are checked
+//! against. Within a crate, no module may use one that uses it, directly or through others.
 
 mod modules;
 
@@ -9,7 +9,7 @@ use crate::Report;
 use crate::workspace::{Package, Workspace};
 use modules::Modules;
 
-/// Crates that may contain unsafe code, and the folder it is confined to.
+/// Crates that may contain unsafe code, with the folder it is confined to.
 const UNSAFE: [(&str, &str); 4] = [
     ("api", "crates/api/src/machine/"),
     ("host/*", "host/"),
@@ -17,7 +17,7 @@ const UNSAFE: [(&str, &str); 4] = [
     ("bindings/c-images", "bindings/c-images/src/"),
 ];
 
-/// Checks every member against the table, and the attributes its layer demands.
+/// Checks every member against the table, and for the attributes its layer demands.
 pub(crate) fn check(workspace: &Workspace) -> Result<Report, String> {
     let table = Table::parse(&workspace.read("ARCHITECTURE.md")?)?;
     let mut findings = table.judge(&workspace.packages);
@@ -34,18 +34,18 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Report, String> {
     Ok(Report { findings, summary })
 }
 
-/// Modules of a crate that use each other in a circle.
+/// Modules of a crate that use one another in a cycle.
 #[derive(Debug)]
 struct Knot {
     /// The crate's folder.
     folder: &'static str,
-    /// All modules of the circle, sorted.
+    /// All modules of the cycle, sorted.
     modules: &'static [&'static str],
-    /// Why they are not apart yet.
+    /// Why they have not been separated yet.
     reason: &'static str,
 }
 
-/// The circles that are still there. None may grow, and none may come.
+/// The cycles still present. They must not grow, and no new one may be added.
 const KNOTS: [Knot; 1] = [Knot {
     folder: "crates/geom",
     modules: &["access", "class", "events", "graph", "io", "object", "route"],
@@ -65,7 +65,7 @@ fn check_modules(workspace: &Workspace) -> Result<Vec<String>, String> {
     Ok(findings)
 }
 
-/// Holds the circles of a crate against those that are known.
+/// Compares the cycles of a crate with the known ones.
 fn judge_modules(folder: &str, modules: &Modules, known: &[Knot]) -> Vec<String> {
     let knots = modules.knots();
     let known = || known.iter().filter(|knot| knot.folder == folder);
@@ -170,8 +170,8 @@ impl Table {
 }
 
 impl MayImport {
-    /// Reads `nothing`, `all`, `level 0`, a crate in backticks, or several with commas between.
-    /// What follows a dash, a parenthesis or a semicolon explains and is not read.
+    /// Reads `nothing`, `all`, `level 0`, a crate in backticks, or several separated by commas.
+    /// Anything after a dash, a parenthesis or a semicolon is an explanation and is ignored.
     fn parse(text: &str) -> Option<Self> {
         let end = [" - ", " – ", "(", ";"].iter().filter_map(|mark| text.find(mark)).min();
         let text = &text[..end.unwrap_or(text.len())];
@@ -192,7 +192,8 @@ impl MayImport {
     }
 }
 
-/// Layers below the tools compile without std; unsafe code is forbidden but in the places named.
+/// Layers below the tools compile without std, and unsafe code is forbidden outside the places
+/// named.
 fn check_attributes(workspace: &Workspace, package: &Package) -> Result<Vec<String>, String> {
     let name = short_name(&package.folder);
     let mut findings = Vec::new();
@@ -219,7 +220,7 @@ fn check_attributes(workspace: &Workspace, package: &Package) -> Result<Vec<Stri
     Ok(findings)
 }
 
-/// Files of `package` outside of `inside` that contain unsafe code.
+/// Files of `package` outside `inside` that contain unsafe code.
 fn unsafe_outside(
     workspace: &Workspace,
     package: &Package,
@@ -239,12 +240,12 @@ fn unsafe_outside(
     Ok(findings)
 }
 
-/// The name the table uses: `crates/ufs` is `ufs`, every other folder is itself.
+/// The name used in the table: `crates/ufs` is `ufs`; any other folder is named in full.
 fn short_name(folder: &str) -> &str {
     folder.strip_prefix("crates/").unwrap_or(folder)
 }
 
-/// Whether a name of the table, which may end in `/*`, means this crate.
+/// Whether a name in the table, which may end in `/*`, stands for this crate.
 fn matches(pattern: &str, name: &str) -> bool {
     match pattern.strip_suffix('*') {
         Some(folder) => name.starts_with(folder),
@@ -297,7 +298,7 @@ After the table.
         }
     }
 
-    /// Every crate of the table, importing only what it may.
+    /// All crates of the table, importing only what they may.
     fn lawful() -> Vec<Package> {
         vec![
             package("crates/wire", &[]),

@@ -23,47 +23,47 @@ const USAGE: &str = "\
 usage: cargo xtask TASK [OPTION...]
 
 tasks
-  test     everything that must hold before a change goes in
+  test     check everything that must hold before a change goes in
              --only STEP   run this step (may be repeated)
              --skip STEP   leave this step out (may be repeated)
-             --list        name the steps and stop
+             --list        list the steps and stop
              --no-install  never install a missing tool
-  layers   who may import whom, against the table in ARCHITECTURE.md, and no circles in a crate
-  tidy     lengths, widths, words: the budgets of the code
-  api      what the published crates promise, against the record of the last release
+  layers   check who may import whom, by the table in ARCHITECTURE.md, and cycles within crates
+  tidy     check the budgets of the code: lengths, widths, words
+  api      compare what the published crates promise with the record of the last release
              --record      record what they promise from now on
-  lab      build the Linux guest of the flash tests (root, once) and run what needs it
-  dist     a static program, a Debian package, a Python wheel, what is in them, their sums
-             --check       build twice, in other folders, and compare every byte
-             --no-trial    do not try them in a clean tree (which takes root)
-  msrv     that what others build on compiles with the oldest Rust that Cargo.toml promises
+  lab      build the Linux guest of the flash tests (as root, once) and run what needs it
+  dist     make a static program, a Debian package, a Python wheel, SBOMs and checksums
+             --check       build twice, in different folders, and compare every byte
+             --no-trial    do not try them in a clean tree (which needs root)
+  msrv     check what others build on with the oldest Rust that Cargo.toml promises
   fuzz     run the fuzz targets, with a nightly compiler
-             --minutes N   each for N minutes (10)
+             --minutes N   run each for N minutes (10)
              --only TARGET run this one (may be repeated)
-             --shard I/N   of all targets the I-th of every N
-  matrix   trees through every kind of image of mtd-utils and out again
-             small         a fiftieth of the large ones
-             TREES         some of ABCET
-  mutate   many mutated flash images through check, extract, edit and repair
-             --repair      through a repair that is judged by what was in them before
-             --count N     so many (1000)
-             --first SEED  from this one on
+             --shard I/N   run the I-th of every N targets
+  matrix   put trees through every kind of mtd-utils image and out again
+             small         use trees a fiftieth as large
+             TREES         use only these of ABCET
+  mutate   put many mutated flash images through check, extract, edit and repair
+             --repair      put them through a repair judged by what was in them before
+             --count N     this many (1000)
+             --first SEED  start with this seed
              --shard I/N   only seeds that are I modulo N
-             --out FILE    a line of JSON for each seed; those in it are left out
-             --prepared DIR  also the images of mtd-utils' fsck.ubifs tests there
-             --keep DIR    put those there that go wrong
-  tables   random partition tables, written by us and by four others, read by all of them
-             --count N     so many (1000)
-             --first SEED  from this one on
+             --out FILE    write a line of JSON for each seed; skip those already in it
+             --prepared DIR  also use the images of mtd-utils' fsck.ubifs tests in DIR
+             --keep DIR    keep the images that go wrong in DIR
+  tables   write random partition tables with our tool and four others, read each with all
+             --count N     this many (1000)
+             --first SEED  start with this seed
   bench    measure every figure of docs/bench.md and print its tables
              --only FIGURE, --list as above
 
 test installs what it needs where it can (root on Debian) and says what to install where it cannot;
 with CI=true in the environment a step that had to be skipped is a failure.";
 
-/// Why a task did not come to a good end.
+/// Why a task failed.
 enum Failure {
-    /// The task found something wrong, or could not do its work; each line is one finding.
+    /// The task found something wrong, or could not do its work; one line per finding.
     Findings(Vec<String>),
     /// The command line was wrong.
     Usage(String),
@@ -96,7 +96,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
     let Some((task, options)) = arguments.split_first() else {
         return Err(Failure::Usage("no task given".into()));
     };
-    // No task may begin because somebody asks what it does.
+    // No task may start because somebody asks what it does.
     let asks = |word: &String| word == "-h" || word == "--help";
     match task.as_str() {
         _ if arguments.iter().any(asks) => {
@@ -121,7 +121,7 @@ fn run(arguments: &[String]) -> Result<(), Failure> {
     }
 }
 
-/// Builds the Linux guest unless it is there, then runs the tests that are done in it.
+/// Builds the Linux guest unless it exists, then runs the tests that need it.
 fn lab(workspace: &Workspace) -> Result<(), Failure> {
     let needs = needs::Needs::meet(workspace, true);
     if let Some(lacking) = needs.lacks(&["qemu"]) {
@@ -135,14 +135,14 @@ fn lab(workspace: &Workspace) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs at length what the tests do a part of.
+/// Runs one of the long-running programs of the tests, which the tests themselves run in part.
 fn of_tests(workspace: &Workspace, task: &str, options: &[String]) -> Result<(), Failure> {
     let mut command = shell::cargo(&workspace.root);
     command.args(["run", "--quiet", "--locked", "--package", "flysch-tests", "--bin", task]);
     Ok(shell::run(command.arg("--").args(options))?)
 }
 
-/// What a check found: what is wrong, and a line that says what was looked at.
+/// The result of a check: the findings, and a line that says what was checked.
 struct Report {
     findings: Vec<String>,
     summary: String,

@@ -1,14 +1,14 @@
 //! `cargo xtask msrv`: the oldest Rust that `rust-version` of `Cargo.toml` promises.
 //!
-//! What others build on is checked with it: every crate below the tools, with its tests and
-//! examples. It is no step of `cargo xtask test`, for that would compile everything twice.
+//! Checks what others build on: every crate below the tools, with its tests and examples. It is not
+//! a step of `cargo xtask test`, because that would compile everything twice.
 
 use std::process::Command;
 
 use crate::workspace::Workspace;
 use crate::{Failure, shell};
 
-/// Where the crates are that others build on.
+/// Folders of the crates that others build on.
 const FOLDERS: [&str; 2] = ["crates/", "host/"];
 
 /// Checks those crates.
@@ -30,20 +30,20 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     for package in workspace.packages.iter().filter(|package| is_built_on(&package.folder)) {
         check.args(["--package", &package.name]);
     }
-    // Cargo says with which compiler it runs this task: it is not the one that is wanted.
+    // Cargo sets these for the compiler that runs this task, which is not the one wanted.
     for name in ["CARGO", "RUSTC", "RUSTDOC", "RUSTUP_TOOLCHAIN"] {
         check.env_remove(name);
     }
     Ok(shell::run(&mut check)?)
 }
 
-/// The version that the root manifest promises.
+/// The Rust version that a manifest promises.
 pub(crate) fn promised(manifest: &str) -> Option<String> {
     let line = manifest.lines().find_map(|line| line.strip_prefix("rust-version = "))?;
     Some(line.trim().trim_matches('"').to_owned())
 }
 
-/// Whether a line of `rustup toolchain list` is of this version.
+/// Whether a line of `rustup toolchain list` names this version.
 fn is_of(line: &str, version: &str) -> bool {
     let rest = line.strip_prefix(version);
     rest.is_some_and(|rest| rest.starts_with(['-', '.']) || rest.is_empty())

@@ -1,7 +1,7 @@
-//! The programs the tests need, and how they come onto the machine.
+//! The programs the tests need, and how they get onto the machine.
 //!
 //! As root on Debian they are installed; elsewhere one line says what to install. The tests look
-//! for them too: what is missing in the end they skip with a line, and fail with `CI=true`.
+//! for them too: if one is still missing they print a line and skip, or fail with `CI=true`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::process::Command;
 use crate::shell;
 use crate::workspace::Workspace;
 
-/// One program, or two that come together.
+/// One tool: a program, or several that come together.
 struct Tool {
     /// The name the steps use.
     name: &'static str,
@@ -48,9 +48,9 @@ const TOOLS: [Tool; 25] = [
     Tool { name: "valgrind", package: "valgrind", programs: &["valgrind", "callgrind_annotate"] },
 ];
 
-/// QEMU's UFS device came with this version.
+/// The first version of QEMU with a UFS device.
 const QEMU_MIN: (u32, u32) = (8, 2);
-/// The second QEMU the tests want is of this version or later: its device is the more complete one.
+/// The least version of the second QEMU the tests use: its UFS device is more complete.
 const QEMU_NEW: (u32, u32) = (11, 0);
 
 /// A tree of Debian 13 with the newest QEMU, for machines whose own is older.
@@ -60,9 +60,9 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// What was found or installed.
 #[derive(Default)]
 pub(crate) struct Needs {
-    /// Missing tools by name, and what to do about it.
+    /// Missing tools by name, and what to do about each.
     pub(crate) missing: BTreeMap<&'static str, String>,
-    /// Environment for the tests: where the two QEMUs are.
+    /// Environment of the tests: where the two QEMUs are.
     pub(crate) environment: Vec<(&'static str, String)>,
 }
 
@@ -85,7 +85,7 @@ impl Needs {
         needs
     }
 
-    /// What programs to compare with are missing, and what to do about it.
+    /// The first missing tool, of all, and what to do about it.
     pub(crate) fn lacks_peers(&self) -> Option<String> {
         self.lacks(&TOOLS.each_ref().map(|tool| tool.name))
     }
@@ -136,7 +136,7 @@ impl Needs {
         }
     }
 
-    /// What Rust itself must bring.
+    /// What must come with Rust itself.
     fn meet_rust(&mut self, workspace: &Workspace) {
         let target = "x86_64-unknown-none";
         let has = |text: Result<String, String>, line: &str| {
@@ -169,11 +169,11 @@ impl Needs {
     }
 }
 
-/// Debian's package manager, if we may use it.
+/// Debian's package manager, if it may be used.
 struct Apt {
     /// The release's code name, on Debian.
     release: Option<String>,
-    /// Why nothing can be installed, if so.
+    /// Why nothing can be installed, if that is so.
     refusal: Option<&'static str>,
 }
 
@@ -194,7 +194,7 @@ impl Apt {
         Self { release: field("VERSION_CODENAME=").filter(|_| is_debian), refusal }
     }
 
-    /// Installs packages, from `(suite, sources file)` if given, which is added where absent.
+    /// Installs packages; `from` is a suite and its sources file, which is added if missing.
     fn install(&self, packages: &[&str], from: Option<&(String, String)>) -> Result<(), String> {
         if let Some(refusal) = self.refusal {
             return Err(refusal.into());
@@ -222,7 +222,7 @@ impl Apt {
     }
 }
 
-/// What apt's sources say, line by line, without comments.
+/// The lines of apt's sources, without comments.
 fn source_lines() -> Vec<String> {
     let folder = std::fs::read_dir("/etc/apt/sources.list.d").into_iter().flatten().flatten();
     let files = folder.map(|entry| entry.path()).chain([PathBuf::from("/etc/apt/sources.list")]);
@@ -234,7 +234,7 @@ fn source_lines() -> Vec<String> {
     lines.filter(|line| !line.trim_start().starts_with('#')).collect()
 }
 
-/// Whether some source of apt already names this suite.
+/// Whether any of apt's sources names this suite.
 fn sources_name(suite: &str) -> bool {
     source_lines().iter().any(|line| line.split_whitespace().any(|word| word == suite))
 }
@@ -244,7 +244,7 @@ pub(crate) fn release() -> Option<String> {
     Apt::find(false).release
 }
 
-/// A source of this suite on the mirror that this machine's apt uses.
+/// A source for this suite, on the mirror that this machine's apt uses.
 pub(crate) fn source(suite: &str) -> Result<String, String> {
     let lines = source_lines();
     let words = lines.iter().flat_map(|line| line.split_whitespace());
@@ -254,10 +254,10 @@ pub(crate) fn source(suite: &str) -> Result<String, String> {
     Ok(format!("deb [signed-by={KEYRING}] {mirror} {suite} main"))
 }
 
-/// A QEMU of the newer kind: named by the user, on the path, or in a tree of Debian 13 of our own.
+/// A newer QEMU: named by the user, on the path, or in our own tree of Debian 13.
 ///
-/// A Debian 12 cannot run that package's binary by itself, its C library is too old. The tree has
-/// everything it needs; a script starts it with the tree's own loader.
+/// Debian 12 cannot run that package's binary directly, because its C library is too old. The tree
+/// has everything needed; a script starts it with the tree's own loader.
 fn newer_qemu(apt: &Apt) -> Result<PathBuf, String> {
     let is_new = |qemu: &PathBuf| version(qemu).is_some_and(|v| v >= QEMU_NEW);
     let script = Path::new(TREE).with_file_name("qemu11-system-x86_64");
@@ -297,7 +297,7 @@ fn make_executable(file: &Path) -> Result<(), String> {
         .map_err(|e| format!("{}: {e}", file.display()))
 }
 
-/// The version a QEMU says it is.
+/// The version that a QEMU reports.
 fn version(qemu: &Path) -> Option<(u32, u32)> {
     parse_version(&shell::output(Command::new(qemu).arg("--version")).ok()?)
 }

@@ -1,13 +1,12 @@
-//! The example commands of the README: each is run, and must end as shown.
+//! Runs the example commands of the README, which must end as shown.
 //!
-//! In a block fenced as `console` a line that starts with `$ ` is a command and what follows is
-//! what it prints. Commands that start with `flysch` or `cargo run --release --` are run by the
-//! shell in a folder of their own, from which the project's folders can be reached by the paths the
-//! README uses. They must succeed, unless the next command is `echo $?` and shows another status.
+//! In a block fenced as `console`, a line that starts with `$ ` is a command, and what follows is
+//! its output. Commands that start with `flysch` or `cargo run --release --` are run by the shell
+//! in a folder of their own, from which the project's folders can be reached by the paths in the
+//! README. They must succeed, unless the next command is `echo $?` and shows another status.
 //!
-//! `flysch` is the one that the stories were built with, and stands for `cargo run --release --`
-//! as well: to optimise all of it once more would take minutes and tell nothing new about the
-//! examples.
+//! `flysch` is the program built for the stories, and also stands in for `cargo run --release --`:
+//! optimising everything again would take minutes and show nothing new about the examples.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -19,7 +18,7 @@ use crate::workspace::Workspace;
 
 /// The folder of the program `flysch`.
 const PROGRAM: &str = "tools/flysch";
-/// How one runs it from a checkout.
+/// How it is run from a checkout.
 const BY_CARGO: &str = "cargo run --release -- ";
 
 /// A command of the README.
@@ -35,7 +34,7 @@ struct Example {
     status: i32,
 }
 
-/// Runs every example. What had to be left out for want of a tool is said in the last line.
+/// Runs every example. Returns what had to be skipped because a tool is missing.
 pub(crate) fn run(workspace: &Workspace, needs: &Needs) -> Result<Option<String>, String> {
     let examples = parse(&workspace.read("README.md")?);
     let (ours, others): (Vec<_>, Vec<_>) =
@@ -61,7 +60,7 @@ pub(crate) fn run(workspace: &Workspace, needs: &Needs) -> Result<Option<String>
     Ok(skipped)
 }
 
-/// The program, with the features and the profile of the other steps.
+/// Builds the program with the features and the profile of the other steps.
 fn build(workspace: &Workspace) -> Result<(), String> {
     let mut package = workspace.packages.iter().filter(|package| package.folder == PROGRAM);
     let tests = package.next().map(|package| package.tests.as_slice()).unwrap_or_default();
@@ -110,7 +109,7 @@ fn try_out(
     Ok(())
 }
 
-/// An empty folder inside the project with links to the project's own folders.
+/// Makes an empty folder inside the project, with links to the project's own folders.
 fn scratch(workspace: &Workspace) -> Result<std::path::PathBuf, String> {
     let folder = workspace.root.join("target/readme");
     let say = |e: std::io::Error| format!("{}: {e}", folder.display());
@@ -128,7 +127,7 @@ fn scratch(workspace: &Workspace) -> Result<std::path::PathBuf, String> {
     Ok(folder)
 }
 
-/// The command as someone types it who has `flysch` installed.
+/// The command as typed by someone who has `flysch` installed.
 fn as_installed(command: &str) -> String {
     command.strip_prefix(BY_CARGO).map_or(command.to_owned(), |rest| format!("flysch {rest}"))
 }

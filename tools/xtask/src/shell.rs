@@ -4,14 +4,15 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Cargo as it was called for this task, in `folder`.
+/// The cargo that runs this task, in `folder`.
 pub(crate) fn cargo(folder: &Path) -> Command {
     let mut command = clean(Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into())));
     command.current_dir(folder);
     command
 }
 
-/// The command without what `cargo run` set for this program: it must not reach other builds.
+/// The command without the variables that `cargo run` set for this program: they must not reach
+/// other builds.
 pub(crate) fn clean(mut command: Command) -> Command {
     for (name, _) in std::env::vars_os() {
         let text = name.to_string_lossy();
@@ -30,7 +31,7 @@ pub(crate) fn run(command: &mut Command) -> Result<(), String> {
     if status.success() { Ok(()) } else { Err(format!("{line}: {status}")) }
 }
 
-/// Runs `command` and gives what it wrote on its standard output.
+/// Runs `command` and returns what it wrote to its standard output.
 pub(crate) fn output(command: &mut Command) -> Result<String, String> {
     let line = display(command);
     let output = command.stdin(Stdio::null()).output().map_err(|e| format!("{line}: {e}"))?;

@@ -1,18 +1,18 @@
-//! What a step of the tests has cost: time, and what its programs took of the processors.
+//! The cost of a test step: elapsed time, and the processor time of its programs.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// Time since the beginning, and processor time of all programs that ended meanwhile.
+/// Time since the start, and processor time of all programs that have ended since.
 #[derive(Clone, Copy)]
 pub(crate) struct Spent {
     time: Duration,
-    /// None where the system does not tell it.
+    /// None if the system does not report it.
     processor: Option<Duration>,
 }
 
 impl Spent {
-    /// Up to now, of what began then.
+    /// The time since `begin`, and the processor time so far.
     pub(crate) fn so_far(begin: Instant) -> Self {
         let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
         Self { time: begin.elapsed(), processor: children(&stat) }
@@ -24,14 +24,14 @@ impl Spent {
         Self { time: self.time - earlier.time, processor }
     }
 
-    /// The time, for a line of text.
+    /// The elapsed time as text.
     pub(crate) fn seconds(self) -> String {
         seconds(self.time)
     }
 }
 
-/// Processor time of the children that were waited for, and of theirs, as proc(5) tells it in
-/// hundredths of a second: fields 16 and 17, counted behind the name in its brackets.
+/// Processor time of the children waited for, and of their children, which proc(5) gives in
+/// hundredths of a second: fields 16 and 17, counted after the name in parentheses.
 fn children(stat: &str) -> Option<Duration> {
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(13);

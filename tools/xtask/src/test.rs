@@ -14,15 +14,15 @@ use crate::{Failure, Report, api, layers, readme, shell, tidy};
 /// One step: its name, what it needs, what it does.
 struct Step {
     name: &'static str,
-    /// Tools without which it cannot run at all.
+    /// Tools it cannot run without.
     needs: &'static [&'static str],
     run: fn(&Context<'_>) -> Result<Outcome, String>,
 }
 
-/// How a step that did not fail ended.
+/// How a step that did not fail has ended.
 enum Outcome {
     Passed,
-    /// Some of it could not be run, and why.
+    /// A part of it could not be run, with the reason.
     Skipped(String),
 }
 
@@ -31,7 +31,7 @@ struct Context<'a> {
     needs: &'a Needs,
 }
 
-/// In this order: what is quick and most often wrong comes first.
+/// In this order: the quickest and most often failing first.
 const STEPS: [Step; 17] = [
     Step { name: "format", needs: &["rustfmt"], run: format },
     Step { name: "layers", needs: &[], run: |c| verdict(layers::check(c.workspace)?) },
@@ -157,7 +157,7 @@ impl Options {
 }
 
 impl Context<'_> {
-    /// Cargo in the workspace, knowing where the tools are.
+    /// Cargo in the workspace, with the locations of the tools in its environment.
     fn cargo(&self, arguments: &[&str]) -> Command {
         self.cargo_in("", arguments)
     }
@@ -169,22 +169,22 @@ impl Context<'_> {
         command
     }
 
-    /// Workspaces of their own beside the main one.
+    /// Separate workspaces beside the main one.
     fn outer(&self) -> impl Iterator<Item = &'static str> {
         let exists = |folder: &&str| self.workspace.root.join(folder).join("Cargo.toml").is_file();
         ["fuzz", "examples/bare-metal"].into_iter().filter(exists)
     }
 
-    /// Runs test programs: `targets` chooses them, `filter` the tests in them. The whole
-    /// workspace is named every time: with other packages in view cargo would choose other
-    /// features, and build everything once more for each step.
+    /// Runs test programs: `targets` chooses them, `filter` the tests in them. The whole workspace
+    /// is always named: with other packages selected, cargo would choose other features and rebuild
+    /// everything for each step.
     fn run_tests(&self, targets: &[String], filter: &[&str]) -> Result<(), String> {
         let mut command = self.cargo(&["test", "--locked", "--no-fail-fast", "--workspace"]);
         command.args(targets).arg("--").args(filter);
         shell::run(&mut command)
     }
 
-    /// The integration tests of every package that `wanted` says yes to, as cargo wants them.
+    /// The integration tests for which `wanted` returns true, as arguments of cargo.
     fn targets(&self, wanted: impl Fn(&str, &str) -> bool) -> Vec<String> {
         let named = self.workspace.packages.iter().flat_map(|package| {
             package.tests.iter().filter(|test| wanted(&package.name, test)).cloned()
@@ -215,7 +215,7 @@ fn clippy(context: &Context<'_>) -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// Each crate by itself, so that no other crate's wishes switch its features on.
+/// Each crate by itself, so that no other crate turns on its features.
 fn no_std(context: &Context<'_>) -> Result<Outcome, String> {
     for package in context.workspace.packages.iter().filter(|p| p.folder.starts_with("crates/")) {
         let build = ["check", "--locked", "--no-default-features", "--target", BARE_TARGET];
@@ -231,18 +231,19 @@ fn doc(context: &Context<'_>) -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// Two versions of a crate deep below are worth a warning, but not in every run.
+/// Two versions of an indirect dependency deserve a warning, but not in every run.
 const CARGO_DENY: [&str; 8] =
     ["deny", "--locked", "--log-level", "error", "check", "bans", "licenses", "sources"];
 
-/// Licences, sources and duplicates. Advisories change without us: they are no test of a change.
+/// Licences, sources and duplicates. Advisories change independently of us, so they do not test a
+/// change.
 fn deny(context: &Context<'_>) -> Result<Outcome, String> {
     shell::run(&mut context.cargo(&CARGO_DENY))?;
     Ok(Outcome::Passed)
 }
 
-/// That everything which is for others could be published: manifests, files, versions of what each
-/// crate needs. The packages are not built, as the crates are, by the other steps.
+/// Checks that everything published could be: manifests, files, versions of dependencies. The
+/// packages are not built, because other steps build the crates.
 fn package(context: &Context<'_>) -> Result<Outcome, String> {
     let mut command = context.cargo(&["package", "--locked", "--quiet", "--workspace"]);
     command.args(["--no-verify", "--allow-dirty"]);
@@ -273,10 +274,11 @@ fn stories(context: &Context<'_>) -> Result<Outcome, String> {
     Ok(context.needs.lacks_peers().map_or(Outcome::Passed, Outcome::Skipped))
 }
 
-/// The Python package, from the sources: what `maturin` would put into a wheel, side by side.
+/// The Python package from the sources: puts together what `maturin` would put into a wheel.
 fn python(context: &Context<'_>) -> Result<Outcome, String> {
     let sources = context.workspace.root.join("bindings/python");
-    // With a test that was built before: then features are those of the steps before.
+    // Together with a test that is built already, so that the features are those of the steps
+    // before.
     let build = ["build", "--locked", "--workspace", "--lib", "--test", STORIES];
     shell::run(&mut context.cargo(&build))?;
     let (place, built) = (context.workspace.target.join("python"), "debug/lib_flysch.so");
@@ -300,7 +302,7 @@ fn qemu(context: &Context<'_>) -> Result<Outcome, String> {
     Ok(context.needs.lacks(&["qemu-11"]).map_or(Outcome::Passed, Outcome::Skipped))
 }
 
-/// That the hot paths keep their budgets of instructions, in the profile of the figures.
+/// Checks that the hot paths keep their instruction budgets, in the profile used for measurements.
 fn cost(context: &Context<'_>) -> Result<Outcome, String> {
     let count = ["run", "--locked", "--quiet", "--profile=dist", "--package", COST];
     shell::run(&mut context.cargo(&count))?;
@@ -317,7 +319,7 @@ fn bare_metal(context: &Context<'_>) -> Result<Outcome, String> {
     Ok(Outcome::Passed)
 }
 
-/// That the fuzz targets compile: no nightly compiler and no C++ library is needed for that.
+/// Checks that the fuzz targets compile, which needs neither a nightly compiler nor a C++ library.
 fn fuzz(context: &Context<'_>) -> Result<Outcome, String> {
     if context.outer().any(|outer| outer == "fuzz") {
         let mut command = context.cargo_in("fuzz", &["check", "--locked", "--all-targets"]);

@@ -1,4 +1,4 @@
-//! Where the project is and what it consists of.
+//! The location of the project and its packages.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,16 +23,16 @@ pub(crate) struct Package {
     pub(crate) name: String,
     /// Its folder relative to the root, such as `crates/ufs`.
     pub(crate) folder: String,
-    /// Folders of the members it names as dependencies of any kind, and the kind.
+    /// Folders of the members it depends on, each with the kind of dependency.
     pub(crate) imports: Vec<(String, &'static str)>,
     /// Names of its integration tests.
     pub(crate) tests: Vec<String>,
-    /// Whether it is for others, too: everything that does not say `publish = false`.
+    /// Whether it is published: every package without `publish = false`.
     pub(crate) is_published: bool,
 }
 
 impl Workspace {
-    /// Asks cargo about the workspace this program was built from.
+    /// Asks cargo about the workspace that this program was built from.
     pub(crate) fn open() -> Result<Self, String> {
         let here = std::env::var_os("CARGO_MANIFEST_DIR")
             .ok_or("run this as `cargo xtask`, which says where the project is")?;

@@ -1,4 +1,4 @@
-//! What happens to the commands of a port when not all goes well, and how its list is started.
+//! Commands of a port when something goes wrong, and the start of its list.
 
 use super::{Lane, Trouble, UNITS};
 use crate::slots::bits;
@@ -9,29 +9,30 @@ use flysch_wire::ata::list::{HEADER, HeaderFlags};
 use flysch_wire::ata::registers::{PX_CI, PX_IS, PX_SACT};
 use flysch_wire::ata::{H2d, Header};
 
-/// What the watch found.
+/// What the watchdog found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Found {
     /// PxIS.
     pub(crate) interrupts: u32,
-    /// A command in the device is past its deadline.
+    /// Whether a command in the device is past its deadline.
     pub(crate) overdue: bool,
 }
 
 impl<M: Machine> Lane<M> {
-    /// The list may run: every header names its table, and nothing is in the devices.
+    /// Prepares the list to run: every header refers to its table, and the devices have no
+    /// commands.
     pub(crate) fn set_up(&mut self) {
         for slot in 0..self.slots.len() {
             let table = self.table_address + self.table_of_slot(slot);
             let [low, table] = Header { table, ..Header::default() }.to_words();
-            // What waits in line keeps its header.
+            // Commands waiting in line keep their headers.
             let low = if self.slots[slot].owed.is_some() { self.low(slot) } else { low };
             self.list.get(slot).put::<0, 2>([low, table]);
         }
         self.machine.sync_for_device(self.list.region().span(0, self.list.region().len()));
     }
 
-    /// Most commands at once.
+    /// Limits the commands in flight.
     pub(crate) fn set_depth(&mut self, depth: usize) {
         self.depth = depth;
     }
@@ -44,7 +45,7 @@ impl<M: Machine> Lane<M> {
         self.list.region().load64(slot * HEADER)
     }
 
-    /// Commands may start and be issued from now on.
+    /// Allows commands to be started and issued from now on.
     pub(crate) fn open(&mut self, now: Instant) {
         self.capacity = self.depth;
         self.running = true;
@@ -54,33 +55,33 @@ impl<M: Machine> Lane<M> {
         self.ring(now);
     }
 
-    /// Nothing starts and nothing is issued any more; registers are left alone.
+    /// Stops starting and issuing commands; registers are left alone.
     pub(crate) fn close(&mut self) {
         self.capacity = 0;
         self.running = false;
-        // Written, but the device has not heard of them.
+        // Written, but not issued to the device yet.
         for slot in bits(core::mem::take(&mut self.posted)) {
             self.line_up(slot, false);
         }
         self.refresh();
     }
 
-    /// Nothing starts; what is in the device may end.
+    /// Stops starting commands; those in the device may end.
     pub(crate) fn drain(&mut self) {
         self.capacity = 0;
     }
 
-    /// Whether anything is in the device or waits for it.
+    /// Whether nothing is in the device or waiting for it.
     pub(crate) fn is_idle(&self) -> bool {
         self.queued | self.posted | self.alone | self.batch | self.waits == 0
     }
 
-    /// Slots of the commands the devices have that are queued, and of those that are alone.
+    /// Slots of the queued commands that the devices have, and of those that are alone.
     pub(crate) fn issued(&self) -> (u32, u32) {
         (self.queued, self.alone)
     }
 
-    /// Looks for errors and for commands past their deadline. Those that only wait end here.
+    /// Looks for errors and for commands past their deadline. Those still waiting end here.
     pub(crate) fn watch(&mut self, now: Instant) -> Found {
         let mut found = Found::default();
         let mut next = now.after_nanos(self.watchdog_nanos);
@@ -108,8 +109,8 @@ impl<M: Machine> Lane<M> {
         self.machine.read32(self.base + PX_IS)
     }
 
-    /// Takes in what has ended well although something else went wrong: tags that are not active
-    /// any more, a command that was alone and is not issued any more.
+    /// Takes commands that have succeeded although something else went wrong: tags no longer
+    /// active, and a command that was alone and is no longer issued.
     pub(crate) fn take_in(&mut self, now: Instant) {
         let (active, issued) =
             (self.machine.read32(self.base + PX_SACT), self.machine.read32(self.base + PX_CI));
@@ -125,7 +126,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// An outcome that waits to be fetched; still owed until it is.
+    /// Stores an outcome to be fetched; it is owed until then.
     fn keep(&mut self, outcome: Outcome) {
         self.ended.push_back((outcome, self.trouble));
         self.in_flight += 1;
@@ -135,7 +136,7 @@ impl<M: Machine> Lane<M> {
         !self.ended.is_empty()
     }
 
-    /// The next outcome that waits to be fetched.
+    /// The next stored outcome.
     pub(crate) fn take_ended(&mut self) -> Option<Outcome> {
         let (outcome, trouble) = self.ended.pop_front()?;
         self.trouble = trouble;
@@ -143,7 +144,7 @@ impl<M: Machine> Lane<M> {
         Some(outcome)
     }
 
-    /// Ends a command that the device does not have any more, or never had.
+    /// Ends a command that the device no longer has, or never had.
     pub(crate) fn end(&mut self, slot: usize, ended: Ended, mut trouble: Trouble) {
         let bit = 1 << slot;
         self.queued &= !bit;
@@ -166,12 +167,13 @@ impl<M: Machine> Lane<M> {
         self.keep(Outcome { issued, device_done: None, token, ended });
     }
 
-    /// Ends a command that failed as the device says.
+    /// Ends a command that failed, with the status from the device.
     pub(crate) fn end_answered(&mut self, slot: usize, status: AtaStatus) {
         self.end(slot, Ended::Answered, Trouble { status, ..Trouble::default() });
     }
 
-    /// Why a command that did not complete ends: its owner's wish and its deadline come first.
+    /// Why a command that did not complete ends: unless the device is gone, its owner's request and
+    /// its deadline take precedence.
     fn why(&self, slot: usize, cause: Ended, now: Instant) -> Ended {
         let place = &self.slots[slot];
         if matches!(cause, Ended::Gone | Ended::NoUnit) {
@@ -185,8 +187,8 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The devices of these slots have nothing any more: everything they had ends. PxIS says why,
-    /// if it was the HBA.
+    /// Ends all issued commands in these slots, whose devices no longer have them. `code` is PxIS
+    /// if the HBA is the reason.
     pub(crate) fn end_issued(&mut self, of: u32, (cause, code): (Ended, u32), now: Instant) {
         for slot in bits((self.queued | self.alone) & of) {
             let ended = self.why(slot, cause, now);
@@ -194,13 +196,13 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Everything ends, what waits in line too.
+    /// Ends everything, including what waits in line.
     pub(crate) fn end_all(&mut self, cause: Ended, now: Instant) {
         self.end_issued(u32::MAX, (cause, 0), now);
         (0..UNITS as u8).for_each(|unit| self.end_waiting(unit, cause, now));
     }
 
-    /// Everything that waits for a device ends.
+    /// Ends everything that waits for a device.
     pub(crate) fn end_waiting(&mut self, unit: u8, cause: Ended, now: Instant) {
         while let Some(slot) = self.targets[usize::from(unit)].line.front() {
             let ended = self.why(slot, cause, now);
@@ -208,14 +210,14 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Commands that were queued in a device and did not end, and of which nobody knows which one
-    /// failed, go to the front of the line as commands that are alone: each will tell for itself.
-    /// What has no such form ends as if a reset had ended it.
+    /// Moves unfinished queued commands of a device, of which an unknown one failed, to the front
+    /// of its line as unqueued commands: each then reports for itself. Those without an unqueued
+    /// form end as if by a reset.
     pub(crate) fn isolate(&mut self, unit: u8, now: Instant) {
         let ways = self.ways(unit);
         let mut mask = self.queued & self.of_unit(unit);
         while mask != 0 {
-            // The last first, because the front of the line is built backwards.
+            // The last one first, because the front of the line is built backwards.
             let slot = 31 - mask.leading_zeros() as usize;
             mask &= !(1 << slot);
             let header = HeaderFlags::from_bits(u64::from_le(self.low(slot)) as u32);

@@ -1,4 +1,4 @@
-//! Taking a command: into a slot, its table and its header.
+//! Starting a command: into a slot, its table and its header.
 
 use super::{Lane, Switching, UNITS};
 use crate::slots::SLOTS;
@@ -11,8 +11,8 @@ use flysch_wire::ata::list::{ACMD, HEADER, HeaderFlags, PRD, PRDT};
 use flysch_wire::ata::{H2d, Prd};
 
 impl<M: Machine> Lane<M> {
-    /// Takes a command. A queued one that moves one range is written here, every other
-    /// [out of line](Self::start_other).
+    /// Starts a command. A queued one that moves a single range is written here, any other one [out
+    /// of line](Self::start_other).
     #[inline(always)]
     pub(crate) fn start(&mut self, command: Command<Ata>, now: Instant) -> Result<(), Declined> {
         if self.in_flight < self.capacity
@@ -34,7 +34,7 @@ impl<M: Machine> Lane<M> {
             self.slots[slot].owed = Some(command.token);
             return Ok(());
         }
-        // Made anew, so that only a command that comes this way has to be in memory.
+        // Rebuilt, so that only commands that come this way must be in memory.
         let Command { unit, payload, direction, data, crypto, ordering, deadline, token } = command;
         let command = Command { unit, payload, direction, data, crypto, ordering, deadline, token };
         self.start_other(command, now)
@@ -95,7 +95,7 @@ impl<M: Machine> Lane<M> {
         Ok(slot)
     }
 
-    /// The device a command is for, if it may be taken now.
+    /// The device a command is for, if the command may be started now.
     fn unit_of(&self, command: &Command<Ata>) -> Result<u8, NotStarted> {
         let is_unit = command.unit == 0 || self.is_multiplied() && command.unit < UNITS as u64;
         if !is_unit || command.crypto.is_some() {
@@ -106,8 +106,8 @@ impl<M: Machine> Lane<M> {
         if !target.is_there {
             return Err(NotStarted::Gone);
         }
-        // While one that is alone is there or waits, the others wait with their owner: nobody
-        // misses a deadline because a flush takes its time.
+        // While a command that must be alone is running or waiting, the others stay with their
+        // owner: no deadline is missed because a flush takes long.
         let waits = match self.turns.switching {
             Switching::Command => self.has_singles(),
             _ => self.alone & self.of_unit(unit) != 0 || !target.line.is_empty(),
@@ -119,7 +119,7 @@ impl<M: Machine> Lane<M> {
         slot * crate::layout::TABLE
     }
 
-    /// The slot is this command's.
+    /// Assigns a slot to a command.
     #[inline(always)]
     fn take(&mut self, slot: usize, command: &Command<Ata>, is_queued: bool) {
         let place = &mut self.slots[slot];
@@ -135,7 +135,7 @@ impl<M: Machine> Lane<M> {
         self.in_flight += 1;
     }
 
-    /// One descriptor of a slot's table.
+    /// Writes one descriptor of a slot's table.
     #[inline(always)]
     fn put_range(&self, slot: usize, n: u32, range: DmaSlice) {
         let prd = Prd { address: range.address, bytes: range.len, interrupt: false }.to_words();
@@ -147,7 +147,7 @@ impl<M: Machine> Lane<M> {
         self.tables.region().store64(at + 8, prd[1]);
     }
 
-    /// The descriptors of a slot's data.
+    /// Writes the descriptors of a slot's data.
     #[inline(never)]
     fn place(&self, slot: usize, data: &Data) -> Result<u16, BadData> {
         let count = self.walk.run(data, |n, range| self.put_range(slot, n, range))?;
@@ -161,7 +161,7 @@ impl<M: Machine> Lane<M> {
         Ok(count as u16)
     }
 
-    /// The FIS and the header of a slot.
+    /// Writes the FIS and the header of a slot.
     #[inline(always)]
     pub(super) fn put(
         &self,

@@ -1,11 +1,11 @@
-//! Several devices behind one port: who may issue when.
+//! Several devices behind one port: which may issue commands when.
 //!
-//! Theory. Each device has a line of the commands that wait for it: for what is alone in it, and
-//! where the HBA speaks to one device at a time (command-based switching), for its turn. A turn
-//! lasts until nothing of its device is in the HBA any more, and begins with everything that waits
-//! for that device: while nobody else waits it simply goes on, and otherwise every device with
-//! commands gets one after the other. A command that has to be alone may take long, so it comes
-//! after everything that waited before it, and nothing more is taken until it is done.
+//! Theory. Each device has a line of commands waiting for it: behind one that must be alone or,
+//! where the HBA addresses one device at a time (command-based switching), for its turn. A turn
+//! lasts until no command of its device is left in the HBA, and begins with everything that waits
+//! for that device. If no other device waits the turn simply continues; otherwise the devices with
+//! commands take turns. A command that must be alone may take long, so it comes after everything
+//! that waited before it, and no more commands are accepted until it is done.
 
 use super::Lane;
 use crate::slots::{Line, bits};
@@ -14,30 +14,30 @@ use flysch_api::machine::{Instant, Machine};
 use flysch_wire::ata::multiplier::PORTS_MAX;
 use flysch_wire::ata::registers::{Fbs, PX_CI, PX_FBS, PX_SACT};
 
-/// Most devices behind a port.
+/// Maximum number of devices behind a port.
 pub(crate) const UNITS: usize = PORTS_MAX;
-/// In the place of the device that PxFBS names: it is not known which.
+/// Value for an unknown device in PxFBS.
 const UNKNOWN: u8 = u8::MAX;
 
 /// How the HBA keeps the devices behind a port apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Switching {
-    /// There is one.
+    /// There is only one.
     #[default]
     Direct,
-    /// It speaks to one at a time.
+    /// It addresses one at a time (command-based switching).
     Command,
-    /// By their FISes: all at once.
+    /// By their FISes: all at once (FIS-based switching).
     Fis,
 }
 
-/// The way to a device.
+/// A device as the lane sees it.
 #[derive(Debug)]
 pub(super) struct Target {
     pub(super) ways: Ways,
-    /// There is a device.
+    /// Whether there is a device.
     pub(super) is_there: bool,
-    /// A queued command goes to the device without having to wait.
+    /// Whether a queued command may go to the device without waiting.
     pub(super) express: bool,
     pub(super) line: Line,
 }
@@ -62,14 +62,14 @@ impl Target {
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     pub(super) switching: Switching,
-    /// The device whose commands may be in the HBA, where it is one at a time.
+    /// The device whose commands may be in the HBA, if only one may have any.
     pub(super) turn: u8,
     /// PxFBS.DEV.
     named: u8,
 }
 
 impl<M: Machine> Lane<M> {
-    /// How the port's devices are kept apart from now on.
+    /// Sets how the port's devices are kept apart.
     pub(crate) fn set_switching(&mut self, switching: Switching) {
         self.turns = Turns { switching, named: UNKNOWN, ..Turns::default() };
     }
@@ -84,7 +84,7 @@ impl<M: Machine> Lane<M> {
         self.turns.turn
     }
 
-    /// How commands go to a device; `None` if there is none.
+    /// Sets the forms of commands a device accepts; `None` if there is no device.
     pub(crate) fn set_ways(&mut self, unit: u8, ways: Option<Ways>) {
         if let Some(target) = self.targets.get_mut(usize::from(unit)) {
             (target.is_there, target.ways) = (ways.is_some(), ways.unwrap_or_default());
@@ -95,7 +95,7 @@ impl<M: Machine> Lane<M> {
         self.targets.get(usize::from(unit)).map_or(Ways::default(), |target| target.ways)
     }
 
-    /// Slots of a device's commands, wherever those are.
+    /// Slots of a device's commands, in whatever state.
     pub(crate) fn of_unit(&self, unit: u8) -> u32 {
         let is_its = |slot: &usize| {
             let slot = &self.slots[*slot];
@@ -104,7 +104,7 @@ impl<M: Machine> Lane<M> {
         (0..self.slots.len()).filter(is_its).fold(0, |mask, slot| mask | 1 << slot)
     }
 
-    /// What may go straight to its device, as things are now.
+    /// Updates which devices can take queued commands without waiting.
     #[cold]
     pub(super) fn refresh(&mut self) {
         let one_at_a_time = self.turns.switching == Switching::Command;
@@ -140,12 +140,13 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Whether something that must be alone in its device is there or waits.
+    /// Whether a command that must be alone in its device is running or waiting.
     pub(super) fn has_singles(&self) -> bool {
         self.alone != 0 || bits(self.waits).any(|slot| !self.slots[slot].is_queued)
     }
 
-    /// Whether a queued command of a device may go to the HBA now; the turn may become its.
+    /// Whether a queued command of a device may go to the HBA now; may give the turn to that
+    /// device.
     pub(super) fn may_post(&mut self, unit: u8) -> bool {
         if self.turns.switching != Switching::Command {
             return true;
@@ -159,8 +160,8 @@ impl<M: Machine> Lane<M> {
         self.turns.turn == unit
     }
 
-    /// The device whose turn begins now: the next in the round with something that waits, and of
-    /// those first one whose command need not be alone.
+    /// Begins the turn of the next device in the round with something waiting; those whose next
+    /// command is queued come first.
     fn begin_turn(&mut self) -> Option<usize> {
         if self.queued | self.posted | self.alone != 0 {
             return None;
@@ -174,7 +175,7 @@ impl<M: Machine> Lane<M> {
         Some(next)
     }
 
-    /// Takes from the lines what may be issued.
+    /// Issues what may leave the lines.
     #[inline(never)]
     pub(crate) fn pump(&mut self, now: Instant) {
         if !self.running {
@@ -195,8 +196,8 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// Takes from a device's line: queued commands while nothing is alone, the next that is alone
-    /// when nothing else is in the device. Order is kept.
+    /// Takes commands from a device's line: queued ones while none is alone, and one that must be
+    /// alone when nothing else is in the device. Order is preserved.
     fn pump_unit(&mut self, unit: usize, now: Instant) {
         if self.targets[unit].line.is_empty() {
             return;
@@ -228,7 +229,7 @@ impl<M: Machine> Lane<M> {
         self.machine.write32(self.base + PX_CI, 1 << slot);
     }
 
-    /// Says whose commands are issued next, where the HBA wants to know.
+    /// Tells an HBA with FIS-based switching whose commands are issued next.
     fn name(&mut self, unit: u8) {
         if self.turns.switching == Switching::Fis && self.turns.named != unit {
             self.turns.named = unit;
@@ -237,7 +238,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// One doorbell for each device that has something in the batch.
+    /// Rings one doorbell for each device with commands in the batch.
     #[inline(never)]
     pub(super) fn ring_by_device(&mut self) {
         let mut left = self.posted;
@@ -251,7 +252,7 @@ impl<M: Machine> Lane<M> {
         }
     }
 
-    /// The control path has named a device of its own.
+    /// Forgets the device in PxFBS: the control path has changed it.
     pub(super) fn forget_name(&mut self) {
         self.turns.named = UNKNOWN;
     }

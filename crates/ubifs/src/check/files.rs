@@ -1,4 +1,4 @@
-//! Names against inodes, inodes against what hangs on them.
+//! Names against inodes, and inodes against what belongs to them.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -21,10 +21,10 @@ use crate::file::{device_of, entry_size, is_name, kind_of};
 use crate::location::Location;
 use crate::store::Name;
 
-/// A directory without entries has this size.
+/// The size of a directory without entries.
 const DIRECTORY_SIZE: u64 = INODE_NODE_SIZE as u64;
 
-/// What an inode says of itself.
+/// What an inode node says.
 #[derive(Clone, Copy)]
 struct Said {
     kind: Option<FileKind>,
@@ -37,16 +37,16 @@ struct Said {
     data_len: usize,
 }
 
-/// An inode and what was found of it.
+/// An inode and what was found about it.
 struct Info {
     at: Location,
     /// `None`: the node cannot be read.
     said: Option<Said>,
-    /// Directory entries that name it.
+    /// Directory entries that lead to it.
     names: u32,
-    /// Extended attribute entries that name it.
+    /// Extended attribute entries that lead to it.
     xattr_names_of: u32,
-    /// The first of them: parent and name.
+    /// The first of these entries: its parent and name.
     parent: u32,
     name: Box<[u8]>,
     directories: u32,
@@ -100,7 +100,7 @@ impl<V: Volume> Check<'_, V> {
                     let problem = format!("its key in the index is {key}: no lookup finds it");
                     self.tell_inode(Severity::Lost, problem, node);
                 }
-                // The right one, if there is one, came first.
+                // The inode under its own key, if there is one, came first.
                 infos.entry(key.inode()).or_insert(Info::new(at, said));
             }
             ControlFlow::Continue(())
@@ -110,7 +110,7 @@ impl<V: Volume> Check<'_, V> {
         }
     }
 
-    /// Takes what an inode node says, and checks what can be judged alone.
+    /// Takes what an inode node says, and checks what it alone can show.
     fn said(&mut self, node: &InodeNode<'_>, at: Location) -> Said {
         let inode = node.key.inode();
         for problem in impossible(node) {
@@ -172,7 +172,7 @@ impl<V: Volume> Check<'_, V> {
         }
     }
 
-    /// One name: its own fields, its parent, what it names.
+    /// Checks one name: its own fields, its parent, and its target.
     fn name(&mut self, name: &Name<'_>, entry: &DirectoryEntry<'_>, infos: &mut Infos) {
         let parent = name.key.inode();
         let kind = match entry.kind {
@@ -204,7 +204,7 @@ impl<V: Volume> Check<'_, V> {
         self.target(entry, (node, encrypted), infos);
     }
 
-    /// What a name leads to.
+    /// Checks the target of a name.
     fn target(
         &mut self,
         entry: &DirectoryEntry<'_>,
@@ -220,7 +220,7 @@ impl<V: Volume> Check<'_, V> {
         let said = info.said;
         let is_xattr = said.is_some_and(|said| said.flags.contains(InodeFlags::XATTR));
         let kind = said.and_then(|said| said.kind);
-        // mkfs.ubifs gives the entry of an extended attribute the type of its host.
+        // mkfs.ubifs gives the entry of an extended attribute the file type of its host.
         let type_fits = match entry.kind {
             EntryKind::Directory => kind_of(entry.file_type) == kind,
             EntryKind::Xattr => kind_of(entry.file_type).is_some(),
@@ -260,7 +260,7 @@ impl<V: Volume> Check<'_, V> {
         }
     }
 
-    /// An inode against what was found of it.
+    /// Checks an inode against what was found about it.
     fn judge(&mut self, inode: u32, info: &Info, reachable: bool) {
         let Some(said) = info.said else { return };
         let node = (NodeKind::Inode, info.at, inode);
@@ -291,7 +291,7 @@ impl<V: Volume> Check<'_, V> {
             self.tell_inode(Severity::Lost, problem, node);
         }
         let size = DIRECTORY_SIZE + info.entries_size;
-        // mkfs.ubifs counts the names as they were before encryption.
+        // mkfs.ubifs counts the unencrypted length of names.
         let encrypted = said.flags.contains(InodeFlags::ENCRYPTED);
         if is_directory && !encrypted && said.size != size {
             let problem = format!("size is {}, its entries make {size}", said.size);
@@ -310,7 +310,7 @@ impl<V: Volume> Check<'_, V> {
         }
     }
 
-    /// No committed inode has a higher number than was ever given out.
+    /// Checks that no committed inode has a higher number than the highest given out.
     fn highest_inode(&mut self, infos: &Infos) {
         let Some(chosen) = &self.fs.master else { return };
         let highest = chosen.master.highest_inode;
@@ -325,7 +325,7 @@ impl<V: Volume> Check<'_, V> {
         }
     }
 
-    /// Adds paths to the findings that have an inode.
+    /// Adds paths to the findings about an inode.
     fn fill_paths(&mut self, infos: &Infos) {
         for finding in &mut self.findings {
             if let (Some(inode), None) = (finding.inode, &finding.path) {
@@ -353,7 +353,7 @@ impl Info {
     }
 }
 
-/// What in an inode node alone cannot be.
+/// What is impossible in an inode node by itself.
 pub(crate) fn impossible(node: &InodeNode<'_>) -> Vec<String> {
     let kind = FileKind::from_mode(node.mode);
     let is_xattr = node.flags.contains(InodeFlags::XATTR);
@@ -378,7 +378,7 @@ pub(crate) fn impossible(node: &InodeNode<'_>) -> Vec<String> {
     wrong.map(|(_, problem)| format!("impossible {problem}")).collect()
 }
 
-/// Which inodes a path leads to. Each inode is judged once, by its first name.
+/// The inodes that a path leads to. Each inode is judged once, by its first name.
 fn reachable(infos: &Infos) -> BTreeMap<u32, bool> {
     let mut known = BTreeMap::from([(ROOT_INODE, infos.contains_key(&ROOT_INODE))]);
     for &start in infos.keys() {
@@ -391,7 +391,7 @@ fn reachable(infos: &Infos) -> BTreeMap<u32, bool> {
             let Some(info) = infos.get(&inode).filter(|info| info.parent != 0) else {
                 break false;
             };
-            // While it is on the way it counts as not reachable: a circle.
+            // Not reachable while on the way: a second visit means a cycle.
             known.insert(inode, false);
             way.push(inode);
             inode = info.parent;

@@ -33,7 +33,7 @@ impl<V: Volume> Check<'_, V> {
         let (fs, format) = (self.fs, self.fs.lpt?);
         let master = &fs.master.as_ref()?.master;
         if fs.superblock().leb_count > fs.store.access.lebs {
-            // That was told; properties of any number of LEBs would take any amount of memory.
+            // Reported already; properties of any number of LEBs would take any amount of memory.
             return None;
         }
         let empty = LebProperties { free: format.leb_size, dirty: 0, index: false };
@@ -57,7 +57,7 @@ impl<V: Volume> Check<'_, V> {
 }
 
 impl<V: Volume> Walk<'_, '_, V> {
-    /// Reads a node of the tree into memory of its own: they are small.
+    /// Reads a node of the tree into its own buffer: these nodes are small.
     fn bytes(&mut self, kind: LptKind, place: LptPlace) -> Option<Vec<u8>> {
         let length = self.format.node_size(kind) as u32;
         let at = Location { lnum: place.lnum, offset: place.offset, length };
@@ -98,9 +98,9 @@ impl<V: Volume> Walk<'_, '_, V> {
         None
     }
 
-    /// An inner node: `number` it should have, `first` leaf below it.
+    /// An inner node with its expected `number`, above leaves from `first` on.
     fn nnode(&mut self, place: LptPlace, level: u32, (number, first): (u32, u32)) {
-        // Each inner node is there once; more visits than that go in circles.
+        // Each inner node exists once; more visits mean a cycle.
         self.visits += 1;
         if self.visits > 2 * u64::from(self.format.pnodes()) + u64::from(self.format.height) {
             return;
@@ -149,7 +149,7 @@ impl<V: Volume> Walk<'_, '_, V> {
         }
     }
 
-    /// The table of the tree's own LEBs against what lies in them.
+    /// Checks the table of the tree's own LEBs against their content.
     fn ltab(&mut self, place: LptPlace) {
         let Some(bytes) = self.bytes(LptKind::Ltab, place) else { return };
         let format = self.format;
@@ -161,12 +161,12 @@ impl<V: Volume> Walk<'_, '_, V> {
             }
         };
         if format.big {
-            // Its place in the master node was looked at while opening; only its size counts here.
+            // Opening checked its place in the master node; only its size matters here.
             let master = self.check.fs.master.as_ref().map(|chosen| chosen.master);
             let lnum = master.map_or(format.first, |master| master.lsave_lnum);
             *self.live.entry(lnum).or_default() += format.lsave_size as u32;
         }
-        // An unclean stop may leave a commit of this tree half written.
+        // An unclean stop may leave a half-written commit of this tree.
         if self.damaged || self.check.fs.is_unclean() {
             return;
         }
@@ -175,7 +175,7 @@ impl<V: Volume> Walk<'_, '_, V> {
             let Ok(leb) = self.check.fs.store.access.leb(lnum, &mut scratch) else { continue };
             let written = leb.iter().rposition(|&byte| byte != 0xff).map_or(0, |at| at as u32 + 1);
             let live = self.live.get(&lnum).copied().unwrap_or(0);
-            // A LEB without live nodes may wait to be unmapped.
+            // A LEB without live nodes may still await unmapping.
             let idle = live == 0 && free + dirty == format.leb_size;
             let used = format.leb_size - free;
             if idle || used >= written && used == live + dirty {

@@ -1,14 +1,14 @@
-//! Checking: every checksum, every rule.
+//! Checking: every checksum and every rule.
 //!
-//! | part | what it holds against what |
+//! | part | what it compares |
 //! |---|---|
 //! | opening ([`crate::open`]) | superblock, master node, index order and levels, log, buds |
-//! | [`tree`] | each branch of the index against the node it leads to |
-//! | [`space`] | LEB properties against what the LEBs hold; their sums against the master node |
+//! | [`tree`] | each branch of the index with the node it leads to |
+//! | [`space`] | LEB properties with the content of the LEBs, and their sums with the master node |
 //! | [`lpt`] | the tree of LEB properties itself |
-//! | [`files`] | names against inodes, inodes against what hangs on them |
+//! | [`files`] | names with inodes, and inodes with what belongs to them |
 //!
-//! A finding that is only a [`Severity::Note`] is no damage.
+//! A finding of severity [`Severity::Note`] is not damage.
 
 pub(crate) mod files;
 mod lpt;
@@ -38,7 +38,7 @@ pub(crate) struct Check<'c, V> {
 }
 
 impl<V: Volume> Ubifs<V> {
-    /// Verifies every checksum and rule; what opening found comes first.
+    /// Verifies every checksum and rule; the findings from opening come first.
     pub fn check(&self) -> Vec<Finding> {
         let mut check =
             Check { fs: self, findings: self.findings.clone(), last: sealed::Last::default() };
@@ -75,8 +75,7 @@ impl<V: Volume> Check<'_, V> {
         self.findings.push(Finding { inode: Some(Inode(inode.into())), ..found });
     }
 
-    /// What the superblock says and nothing here needs; where everything lies was judged when it
-    /// was opened.
+    /// Checks what the superblock says but reading does not need; opening has judged the layout.
     fn superblock(&mut self) {
         let code = self.fs.store.superblock.default_compression;
         if let Compression::Unknown(_) = Compression::from_code(code) {
@@ -85,7 +84,7 @@ impl<V: Volume> Check<'_, V> {
         }
     }
 
-    /// Orphans: files without names that the next mount deletes.
+    /// Checks the orphans: files without names that the next mount deletes.
     fn orphans(&mut self) {
         let store = &self.fs.store;
         let mut scratch = Scratch::new();
@@ -137,7 +136,8 @@ impl<V: Volume> Check<'_, V> {
         };
         let place = self.fs.store.access.place(at.0, at.1);
         if let Some(problem) = problem {
-            // So it is with a file made without a name (O_TMPFILE) that has got one since.
+            // This happens to a file created without a name (O_TMPFILE) that has been given one
+            // since.
             let found = finding(Severity::Note, "orphan node", problem, place);
             self.findings.push(Finding { inode: Some(Inode(inode)), ..found });
         }

@@ -1,4 +1,4 @@
-//! What a check needs of encryption: the cipher of the file, and of the directory, it is at.
+//! What a check needs for encryption: the ciphers of the current file and directory.
 
 use alloc::boxed::Box;
 
@@ -10,7 +10,7 @@ use crate::crypt::{FileCipher, Use};
 use crate::file::unpack;
 use crate::sealed::{Names, decrypt_block};
 
-/// Ciphers of the inodes that were looked at last; `None` in them: there is no key.
+/// Ciphers of the inodes used last; a cipher is `None` without its key.
 #[derive(Debug, Default)]
 pub(super) struct Last {
     content: Option<(u32, Option<FileCipher>)>,
@@ -18,7 +18,7 @@ pub(super) struct Last {
 }
 
 impl<V: Volume> Check<'_, V> {
-    /// Whether a block can be decompressed; of one that is encrypted only with its key.
+    /// Whether a block can be decompressed; an encrypted one without its key passes.
     pub(super) fn unpacks(&mut self, data: &Data<'_>, is_encrypted: bool) -> bool {
         let (mut room, mut block) = ([0; BLOCK_SIZE as usize], [0; BLOCK_SIZE as usize]);
         let data = match (is_encrypted, self.content_cipher(data.key.inode())) {
@@ -37,7 +37,7 @@ impl<V: Volume> Check<'_, V> {
         self.last.content.as_ref()?.1.as_ref()
     }
 
-    /// The name of an entry as paths have it.
+    /// The name of an entry in paths.
     pub(super) fn path_name(
         &mut self,
         entry: &DirectoryEntry<'_>,

@@ -1,4 +1,4 @@
-//! LEB properties against what the LEBs hold, and their sums against the master node.
+//! LEB properties against the content of the LEBs, and their sums against the master node.
 
 use alloc::format;
 use alloc::string::String;
@@ -16,10 +16,10 @@ use super::tree::Usage;
 use crate::access::Scratch;
 use crate::scan::{Item, Scan};
 
-/// Smallest write that is worth a place (`MIN_WRITE_SZ`).
+/// Smallest write that deserves space (`MIN_WRITE_SZ`).
 const WRITE_MIN: u32 = DATA_NODE_SIZE as u32 + 8;
 
-/// Sums over the main area, as the master node has them.
+/// Sums over the main area, as in the master node.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Sums {
     free: u64,
@@ -31,7 +31,7 @@ struct Sums {
     idx_lebs: u32,
 }
 
-/// What a LEB really holds.
+/// What a LEB actually holds.
 struct Held {
     /// Where its erased end begins.
     end: u32,
@@ -40,13 +40,13 @@ struct Held {
 }
 
 impl<V: Volume> Check<'_, V> {
-    /// Holds the properties of each LEB against its content.
+    /// Compares the properties of each LEB with its content.
     pub(super) fn space(&mut self, usage: &Usage, properties: Option<&[LebProperties]>) {
         let layout = &self.fs.store.layout;
         if let Some(properties) = properties {
             self.sums(properties);
         }
-        // Of LEBs that the volume does not have there is nothing to tell but that.
+        // LEBs that the volume lacks have already been reported as such.
         let main = layout.main.start..layout.main.end.min(self.fs.store.access.lebs);
         for (at, lnum) in main.enumerate() {
             let known = properties.and_then(|properties| properties.get(at)).copied();
@@ -58,8 +58,8 @@ impl<V: Volume> Check<'_, V> {
         }
     }
 
-    /// Goes through a LEB; garbage in it is told unless nothing there is in use, and nodes in use
-    /// that lie in another one's padding or length: who goes through the LEB steps over them.
+    /// Scans a LEB. Reports garbage, unless nothing in the LEB is in use, and nodes in use that lie
+    /// inside the padding or the length of another node, where a scan steps over them.
     fn hold(&mut self, lnum: u32, known: Option<LebProperties>, in_use: &[u32]) -> Option<Held> {
         let store = &self.fs.store;
         let leb_size = store.layout.leb_size;
@@ -76,7 +76,7 @@ impl<V: Volume> Check<'_, V> {
             }
         };
         let bud = self.fs.buds.iter().find(|bud| bud.lnum == lnum).map(|bud| bud.start);
-        // Empty and freeable LEBs may hold what an unclean stop left, buds were read while opening.
+        // Empty and freeable LEBs may hold leftovers of an unclean stop; opening has read the buds.
         let idle = known.is_some_and(|it| it.free + it.dirty == leb_size);
         let mut scan = Scan::new(leb, 0);
         let mut begins = Vec::new();
@@ -128,7 +128,7 @@ impl<V: Volume> Check<'_, V> {
             let (flag, holds) = if known.index { ("index", "no") } else { ("data", "") };
             format!("a LEB of {flag}, yet it holds {holds} index nodes")
         } else if known.index && known.free + known.dirty == free + dirty {
-            // Index nodes are also written into gaps; only the sum is kept.
+            // Index nodes are also written into gaps, so only the sum is kept.
             return;
         } else if known.free != free || known.dirty != dirty {
             format!(

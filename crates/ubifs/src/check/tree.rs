@@ -60,7 +60,7 @@ impl<V: Volume> Visit for Leaves<'_, '_, V> {
     fn leaf(&mut self, branch: &Branch<'_>, from: Location) -> ControlFlow<()> {
         *self.usage.used.entry(branch.lnum).or_default() += align8(branch.length);
         self.usage.nodes.entry(branch.lnum).or_default().push(branch.offset);
-        // What a file still has is looked at with the file; here what the journal replaced.
+        // The nodes a file still has are checked with it; only those the journal replaced remain.
         let store = &self.check.fs.store;
         let replaced = store.overlay.is_gone(branch.key) || store.overlay.get(branch.key).is_some();
         let stays = replaced && !self.check.is_given_up(branch.lnum);
@@ -76,14 +76,14 @@ impl<V: Volume> Visit for Leaves<'_, '_, V> {
     }
 
     fn lost(&mut self, _fault: Fault, _first: Key, _last: Key) -> ControlFlow<()> {
-        // Opening has told it.
+        // Opening has reported it.
         self.usage.incomplete = true;
         ControlFlow::Continue(())
     }
 }
 
 impl<V: Volume> Leaves<'_, '_, V> {
-    /// Whether a branch leads to a node with its key.
+    /// Verifies that a branch leads to a node with its key.
     fn verify(&mut self, branch: &Branch<'_>) -> Result<(), Fault> {
         let store = &self.check.fs.store;
         let at = location(branch);
@@ -104,7 +104,7 @@ impl<V: Volume> Leaves<'_, '_, V> {
 
 impl<V: Volume> Check<'_, V> {
     /// Whether a LEB was emptied since the commit - by garbage collection, or because the journal
-    /// replaced all of it - and perhaps taken again: what the commit says of it is history then.
+    /// replaced all of it - and perhaps reused: what the commit says about it is then outdated.
     pub(super) fn is_given_up(&self, lnum: u32) -> bool {
         let is_new = |bud: &crate::replay::Bud| bud.lnum == lnum && bud.start == 0;
         let unmapped = self.fs.store.access.volume.state(lnum) == LebState::Unmapped;
@@ -122,7 +122,7 @@ impl<V: Volume> Check<'_, V> {
         let mut leaves = Leaves { check: self, usage, scratch };
         let place = (&fs.store.access, &fs.store.layout);
         let all = (Key::MIN, Key::MAX);
-        // A tree that goes in circles was not verified; it is not walked again.
+        // A tree with cycles failed verification; it is not walked again.
         if fs.lost.contains(&all) {
             return Usage { incomplete: true, ..Usage::default() };
         }

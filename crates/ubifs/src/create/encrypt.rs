@@ -1,4 +1,4 @@
-//! A new file system that is encrypted: all of it, by one policy.
+//! A new file system encrypted as a whole, by one policy.
 
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
@@ -19,13 +19,14 @@ pub(super) struct Encryption {
     policy: Policy,
     masters: Vec<MasterKey>,
     entropy: [u8; 32],
-    /// Of the file that was asked for last.
+    /// For the file asked for last.
     names: Option<(u32, FileCipher)>,
     contents: Option<(u32, FileCipher)>,
 }
 
 impl Encryption {
-    /// What is stored with a file: its number in the file system makes it differ from all others.
+    /// The encryption context of a file; its nonce is derived from the inode number, so no two are
+    /// equal.
     pub(super) fn context(&self, inode: u32) -> Context {
         let mut hasher = Sha256::new();
         hasher.update(self.entropy);
@@ -47,7 +48,7 @@ impl Encryption {
         &known.as_ref().expect("made above").1
     }
 
-    /// A name as the directory stores it: one of 255 bytes at most.
+    /// A name as the directory stores it; `name` has at most 255 bytes.
     pub(super) fn name(&mut self, directory: u32, name: &[u8]) -> Vec<u8> {
         let policy = self.policy;
         let cipher = self.cipher(directory, Use::Names);
@@ -60,7 +61,7 @@ impl Encryption {
         encrypt_target(&policy, self.cipher(inode, Use::Names), target)
     }
 
-    /// A block as it is stored, in `room`.
+    /// Encrypts a block into `room`.
     pub(super) fn block<'b>(&mut self, data: Data<'_>, room: &'b mut Block) -> Data<'b> {
         let plain = data.data.len();
         let sealed = &mut room[..plain.next_multiple_of(BLOCK)];
@@ -78,9 +79,9 @@ pub(super) fn is_encrypted(kind: FileKind) -> bool {
 }
 
 impl<S: LebSink> Builder<S> {
-    /// Encrypts everything that is written from now on, which is before anything else, by `policy`
-    /// with the key that it names among `keys`. From [`Keys::entropy`] follow the numbers of files
-    /// (nonces): other bytes for each file system.
+    /// Encrypts everything by `policy`, with the key among `keys` that it names. Must be called
+    /// before anything is written. The files' nonces are derived from [`Keys::entropy`], which must
+    /// differ for each file system.
     ///
     /// # Errors
     /// [`CreateError::Options`] without the key or random bytes, or for a key that is too short.
@@ -97,7 +98,7 @@ impl<S: LebSink> Builder<S> {
                 CreateError::Options(OptionsError::Encryption { key: policy.key, source })
             })?;
         }
-        // As a file system of Linux is, for older versions know no encryption.
+        // As Linux makes them: older format versions do not know encryption.
         self.superblock.flags.0 |= SuperblockFlags::ENCRYPTION.0 | SuperblockFlags::DOUBLE_HASH.0;
         if self.superblock.format_version < 5 {
             self.superblock.format_version = 5;

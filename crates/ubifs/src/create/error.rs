@@ -1,4 +1,4 @@
-//! Why a file system cannot be as it is wanted.
+//! Why a file system cannot be made as asked for.
 
 use alloc::boxed::Box;
 use core::error::Error;
@@ -10,67 +10,67 @@ use flysch_wire::ubifs::LayoutError;
 use super::inode::XattrRefusal;
 use crate::crypt::KeyName;
 
-/// Which options contradict each other or the format, and what could be.
+/// Options that contradict each other or the format, and the bounds they must keep.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// The minimum I/O unit is no power of two: its bytes.
+    /// The minimum I/O unit, in bytes, is not a power of two.
     MinIo(u32),
-    /// A LEB of so many bytes.
+    /// The LEB size, in bytes, is not allowed.
     LebSize(u32),
-    /// A LEB is no multiple of the minimum I/O unit: bytes of both.
+    /// The LEB size is not a multiple of the minimum I/O unit: both in bytes.
     LebMultiple(u32, u32),
-    /// So many LEBs at most are fewer than UBIFS takes: they, and the fewest.
+    /// The maximum of LEBs is below what UBIFS needs: the maximum, and the least.
     LebsMax(u32, u32),
-    /// The fan-out: it, and the widest there can be.
+    /// The fan-out is not allowed: the fan-out, and the largest allowed.
     Fanout(u32, u32),
-    /// LEBs for orphans, of how many in all.
+    /// The number of orphan LEBs is not allowed: that number, and the LEBs in all.
     OrphanLebs(u32, u32),
-    /// So many bytes for the super-user.
+    /// The bytes reserved for the super-user are too many.
     Reserved(u64),
-    /// Bytes of the journal: those, the least and the most.
+    /// The size of the journal is not allowed: its bytes, the least and the most.
     Journal(u64, u64, u64),
-    /// LEBs of the log: those, and the fewest with this journal.
+    /// The number of log LEBs is not allowed: that number, and the fewest with this journal.
     Log(u32, u32),
-    /// An empty file system needs more LEBs than there may be: needed, and the maximum.
+    /// An empty file system needs more LEBs than the maximum.
     Empty {
         /// LEBs that an empty file system takes.
         needed: u32,
-        /// LEBs there may be.
+        /// The maximum of LEBs.
         max: u32,
     },
-    /// The maximum of LEBs does not do.
+    /// The maximum of LEBs is not usable.
     Grown {
-        /// LEBs there may be.
+        /// The maximum of LEBs.
         max: u32,
         /// Why not.
         source: LayoutError,
     },
     /// The areas do not fit.
     Layout(LayoutError),
-    /// It is to be authenticated, and there is no key.
+    /// Authentication was asked for without a key.
     NoAuthKey,
-    /// It is to be encrypted, and there are no random bytes.
+    /// Encryption was asked for without random bytes.
     NoEntropy,
-    /// It is to be encrypted by a key that does not do.
+    /// Encryption was asked for with an unusable key.
     Encryption {
-        /// Which.
+        /// Which key.
         key: KeyName,
         /// Why not.
         source: vfs::Error,
     },
-    /// The signer makes no signature.
+    /// The signer made no signature.
     Signer(Box<dyn Error + Send + Sync>),
-    /// LEBs of so many bytes have no room for the signature.
+    /// LEBs of this size, in bytes, have no room for the signature.
     SignatureRoom(u32),
-    /// An inode has more extended attributes than UBIFS holds.
+    /// An inode has more extended attributes than UBIFS can hold.
     TooManyXattrs {
-        /// Which.
+        /// Which inode.
         inode: u32,
     },
-    /// A symbolic link leads to a path that UBIFS cannot hold.
+    /// A symbolic link has a target that UBIFS cannot hold.
     TargetTooLong {
-        /// Which.
+        /// Which inode.
         inode: u32,
     },
     /// An inode has an extended attribute that UBIFS cannot hold.
@@ -106,8 +106,8 @@ impl fmt::Display for OptionsError {
 }
 
 impl OptionsError {
-    /// Whether the maximum of LEBs ([`CreateOptions::leb_count_max`](super::CreateOptions)) is what
-    /// is to blame, so that a larger one helps.
+    /// Whether the maximum of LEBs ([`CreateOptions::leb_count_max`](super::CreateOptions)) is to
+    /// blame, so that a larger one helps.
     pub fn wants_more_lebs(&self) -> bool {
         matches!(self, Self::LebsMax(..) | Self::Empty { .. } | Self::Grown { .. })
     }

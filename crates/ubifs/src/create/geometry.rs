@@ -1,4 +1,4 @@
-//! How large the areas of a new file system are.
+//! The sizes of the areas of a new file system.
 
 use flysch_wire::ubifs::lpt::LptFormat;
 use flysch_wire::ubifs::{
@@ -17,25 +17,25 @@ const LPT_LEBS_MIN: u32 = 2;
 const ORPHAN_LEBS_MIN: u32 = 1;
 /// LEBs of superblock and master node.
 const FIXED_LEBS: u32 = LOG_LEB;
-/// Index, data, garbage collection, and one to write to.
+/// One each for index, data, garbage collection, and writing.
 const MAIN_LEBS_MIN: u32 = 4;
 /// Entries of the table of interesting LEBs.
 const LSAVE_COUNT: u32 = 256;
-/// The journal unless told: an eighth of the main area, 4 LEBs at least, 8 MiB at most.
+/// Default journal: an eighth of the main area, at least 4 LEBs, at most 8 MiB.
 const JOURNAL_SHARE: u32 = 8;
 const JOURNAL_LEBS_MIN: u64 = 4;
 const JOURNAL_MAX: u64 = 8 << 20;
-/// LEBs of the log above those it must have.
+/// Log LEBs beyond the required ones.
 const LOG_LEBS_SPARE: u32 = 2;
-/// The LEB properties tree's area is this many times the tree.
+/// The area of the LEB properties tree is this many times the size of the tree.
 const LPT_ROOM: u64 = 4;
 
-/// What a new file system is made with. Sizes and their defaults are those of mkfs.ubifs.
+/// The parameters of a new file system. Sizes and defaults are those of mkfs.ubifs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// Smallest unit of writing, bytes (`-m`); below 8 it is taken as 8.
+    /// Smallest write unit, bytes (`-m`); values below 8 count as 8.
     pub min_io_size: u32,
-    /// Bytes of a LEB (`-e`): 15 KiB to 2 MiB.
+    /// LEB size, bytes (`-e`): 15 KiB to 2 MiB.
     pub leb_size: u32,
     /// LEBs the file system may grow to (`-c`).
     pub leb_count_max: u32,
@@ -45,7 +45,7 @@ pub struct CreateOptions {
     pub log_lebs: Option<u32>,
     /// LEBs of the orphan area (`-p`).
     pub orphan_lebs: u32,
-    /// Bytes only the super-user may fill (`-R`).
+    /// Bytes that only the super-user may fill (`-R`).
     pub reserved_size: u64,
     /// Most branches of an index node (`-f`).
     pub fanout: u32,
@@ -53,20 +53,20 @@ pub struct CreateOptions {
     pub key_hash: KeyHash,
     /// How Linux compresses what it writes later (`-x`).
     pub compression: Compression,
-    /// Free space is erased anew at the first mount (`-F`), for flashers that write pages of 0xFF.
+    /// The first mount erases free space again (`-F`), for flashers that write pages of 0xFF.
     pub space_fixup: bool,
-    /// Names carry cookies, as file systems made by Linux have them: format version 5 instead of 4.
+    /// Names carry cookies, as in file systems made by Linux: format version 5 instead of 4.
     pub double_hash: bool,
-    /// Nodes are hashed by this and what they hang on has an HMAC
-    /// ([`Builder::authenticated`](super::Builder::authenticated)) or is signed
+    /// Hash algorithm for nodes. What they depend on has an HMAC
+    /// ([`Builder::authenticated`](super::Builder::authenticated)) or a signature
     /// ([`Builder::signed`](super::Builder::signed)); format version 5, with cookies.
     pub authentication: Option<HashAlgorithm>,
-    /// Unique id; made from the content if there is none.
+    /// Unique id; derived from the content if `None`.
     pub uuid: Option<[u8; 16]>,
 }
 
 impl CreateOptions {
-    /// A file system on LEBs of this size that may grow to `leb_count_max` of them.
+    /// A file system on LEBs of this size that may grow to `leb_count_max` LEBs.
     pub fn new(min_io_size: u32, leb_size: u32, leb_count_max: u32) -> Self {
         Self {
             min_io_size,
@@ -86,12 +86,12 @@ impl CreateOptions {
         }
     }
 
-    /// The superblock of a file system with `leb_count` LEBs. That the count is not below what the
-    /// areas need is the caller's affair while it is not known.
+    /// The superblock of a file system with `leb_count` LEBs. Whether that is enough for the areas
+    /// is not checked; the caller may not know the count yet.
     ///
     /// # Errors
-    /// When the options contradict each other or the format: it names the option, its value and the
-    /// bound.
+    /// The options contradict each other or the format; the error names the option, its value and
+    /// the bound.
     pub fn superblock(&self, leb_count: u32) -> Result<Superblock, OptionsError> {
         let options = Self { min_io_size: self.min_io_size.max(8), ..*self };
         options.check_shape()?;
@@ -136,7 +136,7 @@ impl CreateOptions {
         Ok(superblock)
     }
 
-    /// Whether it has what Linux's own file systems have.
+    /// Whether the format is that of file systems made by Linux.
     pub(super) fn is_new_format(&self) -> bool {
         self.double_hash || self.authentication.is_some()
     }
@@ -186,7 +186,7 @@ impl CreateOptions {
         Ok(())
     }
 
-    /// Most bytes in the journal, and LEBs of the log.
+    /// Maximum bytes in the journal, and LEBs of the log.
     fn journal(&self) -> Result<(u64, u32), OptionsError> {
         let leb_size = u64::from(self.leb_size);
         let others =
@@ -212,7 +212,7 @@ impl CreateOptions {
         Ok((bytes, lebs))
     }
 
-    /// Bytes to reserve on flash so that the user sees as many free as asked for.
+    /// Bytes to reserve on the flash so that the user gets as many as asked for.
     fn reserved(&self) -> u64 {
         let index_node =
             INDEX_NODE_SIZE as u64 + u64::from(self.fanout) * self.branch_size() as u64;
@@ -223,7 +223,7 @@ impl CreateOptions {
     }
 }
 
-/// What nodes take at most, added up before they are made.
+/// Upper bound on the size of nodes, summed up before they are made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     nodes: u64,
@@ -236,23 +236,23 @@ impl Needs {
         self.bytes += length.next_multiple_of(NODE_ALIGNMENT as usize) as u64;
     }
 
-    /// An inode with so many bytes of inline data: target of a link, device number.
+    /// Adds an inode with `data` bytes of inline data: the target of a link, or a device number.
     pub fn inode(&mut self, data: usize) {
         self.node(INODE_NODE_SIZE + data);
     }
 
-    /// A name of so many bytes.
+    /// Adds a name of `name` bytes.
     pub fn entry(&mut self, name: usize) {
         self.node(ENTRY_NODE_SIZE + name + 1);
     }
 
-    /// An extended attribute: bytes of its name and its value.
+    /// Adds an extended attribute with the lengths of its name and its value.
     pub fn xattr(&mut self, name: usize, value: usize) {
         self.entry(name);
         self.inode(value);
     }
 
-    /// The blocks of a file of `size` bytes, not compressed.
+    /// Adds the uncompressed blocks of a file of `size` bytes.
     pub fn content(&mut self, size: u64) {
         let block = u64::from(BLOCK_SIZE);
         self.nodes += size / block;
@@ -262,10 +262,10 @@ impl Needs {
         }
     }
 
-    /// LEBs of the main area that are enough, index and the one for garbage collection included.
+    /// Sufficient LEBs for the main area, including the index and the LEB for garbage collection.
     pub fn main_lebs(&self, options: &CreateOptions) -> u64 {
         let leb_size = u64::from(options.leb_size);
-        // At the end of a LEB less is lost than the next node is long.
+        // The end of a LEB loses less than the length of the next node.
         let lost = (INODE_NODE_SIZE + INLINE_DATA_MAX) as u64;
         let data = self.bytes.div_ceil(leb_size.saturating_sub(lost).max(1));
         let index_node = (INDEX_NODE_SIZE + options.fanout as usize * options.branch_size())
@@ -283,7 +283,7 @@ impl Needs {
 }
 
 /// Chooses the model of the LEB properties tree and the size of its area, for a file system grown
-/// to its maximum: the small model if all of it fits a LEB.
+/// to its maximum: the small model if the whole tree fits a LEB.
 fn size_lpt(superblock: &mut Superblock) -> Result<(), OptionsError> {
     if tree_size(superblock)? > u64::from(superblock.leb_size) {
         superblock.flags.0 |= SuperblockFlags::BIG_LPT.0;
@@ -298,7 +298,7 @@ fn size_lpt(superblock: &mut Superblock) -> Result<(), OptionsError> {
     }
 }
 
-/// Bytes of the tree, with what is lost where a node does not fit the rest of a LEB.
+/// Bytes of the tree, including the loss where a node does not fit the rest of a LEB.
 fn tree_size(superblock: &Superblock) -> Result<u64, OptionsError> {
     let grown = Superblock { leb_count: superblock.leb_count_max, ..*superblock };
     let format = LptFormat::new(&grown)

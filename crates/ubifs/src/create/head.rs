@@ -1,4 +1,4 @@
-//! Where nodes of the main area are written, one behind the other.
+//! Writes the nodes of the main area in sequence.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -34,7 +34,7 @@ impl From<Place> for Location {
 /// The LEB being filled.
 pub(super) struct Head<S> {
     sink: S,
-    /// Everything that went out, for an id made from the content.
+    /// Hash of everything written, if the id is derived from the content.
     digest: Option<Xxh3Default>,
     main: Range<u32>,
     leb_size: u32,
@@ -44,12 +44,12 @@ pub(super) struct Head<S> {
     buffer: Vec<u8>,
     sequence: u64,
     properties: Vec<LebProperties>,
-    /// What hashes nodes and signs, if it is to be done.
+    /// Hashes and signs nodes, if the file system is authenticated.
     pub(super) auth: Option<Auth>,
 }
 
 impl<S: LebSink> Head<S> {
-    /// A head at the start of the main area, which reaches to the most LEBs there may be.
+    /// A head at the start of the main area, which extends to the maximum of LEBs.
     pub(super) fn new(
         main: Range<u32>,
         superblock: &Superblock,
@@ -80,17 +80,17 @@ impl<S: LebSink> Head<S> {
         self.main.start
     }
 
-    /// The LEB the next node goes to, unless it does not fit there.
+    /// The LEB that the next node goes to if it fits there.
     pub(super) fn lnum(&self) -> u32 {
         self.lnum
     }
 
-    /// Where writing would go on: a LEB, and an offset that is a multiple of the write size.
+    /// Where the next write would go: a LEB, and an offset that is a multiple of the write size.
     pub(super) fn position(&self) -> (u32, u32) {
         (self.lnum, self.offset.next_multiple_of(self.write_size))
     }
 
-    /// Writes a node, into the next LEB if it does not fit this one.
+    /// Writes a node, to the next LEB if it does not fit this one.
     pub(super) fn append(&mut self, node: &Node<'_>) -> Result<Place, CreateError<S::Error>> {
         let length = node.size() as u32;
         if length > self.leb_size - self.offset {
@@ -109,7 +109,7 @@ impl<S: LebSink> Head<S> {
         Ok(place)
     }
 
-    /// Writes the LEB out if there is something in it, and goes to the next one.
+    /// Writes out the LEB, if there is something in it, and moves to the next one.
     pub(super) fn flush(&mut self, index: bool) -> Result<(), CreateError<S::Error>> {
         if self.offset == 0 {
             return Ok(());
@@ -128,7 +128,7 @@ impl<S: LebSink> Head<S> {
         Ok(())
     }
 
-    /// Leaves a LEB empty; the head is at the start of one.
+    /// Leaves a LEB empty; the head must be at the start of one.
     pub(super) fn skip(&mut self) -> u32 {
         debug_assert_eq!(self.offset, 0);
         self.properties.push(LebProperties { free: self.leb_size, dirty: 0, index: false });
@@ -136,13 +136,13 @@ impl<S: LebSink> Head<S> {
         self.lnum - 1
     }
 
-    /// Whether the LEB being filled is one there may be. What is behind the last one is counted
-    /// and not written, so that it can be said how many are needed.
+    /// Whether the LEB being filled is within the maximum. LEBs beyond it are counted but not
+    /// written, so that the error can state how many are needed.
     fn has_room(&self) -> bool {
         self.lnum < self.main.end
     }
 
-    /// Fails if there were more LEBs than there may be.
+    /// Fails if there are more LEBs than the maximum.
     pub(super) fn check_room(&self) -> Result<(), CreateError<S::Error>> {
         if self.lnum <= self.main.end {
             return Ok(());
@@ -150,7 +150,7 @@ impl<S: LebSink> Head<S> {
         Err(CreateError::NoSpace { needed: self.lnum.into(), max: self.main.end })
     }
 
-    /// Writes a LEB that holds nothing but this node.
+    /// Writes a LEB with this node only.
     pub(super) fn single(
         &mut self,
         lnum: u32,
@@ -172,7 +172,7 @@ impl<S: LebSink> Head<S> {
         self.put(lnum, &content)
     }
 
-    /// Writes the superblock, and what `signer` makes of it behind it.
+    /// Writes the superblock, followed by the signature `signer` makes of it.
     pub(super) fn signed(
         &mut self,
         superblock: &Superblock,
@@ -197,26 +197,26 @@ impl<S: LebSink> Head<S> {
         self.put(SUPERBLOCK_LEB, &content[..end as usize])
     }
 
-    /// Hash of a master node as a signed superblock has it: it knows nothing of the header, which
-    /// differs from copy to copy.
+    /// Hash of a master node for a signed superblock. It does not cover the header, which differs
+    /// between the copies.
     pub(super) fn hash_of_master(&self, master: Master) -> Digest {
         let mut node = [0; MASTER_NODE_SIZE];
         Node::Master(master).emit(0, Group::None, &mut node);
         self.auth.as_ref().map_or(Digest::NONE, |auth| auth.hash(&node[HEADER_SIZE..]))
     }
 
-    /// Hands a LEB outside the main area to the sink.
+    /// Passes a LEB outside the main area to the sink.
     pub(super) fn put(&mut self, lnum: u32, content: &[u8]) -> Result<(), CreateError<S::Error>> {
         self.sink.put(lnum, content).map_err(CreateError::Sink)
     }
 
-    /// The properties of the main area's LEBs so far.
+    /// Takes the properties of the main area's LEBs collected so far.
     pub(super) fn take_properties(&mut self) -> Vec<LebProperties> {
         core::mem::take(&mut self.properties)
     }
 
-    /// Makes the id from the content, with the marks of one made by its maker's own rule (RFC 9562,
-    /// version 8), if it is to be made.
+    /// Derives the id from the content, if it is not given, and marks it as a UUID of version 8,
+    /// made by a rule of its own (RFC 9562).
     pub(super) fn finish_uuid(&mut self, superblock: &mut Superblock) {
         let Some(mut digest) = self.digest.take() else { return };
         for field in [superblock.leb_count_max, superblock.leb_size, superblock.min_io_size] {
@@ -228,7 +228,7 @@ impl<S: LebSink> Head<S> {
         superblock.uuid = uuid;
     }
 
-    /// Hash of a node that was written; none unless nodes are hashed.
+    /// Hash of a written node; [`Digest::NONE`] unless nodes are hashed.
     pub(super) fn hash_of(&self, place: Place) -> Digest {
         let known = self.auth.as_ref().and_then(|auth| auth.known(place.into()));
         known.copied().unwrap_or(Digest::NONE)
@@ -239,8 +239,8 @@ impl<S: LebSink> Head<S> {
     }
 }
 
-/// Pads `buffer` from `offset` to a multiple of the write size: by a padding node, or bytes where
-/// none fits. Returns the padded end.
+/// Pads `buffer` from `offset` to a multiple of the write size, with a padding node or, where none
+/// fits, padding bytes. Returns the padded end.
 fn pad(buffer: &mut [u8], offset: u32, write_size: u32) -> u32 {
     debug_assert!(offset.is_multiple_of(NODE_ALIGNMENT));
     let end = offset.next_multiple_of(write_size);

@@ -1,4 +1,4 @@
-//! The index of a new file system: sorted leaves, then level by level up to the root.
+//! The index of a new file system: sorted leaves, then one level after another up to the root.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use super::{Builder, CreateError, LebSink};
 pub(super) struct Leaf {
     pub(super) key: Key,
     pub(super) place: Place,
-    /// Entries: where in the names its name stands, behind its length.
+    /// Entries only: offset of the name in the list of names, where its length precedes it.
     pub(super) name: u32,
 }
 
@@ -23,7 +23,7 @@ fn name_of(names: &[u8], at: u32) -> &[u8] {
     &names[at + 1..at + 1 + length]
 }
 
-/// Sorts by key, names with one hash by their bytes.
+/// Sorts by key, and names with the same hash by their bytes.
 pub(super) fn sort<E>(leaves: &mut [Leaf], names: &[u8]) -> Result<(), CreateError<E>> {
     let named = |key: Key| matches!(key.kind(), KeyKind::Entry | KeyKind::XattrEntry);
     leaves.sort_unstable_by(|a, b| {
@@ -51,7 +51,7 @@ pub(super) fn sort<E>(leaves: &mut [Leaf], names: &[u8]) -> Result<(), CreateErr
 }
 
 impl<S: LebSink> Builder<S> {
-    /// Writes the index over the sorted leaves; returns where the root lies and the bytes of all.
+    /// Writes the index over the sorted leaves; returns the place of the root and the total bytes.
     pub(super) fn write_index(&mut self) -> Result<(Place, u64), CreateError<S::Error>> {
         let leaves = core::mem::take(&mut self.leaves);
         let mut below: Vec<(Key, Place)> =

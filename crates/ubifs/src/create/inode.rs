@@ -15,43 +15,44 @@ use super::{Builder, CreateError, LebSink, OptionsError};
 use crate::crypt::CONTEXT_NAME;
 use crate::file::type_of;
 
-/// Longest list of names of a file's extended attributes, each with a NUL (`XATTR_LIST_MAX`).
+/// Largest total length of the names of a file's extended attributes, each with a NUL
+/// (`XATTR_LIST_MAX`).
 const XATTR_LIST_MAX: usize = 65536;
 
 /// Attributes of a file to be written.
 #[derive(Clone, Copy, Debug)]
 pub struct NewInode<'a> {
-    /// What kind.
+    /// Its kind.
     pub kind: FileKind,
     /// 0 to 0o7777.
     pub permissions: u16,
-    /// Names it has; a directory: 2 and one for each directory in it.
+    /// Link count; for a directory 2, plus one for each directory in it.
     pub links: u32,
     /// User id.
     pub owner: u32,
     /// Group id.
     pub group: u32,
-    /// Length of a regular file; a directory: the sum of [`Builder::entry_size`] of its names. Not
-    /// looked at for other kinds.
+    /// Length of a regular file; for a directory, the sum of [`Builder::entry_size`] over its
+    /// names. Ignored for other kinds.
     pub size: u64,
-    /// Last read.
+    /// Time of the last read.
     pub accessed: Timestamp,
-    /// Last change of content.
+    /// Time of the last change of content.
     pub modified: Timestamp,
-    /// Last change of attributes.
+    /// Time of the last change of attributes.
     pub changed: Timestamp,
-    /// Of a device node.
+    /// For a device node: its number.
     pub device: DeviceNumber,
-    /// Of a symbolic link: 1 to 4096 bytes.
+    /// For a symbolic link: its target, 1 to 4096 bytes.
     pub target: &'a [u8],
-    /// Flags of `chattr`; that new content is compressed follows from the options, too.
+    /// Flags of `chattr`; compression of new content is also set by the options.
     pub flags: InodeFlags,
-    /// Extended attributes: full names and values. [`check_xattr`] says which can be.
+    /// Extended attributes: full names and values. [`check_xattr`] says which are possible.
     pub xattrs: &'a [(&'a [u8], &'a [u8])],
 }
 
 impl<'a> NewInode<'a> {
-    /// An empty directory of root's with permissions 755.
+    /// An empty directory, owned by root, with permissions 755.
     pub fn directory(now: Timestamp) -> Self {
         Self {
             kind: FileKind::Directory,
@@ -70,7 +71,7 @@ impl<'a> NewInode<'a> {
         }
     }
 
-    /// What a name adds to the size of its directory.
+    /// Bytes a name adds to the size of its directory.
     pub fn entry_size(name: &[u8]) -> u64 {
         align8((ENTRY_NODE_SIZE + name.len() + 1) as u32).into()
     }
@@ -79,8 +80,8 @@ impl<'a> NewInode<'a> {
 /// Why UBIFS cannot hold an extended attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XattrRefusal {
-    /// Only names that start with `user.`, `trusted.` or `security.` exist in UBIFS; in particular
-    /// no access control lists.
+    /// UBIFS holds only names that start with `user.`, `trusted.` or `security.`; in particular, no
+    /// access control lists.
     Namespace,
     /// The name has more than 255 bytes.
     NameLength,
@@ -100,7 +101,7 @@ impl fmt::Display for XattrRefusal {
 
 impl core::error::Error for XattrRefusal {}
 
-/// Whether UBIFS can hold an extended attribute.
+/// Checks that UBIFS can hold an extended attribute.
 ///
 /// # Errors
 /// Why not.
@@ -122,7 +123,7 @@ fn time(time: Timestamp) -> (u64, u32) {
     (time.seconds as u64, time.nanoseconds)
 }
 
-/// What the extended attributes take, as their host's inode tells it.
+/// Totals of a file's extended attributes, as its inode states them.
 #[derive(Default)]
 struct Xattrs {
     count: u32,
@@ -131,7 +132,7 @@ struct Xattrs {
 }
 
 impl<S: LebSink> Builder<S> {
-    /// Writes a name of a directory.
+    /// Writes a name into a directory.
     ///
     /// # Errors
     /// [`CreateError::Sink`].
@@ -169,8 +170,8 @@ impl<S: LebSink> Builder<S> {
         self.leaf(key, &Node::Entry(DirectoryEntry { kind, key, inode, file_type, cookie, name }))
     }
 
-    /// Writes an inode and its extended attributes. `creation` is a number that
-    /// [`creation_sequence`](Self::creation_sequence) gave before the file's blocks were written.
+    /// Writes an inode and its extended attributes. `creation` is a number from
+    /// [`creation_sequence`](Self::creation_sequence), taken before the file's blocks were written.
     ///
     /// # Errors
     /// [`CreateError::Sink`], [`CreateError::Inodes`], and [`CreateError::Options`] for attributes
@@ -231,7 +232,7 @@ impl<S: LebSink> Builder<S> {
         self.leaf(key, &Node::Inode(node))
     }
 
-    /// Writes extended attributes: each a name and an inode that holds the value.
+    /// Writes extended attributes: for each one a name, and an inode that holds the value.
     fn xattrs(&mut self, host: u32, inode: &NewInode<'_>) -> Result<Xattrs, CreateError<S::Error>> {
         let mut sum = Xattrs::default();
         let most = self.superblock.leb_size as usize / 2 / INODE_NODE_SIZE;
@@ -248,7 +249,7 @@ impl<S: LebSink> Builder<S> {
         Ok(sum)
     }
 
-    /// Writes an extended attribute, and adds what it takes.
+    /// Writes an extended attribute, and adds it to the totals.
     fn xattr(
         &mut self,
         (host, inode): (u32, &NewInode<'_>),
@@ -257,7 +258,7 @@ impl<S: LebSink> Builder<S> {
     ) -> Result<(), CreateError<S::Error>> {
         let number = self.next_inode()?;
         let creation = self.creation_sequence();
-        // As Linux and mkfs.ubifs from 2.3 on do; older ones write the type of a directory.
+        // As Linux does, and mkfs.ubifs from 2.3 on; older ones write the type of a directory.
         self.name(EntryKind::Xattr, (host, name), number, type_of(FileKind::Regular))?;
         let key = Key::inode_node(number);
         let holder = InodeNode {
@@ -282,7 +283,7 @@ impl<S: LebSink> Builder<S> {
         sum.count += 1;
         sum.names += name.len() as u32;
         sum.size += NewInode::entry_size(name) as u32;
-        // One byte more than the node has: so Linux counts (`CALC_XATTR_BYTES`).
+        // One byte more than the node has, as Linux counts (`CALC_XATTR_BYTES`).
         sum.size += align8((INODE_NODE_SIZE + value.len() + 1) as u32);
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! The LEB properties tree written whole, as a new file system has it.
+//! The LEB properties tree of a new file system, written as a whole.
 //!
 //! Leaves from left to right, then the inner nodes level by level up to the root, then the tables,
-//! one behind the other: a node that does not fit what is left of a LEB starts the next one. What
-//! Linux does at its first commit is the same; later commits write nodes that changed.
+//! in sequence: a node that does not fit the rest of a LEB starts the next one. Linux does the same
+//! at its first commit; later commits write only nodes that changed.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use flysch_wire::ubifs::{DATA_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, LPT_F
 
 use crate::auth::{Digest, HashAlgorithm, Hasher};
 
-/// A LEB of the tree and what is in it.
+/// A LEB of the tree and its content.
 pub(super) struct LptLeb {
     /// Which LEB.
     pub(super) lnum: u32,
@@ -20,36 +20,36 @@ pub(super) struct LptLeb {
     pub(super) content: Vec<u8>,
 }
 
-/// A whole tree, and where its parts lie.
+/// A whole tree, and the places of its parts.
 pub(super) struct NewLpt {
-    /// The LEBs to write; those of the area behind them are empty.
+    /// The LEBs to write; the rest of the area is empty.
     pub(super) lebs: Vec<LptLeb>,
     /// The root.
     pub(super) root: LptPlace,
-    /// Its table of its own LEBs.
+    /// The table of the tree's own LEBs.
     pub(super) ltab: LptPlace,
-    /// Its table of interesting LEBs, in the big model.
+    /// The table of interesting LEBs, in the big model.
     pub(super) lsave: Option<LptPlace>,
-    /// Where writing goes on.
+    /// Where the next write goes.
     pub(super) head: LptPlace,
-    /// Hash of the leaves, if there is to be one.
+    /// Hash of the leaves; [`Digest::NONE`] unless authenticated.
     pub(super) hash: Digest,
 }
 
-/// Writes nodes one behind the other.
+/// Writes nodes in sequence.
 struct Writer {
     format: LptFormat,
     write_size: u32,
-    /// The LEB being filled is the last one.
+    /// The last one is being filled.
     lebs: Vec<LptLeb>,
     /// Free and dirty bytes of the LEBs before it.
     ltab: Vec<(u32, u32)>,
-    /// Over the leaves.
+    /// Hashes the leaves.
     hasher: Option<Hasher>,
 }
 
 impl Writer {
-    /// A place for a node of `size` bytes.
+    /// Reserves a place for a node of `size` bytes.
     fn reserve(&mut self, size: usize) -> LptPlace {
         let leb_size = self.format.leb_size as usize;
         if self.lebs.last().is_none_or(|leb| leb.content.len() + size > leb_size) {
@@ -68,7 +68,7 @@ impl Writer {
         &mut leb.content[place.offset as usize..]
     }
 
-    /// Fills the last LEB up to the write size and notes its properties.
+    /// Pads the last LEB to the write size and records its properties.
     fn close(&mut self) {
         let Some(leb) = self.lebs.last_mut() else { return };
         let end = leb.content.len() as u32;
@@ -77,7 +77,7 @@ impl Writer {
         self.ltab.push((self.format.leb_size - padded, padded - end));
     }
 
-    /// The leaves.
+    /// Writes the leaves.
     fn pnodes(&mut self, properties: &[LebProperties]) -> Vec<LptPlace> {
         let format = self.format;
         let empty = LebProperties { free: format.leb_size, dirty: 0, index: false };
@@ -97,7 +97,7 @@ impl Writer {
             .collect()
     }
 
-    /// The inner nodes over `below`, which is never empty; the root's place.
+    /// Writes the inner nodes above `below`, which is never empty; returns the root's place.
     fn nnodes(&mut self, mut below: Vec<LptPlace>) -> LptPlace {
         let format = self.format;
         for level in 1..=format.height {
@@ -120,8 +120,8 @@ impl Writer {
     }
 }
 
-/// Number of inner node `at` from the left, `depth` levels below the root: a one, and below it the
-/// way from the root, the first step lowest.
+/// Number of inner node `at` from the left, `depth` levels below the root: a one, then the path
+/// from the root, the first step in the lowest bits.
 fn number(depth: u32, at: u32) -> u32 {
     (0..depth).fold((1, at), |(number, at), _| (number << 2 | at & 3, at >> 2)).0
 }
@@ -155,10 +155,10 @@ pub(super) fn build(
     NewLpt { lebs: writer.lebs, root, ltab, lsave, head, hash }
 }
 
-/// Dead and dark bytes of a LEB of data with `space` bytes free or dirty: what no node fits into,
-/// and what not every node fits into, so that nobody counts on it.
+/// Dead and dark bytes of a data LEB with `space` bytes free or dirty: space that fits no node, and
+/// space that does not fit every node and so cannot be counted on.
 pub(super) fn unusable(space: u32, write_size: u32) -> (u32, u32) {
-    /// Smallest write that is worth a place (`MIN_WRITE_SZ`).
+    /// Smallest write that deserves space (`MIN_WRITE_SZ`).
     const WRITE_MIN: u32 = DATA_NODE_SIZE as u32 + 8;
     let dead = WRITE_MIN.next_multiple_of(write_size);
     let dark = ((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32).next_multiple_of(write_size);

@@ -1,10 +1,10 @@
 //! Making a file system: nodes in, logical erase blocks out.
 //!
-//! [`Builder`] takes blocks of content, inodes and names in any order and writes them one behind
-//! the other into the main area, LEB by LEB; what it keeps is where each node lies.
-//! [`Builder::finish`] then writes what Linux finds after a commit and a clean unmount: the index
-//! over those places, the LEB properties tree, master nodes, an empty log, and last of all the
-//! superblock, without which there is no file system. The same calls give the same bytes.
+//! [`Builder`] takes blocks of content, inodes and names in any order and writes them in sequence
+//! to the main area, LEB by LEB, remembering only where each node lies. [`Builder::finish`] then
+//! writes what Linux finds after a commit and a clean unmount: the index over those places, the LEB
+//! properties tree, master nodes, an empty log, and last the superblock, without which there is no
+//! file system. The same calls give the same bytes.
 //!
 //! The layout is that of mkfs.ubifs: data, a LEB for garbage collection, the index.
 
@@ -44,15 +44,15 @@ use index::Leaf;
 
 /// Where the LEBs of a new file system go.
 pub trait LebSink {
-    /// Why it could not be done.
+    /// The error of the sink.
     type Error;
 
-    /// Takes the content of LEB `lnum`: a multiple of the write size, behind it 0xFF. Each LEB
-    /// comes once at most, in no particular order, the superblock's last; a LEB that never comes
-    /// is empty.
+    /// Takes the content of LEB `lnum`: a multiple of the write size; the rest of the LEB is 0xFF.
+    /// Each LEB comes at most once, in no particular order except that the superblock's is last; a
+    /// LEB that never comes is empty.
     ///
     /// # Errors
-    /// The sink's own; the builder gives up then.
+    /// The sink's own; the builder then gives up.
     fn put(&mut self, lnum: u32, content: &[u8]) -> Result<(), Self::Error>;
 }
 
@@ -61,23 +61,23 @@ pub trait LebSink {
 pub enum CreateError<E> {
     /// The options contradict each other or the format.
     Options(OptionsError),
-    /// More LEBs are needed than `max` (`-c`); said in the end, when the number is known.
+    /// More LEBs are needed than `max` (`-c`); reported at the end, when the number is known.
     NoSpace {
-        /// LEBs the content and the areas take.
+        /// LEBs that the content and the areas take.
         needed: u64,
-        /// LEBs there may be.
+        /// The maximum of LEBs.
         max: u32,
     },
-    /// There are no inode numbers left.
+    /// No inode numbers are left.
     Inodes,
-    /// A directory, or a file's extended attributes, hold a name twice.
+    /// A directory, or the extended attributes of a file, contain a name twice.
     Duplicate {
-        /// Directory or file.
+        /// The directory or file.
         inode: u32,
         /// The name.
         name: Vec<u8>,
     },
-    /// The sink's.
+    /// The sink failed.
     Sink(E),
 }
 
@@ -111,7 +111,7 @@ impl<E: fmt::Display> fmt::Display for CreateError<E> {
 impl<E: core::error::Error + 'static> core::error::Error for CreateError<E> {
     fn source(&self) -> Option<&(dyn core::error::Error + 'static)> {
         match self {
-            // They are what is said.
+            // `Display` shows these errors themselves, so their sources come next.
             Self::Options(error) => error.source(),
             Self::Sink(error) => error.source(),
             Self::NoSpace { .. } | Self::Inodes | Self::Duplicate { .. } => None,
@@ -122,7 +122,7 @@ impl<E: core::error::Error + 'static> core::error::Error for CreateError<E> {
 /// What was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Created {
-    /// LEBs of the file system; those that hold nothing did not come to the sink.
+    /// LEBs of the file system; empty ones were not passed to the sink.
     pub lebs: u32,
     /// LEBs it may grow to.
     pub lebs_max: u32,
@@ -130,7 +130,7 @@ pub struct Created {
     pub main_first: u32,
     /// LEBs of the index.
     pub index_lebs: u32,
-    /// Bytes of nodes in the main area, index left out.
+    /// Bytes of nodes in the main area, without the index.
     pub used: u64,
     /// Bytes of the index.
     pub index_size: u64,
@@ -145,11 +145,11 @@ pub struct Builder<S> {
     superblock: Superblock,
     head: Head<S>,
     leaves: Vec<Leaf>,
-    /// The names the leaves speak of, each behind its length.
+    /// The names of the leaves, each preceded by its length.
     names: Vec<u8>,
     highest_inode: u32,
     encryption: Option<encrypt::Encryption>,
-    /// Who signs the superblock, if that is to be done.
+    /// Signs the superblock, if it is to be signed.
     signer: Option<Arc<dyn Signer>>,
 }
 
@@ -175,7 +175,8 @@ impl<S: LebSink> Builder<S> {
     }
 
     fn start(options: &CreateOptions, sink: S) -> Result<Self, CreateError<S::Error>> {
-        // Only areas before the main one are placed now; the count of LEBs is known in the end.
+        // Only the areas before the main area are placed now; the number of LEBs is known at the
+        // end.
         let mut superblock =
             options.superblock(options.leb_count_max).map_err(CreateError::Options)?;
         if options.uuid.is_none() {
@@ -216,7 +217,7 @@ impl<S: LebSink> Builder<S> {
         Ok(builder)
     }
 
-    /// Starts a file system whose superblock `signer` signs in the end, as mkfs.ubifs does with a
+    /// Starts a file system whose superblock `signer` signs at the end, as mkfs.ubifs does with a
     /// certificate: for devices whose key is not at hand. Nodes are hashed as
     /// [`CreateOptions::authentication`] says.
     ///
@@ -243,7 +244,7 @@ impl<S: LebSink> Builder<S> {
     /// # Errors
     /// [`CreateError::Inodes`].
     pub fn next_inode(&mut self) -> Result<u32, CreateError<S::Error>> {
-        /// Numbers from here on are not given out by Linux either (`INUM_WATERMARK`).
+        /// Linux does not give out numbers from here on either (`INUM_WATERMARK`).
         const INODES_END: u32 = 0xffff_ff00;
         if self.highest_inode >= INODES_END - 1 {
             return Err(CreateError::Inodes);
@@ -253,15 +254,15 @@ impl<S: LebSink> Builder<S> {
     }
 
     /// Takes a sequence number for the creation of a file (`ubifs_ino_node.creat_sqnum`): Linux
-    /// wants it below those of the file's nodes.
+    /// requires it to be below those of the file's nodes.
     pub fn creation_sequence(&mut self) -> u64 {
         self.head.next_sequence()
     }
 
-    /// Writes block `block` of a file's content. Blocks of zeros are better left out: a hole reads
+    /// Writes block `block` of a file's content. Blocks of zeros should be left out: a hole reads
     /// as zeros.
     ///
-    /// `size` is the block's length before it was compressed, 1 to 4096: less than 4096 only in the
+    /// `size` is the block's length before compression, 1 to 4096; it is less than 4096 only in the
     /// last block of a file. `stored` is what [`pack`] made of it.
     ///
     /// # Errors
@@ -298,7 +299,7 @@ impl<S: LebSink> Builder<S> {
         Ok(())
     }
 
-    /// Writes what is left: index, LEB properties, log, master nodes, superblock.
+    /// Writes the rest: index, LEB properties, log, master nodes, superblock.
     ///
     /// # Errors
     /// [`CreateError::Sink`], [`CreateError::NoSpace`], [`CreateError::Duplicate`].
@@ -395,7 +396,7 @@ impl<S: LebSink> Builder<S> {
     }
 }
 
-/// Sums over the main area, as the master node has them.
+/// Sums over the main area, as in the master node.
 struct Sums {
     free: u64,
     dirty: u64,
@@ -463,7 +464,7 @@ fn fill<V: flysch_api::volume::VolumeMut>(
     Ok(created)
 }
 
-/// A volume takes LEBs as they are; what was in it before goes.
+/// A volume as a sink; previous content of a LEB is lost.
 struct OnVolume<V>(V);
 
 impl<V: flysch_api::volume::VolumeMut> LebSink for OnVolume<V> {

@@ -3,28 +3,28 @@
 use flysch_compress::Method;
 use flysch_wire::ubifs::{BLOCK_SIZE, Compression};
 
-/// Blocks shorter than this are stored as they are (`UBIFS_MIN_COMPR_LEN`).
+/// Shorter blocks are stored uncompressed (`UBIFS_MIN_COMPR_LEN`).
 const LENGTH_MIN: usize = 128;
 
-/// Level of LZO that searches: mkfs.ubifs searches, too, where Linux takes what it finds.
+/// LZO level with a search for better matches, as in mkfs.ubifs; Linux takes the first match found.
 pub const LZO_THOROUGH: i32 = 9;
 
 /// How blocks are to be compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Packing {
-    /// By one method at a level, see [`flysch_compress::compress_at`].
+    /// By one method at one level, see [`flysch_compress::compress_at`].
     One(Compression, i32),
     /// By LZO, and by deflate where that is at least this many percent shorter (`favor_lzo`, `-X`).
     FavorLzo {
         /// 1 to 99.
         percent: u32,
-        /// Level of deflate, if it is not to be Linux's.
+        /// Level of deflate, if not Linux's.
         level: Option<i32>,
     },
 }
 
 impl Packing {
-    /// Packing by a method as Linux does it.
+    /// Compresses with a method as Linux does.
     pub fn new(compression: Compression) -> Self {
         let level = method(compression).map_or(0, Method::level);
         Self::One(compression, level)
@@ -40,8 +40,8 @@ fn method(compression: Compression) -> Option<Method> {
     }
 }
 
-/// Compresses `block`, at most 4096 bytes, into `out`; returns how and the bytes to store, which
-/// are `block` itself where nothing is won.
+/// Compresses `block`, at most 4096 bytes, into `out`; returns the method and the bytes to store,
+/// which are `block` itself if compression gains nothing.
 pub fn pack<'o>(
     packing: Packing,
     block: &'o [u8],
@@ -75,7 +75,7 @@ fn favor_lzo(
     let compress =
         |method, level, out: &mut [u8]| flysch_compress::compress_at(method, level, block, out);
     let long = compress(Method::Lzo, LZO_THOROUGH, out);
-    // What deflate must stay within to be worth it.
+    // The largest result with which deflate is worth it.
     let room = long.map_or(out.len(), |long| long * (100 - percent.min(99)) as usize / 100);
     let mut short = [0; BLOCK_SIZE as usize];
     match compress(Method::Deflate, level, &mut short[..room]) {

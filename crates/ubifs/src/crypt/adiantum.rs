@@ -14,10 +14,10 @@ use zeroize::Zeroizing;
 use super::BLOCK;
 use super::cipher::IV;
 
-/// Bytes that NH takes at once, and what it makes of them.
+/// Bytes that NH takes at once, and bytes of its hash.
 const NH_MESSAGE: usize = 1024;
 const NH_HASH: usize = 32;
-/// Passes of NH, each with a key that begins four words later.
+/// Passes of NH, each with a key that starts four words later.
 const PASSES: usize = 4;
 /// Words of NH's key.
 const NH_WORDS: usize = NH_MESSAGE / 4 + 4 * (PASSES - 1);
@@ -25,7 +25,7 @@ const NH_WORDS: usize = NH_MESSAGE / 4 + 4 * (PASSES - 1);
 pub(super) struct Adiantum {
     key: Zeroizing<[u8; 32]>,
     aes: Aes256,
-    /// Keys of Poly1305: of the block's beginning, of NH's hashes.
+    /// Keys of Poly1305: for the header (length and IV), and for NH's hashes.
     header: Zeroizing<[u8; 32]>,
     message: Zeroizing<[u8; 32]>,
     nh: Zeroizing<[u32; NH_WORDS]>,
@@ -42,7 +42,7 @@ impl Adiantum {
         let (mut header, mut message) = (Zeroizing::new([0; 32]), Zeroizing::new([0; 32]));
         let mut nh = Zeroizing::new([0; NH_WORDS]);
         stream.apply_keystream(&mut *aes);
-        // Poly1305 as a hash: nothing is added in the end.
+        // Poly1305 as a pure hash: the half of the key that is added at the end stays zero.
         stream.apply_keystream(&mut header[..16]);
         stream.apply_keystream(&mut message[..16]);
         for word in nh.iter_mut() {
@@ -73,7 +73,7 @@ impl Adiantum {
         right.copy_from_slice(&block.to_le_bytes());
     }
 
-    /// Covers `data` with the stream that `block` begins.
+    /// XORs `data` with the keystream for the nonce `block`.
     fn stream(&self, block: [u8; BLOCK], data: &mut [u8]) {
         let mut nonce = [0; 24];
         nonce[..BLOCK].copy_from_slice(&block);
@@ -81,7 +81,7 @@ impl Adiantum {
         XChaCha12::new((&*self.key).into(), (&nonce).into()).apply_keystream(data);
     }
 
-    /// The hash over what a block begins with, and all of it but the last 16 bytes.
+    /// The hash over the header (length and IV) and over all of a block but its last 16 bytes.
     fn hash(&self, iv: &[u8; IV], left: &[u8]) -> u128 {
         let mut header = [0; BLOCK + IV];
         header[..8].copy_from_slice(&(left.len() as u64 * 8).to_le_bytes());
@@ -96,7 +96,7 @@ impl Adiantum {
         sum(&of_header, u128::from_le_bytes(poly.finalize().into()))
     }
 
-    /// NH of up to 1024 bytes; what is missing of the last 16 is zero.
+    /// NH of up to 1024 bytes; the last 16 are padded with zeros.
     fn nh(&self, message: &[u8]) -> [u8; NH_HASH] {
         let mut sums = [0_u64; PASSES];
         for (unit, bytes) in message.chunks(16).enumerate() {

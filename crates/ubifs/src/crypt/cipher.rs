@@ -1,4 +1,4 @@
-//! What is done with a file's key.
+//! Encryption and decryption with a file's key.
 
 use alloc::boxed::Box;
 use core::fmt;
@@ -12,13 +12,13 @@ use sha2::{Digest, Sha256};
 use super::adiantum::Adiantum;
 use super::{BLOCK, CipherMode};
 
-/// Bytes that a block begins with: its number, and for some the file's.
+/// Bytes of an initialization vector: the block's number and, in some modes, the file's nonce.
 pub(super) const IV: usize = 32;
 
-/// One file's cipher. Clears its key when it is dropped.
+/// The cipher of one file. Clears its key on drop.
 pub(crate) struct FileCipher {
     method: Method,
-    /// The file's number where it is no part of the key.
+    /// The file's nonce where it is not part of the key.
     nonce: Option<[u8; 16]>,
 }
 
@@ -41,7 +41,7 @@ fn aes<C: KeyInit>(key: &[u8]) -> Box<C> {
 }
 
 impl FileCipher {
-    /// A cipher with a key of the mode's length.
+    /// A cipher for a mode; `key` has the length the mode requires.
     pub(super) fn new(mode: CipherMode, key: &[u8], nonce: Option<[u8; 16]>) -> Self {
         let method = match mode {
             CipherMode::Aes256Xts => Method::Xts { data: aes(&key[..32]), tweak: aes(&key[32..]) },
@@ -64,8 +64,8 @@ impl FileCipher {
         iv
     }
 
-    /// Encrypts block `number` of a file, or a name (number 0), in place: 16 bytes at least,
-    /// content a multiple of 16.
+    /// Encrypts block `number` of a file, or a name (number 0), in place: at least 16 bytes, and
+    /// content in multiples of 16.
     pub(crate) fn encrypt(&self, number: u64, data: &mut [u8]) {
         let iv = self.iv(number);
         match &self.method {
@@ -104,7 +104,7 @@ impl FileCipher {
     }
 }
 
-/// The first block of `iv`, encrypted: what XTS and ESSIV begin with.
+/// The first block of `iv`, encrypted: the initial value of XTS and ESSIV.
 fn start_of<C>(aes: &C, iv: &[u8; IV]) -> [u8; BLOCK]
 where
     C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
@@ -123,7 +123,7 @@ fn xor(block: &mut [u8], other: &[u8]) {
     block.iter_mut().zip(other).for_each(|(byte, other)| *byte ^= other);
 }
 
-/// XTS (IEEE 1619): each block is covered by the tweak, which doubles from block to block.
+/// XTS (IEEE 1619): XORs each block with the tweak, which doubles from block to block.
 fn whiten(data: &mut [u8], tweak: [u8; BLOCK]) {
     let mut tweak = u128::from_le_bytes(tweak);
     for block in data.chunks_exact_mut(BLOCK) {
@@ -156,13 +156,13 @@ where
     }
 }
 
-/// Bytes before the last two blocks of ciphertext stealing, the second of which may be short;
-/// `None` for a single block.
+/// Offset of the last two blocks, which ciphertext stealing handles and of which the second may be
+/// short; `None` for a single block.
 fn stolen(length: usize) -> Option<usize> {
     (length > BLOCK).then(|| (length - 1) / BLOCK * BLOCK - BLOCK)
 }
 
-/// CBC with ciphertext stealing, the last two blocks exchanged always (RFC 3962).
+/// CBC with ciphertext stealing; the last two blocks are always swapped (RFC 3962).
 fn cts_encrypt<C>(aes: &C, data: &mut [u8])
 where
     C: BlockCipherEncrypt + BlockSizeUser<BlockSize = U16>,
@@ -188,7 +188,7 @@ where
     let mut last = Block::<C>::default();
     last.copy_from_slice(&data[at..at + BLOCK]);
     aes.decrypt_block(&mut last);
-    // What was stolen from the block before stands at the end of this one.
+    // The bytes stolen from the block before are at the end of this one.
     let mut before = last;
     before[..rest].copy_from_slice(&data[at + BLOCK..]);
     xor(&mut last[..rest], &before[..rest]);

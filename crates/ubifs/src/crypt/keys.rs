@@ -1,4 +1,4 @@
-//! Master keys, and the keys of files that follow from them.
+//! Master keys, and the file keys derived from them.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,17 +12,17 @@ use zeroize::Zeroizing;
 
 use super::{BLOCK, CipherMode, Context, KeyName};
 
-/// Most bytes of a master key, and of a file's key.
+/// Largest size of a master key and of a file's key, bytes.
 const KEY_MAX: usize = 64;
-/// Fewest bytes of a master key.
+/// Smallest size of a master key, bytes.
 const KEY_MIN: usize = 16;
 
-/// What a key is derived for (`HKDF_CONTEXT_*`).
+/// Purposes of derived keys (`HKDF_CONTEXT_*`).
 const FOR_IDENTIFIER: u8 = 1;
 const FOR_FILE: u8 = 2;
 const FOR_MODE: u8 = 3;
 
-/// A master key of fscrypt. It is cleared when it is dropped, and not shown by `Debug`.
+/// A master key of fscrypt. It is cleared on drop, and not shown by `Debug`.
 #[derive(Clone)]
 pub struct MasterKey {
     bytes: Zeroizing<Vec<u8>>,
@@ -30,10 +30,10 @@ pub struct MasterKey {
     identifier: [u8; 16],
 }
 
-/// A key that cannot be one.
+/// A length that no master key has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyError {
-    /// Bytes it has.
+    /// Its length in bytes.
     pub length: usize,
 }
 
@@ -47,11 +47,11 @@ impl fmt::Display for KeyError {
 impl core::error::Error for KeyError {}
 
 impl MasterKey {
-    /// The key in `bytes`. Policies of version 1 name it by `descriptor`, by default the first
-    /// bytes of its SHA-512 taken twice, as fscrypt's tools do.
+    /// The key in `bytes`. Policies of version 1 name it by `descriptor`; the default is the first
+    /// bytes of its double SHA-512, as in fscrypt's tools.
     ///
     /// # Errors
-    /// A length that no key has.
+    /// The length is not one of a key.
     pub fn new(bytes: &[u8], descriptor: Option<[u8; 8]>) -> Result<Self, KeyError> {
         if !(KEY_MIN..=KEY_MAX).contains(&bytes.len()) {
             return Err(KeyError { length: bytes.len() });
@@ -68,12 +68,12 @@ impl MasterKey {
         Ok(this)
     }
 
-    /// What policies of version 1 call it.
+    /// Its name in policies of version 1.
     pub fn descriptor(&self) -> KeyName {
         KeyName::Descriptor(self.descriptor)
     }
 
-    /// What policies of version 2 call it.
+    /// Its name in policies of version 2.
     pub fn identifier(&self) -> KeyName {
         KeyName::Identifier(self.identifier)
     }
@@ -82,14 +82,14 @@ impl MasterKey {
         name == self.descriptor() || name == self.identifier()
     }
 
-    /// HKDF-SHA512 as fscrypt uses it: without salt, the purpose in front.
+    /// HKDF-SHA512 as fscrypt uses it: without salt, the info starting with the purpose.
     fn expand(&self, purpose: u8, info: &[u8], out: &mut [u8]) {
         let hkdf = Hkdf::<Sha512>::new(None, &self.bytes);
         let parts = [b"fscrypt\0", &[purpose][..], info];
         hkdf.expand_multi_info(&parts, out).expect("a key is shorter than 255 hashes");
     }
 
-    /// The key of one file; the first bytes that the mode takes count.
+    /// The key of one file; the mode uses as many of its first bytes as it needs.
     pub(super) fn file_key(
         &self,
         context: &Context,

@@ -1,9 +1,9 @@
 //! Encryption of names and content (fscrypt).
 //!
-//! A directory has a policy: which master key, which modes. It stands in the context of every file
-//! below it ([`Context`], the extended attribute `c`) beside a number of the file's own (nonce).
-//! The two give the file's key ([`keys`]), the mode says what is done with it ([`cipher`]); names
-//! and symlink targets are padded first ([`names`]), content is compressed first.
+//! A directory has a policy: which master key, and which modes. The context of every file below it
+//! ([`Context`], the extended attribute `c`) holds the policy and a nonce of the file's own. The
+//! two determine the file's key ([`keys`]), and the mode its use ([`cipher`]). Names and symlink
+//! targets are padded before encryption ([`names`]), and content is compressed.
 //!
 //! Facts: Linux `fs/crypto` and `Documentation/filesystems/fscrypt.rst`.
 
@@ -32,9 +32,9 @@ pub(crate) const BLOCK: usize = 16;
 /// How a policy names its master key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyName {
-    /// Version 1: 8 bytes that the user chose; nothing tells whether a key is the right one.
+    /// Version 1: 8 bytes chosen by the user; a wrong key cannot be told from the right one.
     Descriptor([u8; 8]),
-    /// Version 2: 16 bytes that follow from the key.
+    /// Version 2: 16 bytes derived from the key.
     Identifier([u8; 16]),
 }
 
@@ -54,18 +54,18 @@ impl fmt::Debug for KeyName {
     }
 }
 
-/// A way of encrypting.
+/// A mode of encryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CipherMode {
-    /// AES-256-XTS, content.
+    /// AES-256-XTS, for content.
     Aes256Xts,
-    /// AES-256-CBC with ciphertext stealing, names.
+    /// AES-256-CBC with ciphertext stealing, for names.
     Aes256Cts,
-    /// AES-128-CBC-ESSIV, content.
+    /// AES-128-CBC-ESSIV, for content.
     Aes128Cbc,
-    /// AES-128-CBC with ciphertext stealing, names.
+    /// AES-128-CBC with ciphertext stealing, for names.
     Aes128Cts,
-    /// Adiantum, content and names.
+    /// Adiantum, for content and names.
     Adiantum,
 }
 
@@ -100,13 +100,13 @@ impl CipherMode {
         }
     }
 
-    /// Bytes that a master key of version 2 must have.
+    /// Smallest size of a version 2 master key for this mode, bytes.
     fn strength(self) -> usize {
         self.key_size().min(32)
     }
 }
 
-/// What is encrypted how, and with which key.
+/// What is encrypted in which mode, and with which key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Which master key.
@@ -116,14 +116,14 @@ pub struct Policy {
     flags: u8,
 }
 
-/// Bits of the flags that say what names are padded to.
+/// Flag bits that select the padding of names.
 const PADDING: u8 = 3;
-/// The file's number is part of what each block begins with, and the key is the same for all files.
+/// The nonce is part of each block's IV, and all files share one key.
 const DIRECT_KEY: u8 = 4;
 
 impl Policy {
-    /// A policy as Linux takes it: both modes by what content is encrypted with, names padded to 4,
-    /// 8, 16 or 32 bytes; `None` for another padding or a mode for names.
+    /// A policy that Linux accepts: the mode for content determines that for names, and names are
+    /// padded to 4, 8, 16 or 32 bytes. `None` for another padding or a mode for names.
     pub fn new(key: KeyName, contents: CipherMode, padding: usize) -> Option<Self> {
         let names = match contents {
             CipherMode::Aes256Xts => CipherMode::Aes256Cts,
@@ -135,7 +135,7 @@ impl Policy {
         Some(Self { key, contents: contents.code(), names: names.code(), flags })
     }
 
-    /// What names are padded to, bytes.
+    /// Names are padded to a multiple of this, bytes.
     pub(crate) fn padding(&self) -> usize {
         4 << (self.flags & PADDING)
     }
@@ -144,7 +144,7 @@ impl Policy {
         self.flags & DIRECT_KEY != 0
     }
 
-    /// How content, or else names, are encrypted, if it is a way known here.
+    /// The mode for content or names, if it is supported.
     pub(crate) fn mode(&self, use_of: Use) -> Result<CipherMode, Error> {
         const MODES: &str = "a mode of encryption other than AES-256-XTS, AES-128-CBC and Adiantum";
         const FLAGS: &str = "an encryption policy with flags that UBIFS has not";
@@ -164,7 +164,7 @@ impl Policy {
     }
 }
 
-/// What is to be encrypted.
+/// What a cipher is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Blocks of content.
@@ -173,7 +173,7 @@ pub(crate) enum Use {
     Names,
 }
 
-/// What is stored with a file: the policy, and a number of its own.
+/// What is stored with a file: the policy, and its nonce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Context {
     pub(crate) policy: Policy,
@@ -181,12 +181,12 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Reads a context; `None` if it is none.
+    /// Reads a context; `None` if it is not valid.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let &[version, contents, names, flags, ref rest @ ..] = bytes else { return None };
         let (key, nonce) = match (version, bytes.len()) {
             (1, 28) => (KeyName::Descriptor(*rest.first_chunk()?), &rest[8..]),
-            // Data units of another size than a block are nothing for UBIFS.
+            // UBIFS has no data units of another size than a block.
             (2, 40) if rest[..4] == [0; 4] => {
                 (KeyName::Identifier(*rest[4..].first_chunk()?), &rest[20..])
             }
@@ -196,7 +196,7 @@ impl Context {
         Some(Self { policy, nonce: *nonce.first_chunk()? })
     }
 
-    /// As it is stored.
+    /// Its stored form.
     pub(crate) fn emit(&self) -> Vec<u8> {
         let Policy { key, contents, names, flags } = self.policy;
         let mut bytes = Vec::with_capacity(40);
@@ -214,10 +214,10 @@ impl Context {
         bytes
     }
 
-    /// What encrypts the file, given its master key.
+    /// The cipher of the file, given its master key.
     ///
     /// # Errors
-    /// [`Error::Encrypted`] without the key, [`Error::Unsupported`] for modes not known here.
+    /// [`Error::Encrypted`] without the key, [`Error::Unsupported`] for unsupported modes.
     pub(crate) fn cipher(&self, keys: &[MasterKey], use_of: Use) -> Result<FileCipher, Error> {
         let mode = self.policy.mode(use_of)?;
         let master = keys.iter().find(|key| key.is(self.policy.key)).ok_or(Error::Encrypted)?;

@@ -6,9 +6,9 @@ use flysch_wire::ubifs::{INLINE_DATA_MAX, NAME_MAX};
 
 use super::{BLOCK, FileCipher, Policy};
 
-/// Bytes in front of an encrypted target: its length.
+/// Bytes before an encrypted target: its length.
 const TARGET_HEAD: usize = 2;
-/// Most bytes of an encrypted target: Linux counts the head and a NUL that is not stored.
+/// Longest encrypted target, bytes: Linux counts the length and a NUL that is not stored.
 const TARGET_MAX: usize = INLINE_DATA_MAX - TARGET_HEAD - 1;
 
 /// Encrypts a name; `None` if it is too long.
@@ -28,12 +28,12 @@ fn padded(policy: &Policy, length: usize, most: usize) -> usize {
     length.max(BLOCK).next_multiple_of(policy.padding()).min(most)
 }
 
-/// Bytes that a name of `length` bytes has when it is stored.
+/// Stored length of a name of `length` bytes.
 pub(crate) fn stored_length(policy: &Policy, length: usize) -> usize {
     padded(policy, length, NAME_MAX)
 }
 
-/// Decrypts a name; `None` if it is none.
+/// Decrypts a name; `None` if it is not valid.
 fn decrypt(cipher: &FileCipher, stored: &[u8]) -> Option<Vec<u8>> {
     if stored.len() < BLOCK {
         return None;
@@ -50,12 +50,12 @@ pub(crate) fn encrypt_name(policy: &Policy, cipher: &FileCipher, name: &[u8]) ->
     encrypt(policy, cipher, name, NAME_MAX)
 }
 
-/// A name that a directory stores; `None` if it is none.
+/// The plain form of a stored name; `None` if it is not valid.
 pub(crate) fn decrypt_name(cipher: &FileCipher, stored: &[u8]) -> Option<Vec<u8>> {
     decrypt(cipher, stored)
 }
 
-/// A target as its symlink stores it, its length in front; `None` if it is too long.
+/// A target as its symlink stores it, preceded by its length; `None` if it is too long.
 pub(crate) fn encrypt_target(policy: &Policy, cipher: &FileCipher, name: &[u8]) -> Option<Vec<u8>> {
     let mut stored = encrypt(policy, cipher, name, TARGET_MAX)?;
     let length = (stored.len() as u16).to_le_bytes();
@@ -63,7 +63,7 @@ pub(crate) fn encrypt_target(policy: &Policy, cipher: &FileCipher, name: &[u8]) 
     Some(stored)
 }
 
-/// A target that a symlink stores; `None` if it is none.
+/// The plain form of a stored target; `None` if it is not valid.
 pub(crate) fn decrypt_target(cipher: &FileCipher, stored: &[u8]) -> Option<Vec<u8>> {
     let (length, rest) = stored.split_first_chunk()?;
     let name = rest.get(..u16::from_le_bytes(*length).into())?;

@@ -1,4 +1,4 @@
-//! Answers that are published: NIST, IEEE, RFC 3962, the Adiantum paper, xfstests.
+//! Published test vectors: NIST, IEEE, RFC 3962, the Adiantum paper, xfstests.
 
 use std::string::ToString;
 use std::vec::Vec;
@@ -38,7 +38,7 @@ fn xts() {
     assert_eq!(bytes, plain);
 }
 
-/// RFC 3962, appendix B: all lengths there are. One block is CBC's.
+/// RFC 3962, appendix B: all its lengths. A single block is plain CBC.
 #[test]
 fn ciphertext_stealing() {
     let text = b"I would like the General Gau's Chicken, please, and wonton soup.";
@@ -62,7 +62,7 @@ fn ciphertext_stealing() {
     assert_eq!(block[..], hex("97687268d6ecccc0c07b25e25ecfe584"));
 }
 
-/// NIST SP 800-38A, F.1.5: a first block of names, where CBC begins with zeros.
+/// NIST SP 800-38A, F.1.5: the first block of a name, where CBC starts from zeros.
 #[test]
 fn the_larger_key_of_names() {
     let key = hex("603deb1015ca71be2b73aef0857d77811f352c073b6108d72d9810a30914dff4");
@@ -120,7 +120,7 @@ fn adiantum() {
     }
 }
 
-/// xfstests has a key of the bytes 1 to 64, and what version 2 calls it (`common/encrypt`).
+/// xfstests has a key of the bytes 1 to 64, and its identifier in version 2 (`common/encrypt`).
 #[test]
 fn what_policies_call_a_key() {
     let bytes: Vec<u8> = (1..=64).collect();
@@ -182,7 +182,7 @@ fn another_policy_is_not_ours() {
     };
     let refused =
         |context: Context| context.cipher(core::slice::from_ref(&key), Use::Names).unwrap_err();
-    // Direct keys take room for the file's number, inode numbers are not UBIFS's.
+    // Direct keys need room for the nonce; policies with inode numbers are not for UBIFS.
     for flags in [4, 8, 16] {
         assert!(matches!(refused(context(flags, 1)), Error::Unsupported(_)));
     }

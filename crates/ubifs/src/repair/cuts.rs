@@ -1,4 +1,4 @@
-//! A repair that is killed at any write: begun again, it leaves what an uninterrupted one leaves.
+//! A repair killed at any write: run again, it leaves what an uninterrupted one leaves.
 
 use alloc::rc::Rc;
 use core::cell::RefCell;
@@ -21,24 +21,24 @@ use crate::{OpenOptions, Ubifs};
 
 const UNIT: usize = 512;
 
-/// What the power leaves of the write at which it goes.
+/// How much of a write is done when power is lost during it.
 #[derive(Clone, Copy, Debug)]
 enum Left {
     Nothing,
-    /// The first half of a write, and noise in the unit behind; a change that was made.
+    /// The first half of a write, then one unit of noise; a LEB change in full.
     Half,
-    /// All of it, and what was given up since the last sync is back.
+    /// All of it, and content given up since the last sync is back.
     All,
 }
 
-/// LEBs, and when their power goes.
+/// LEBs, and when power is lost.
 #[derive(Debug)]
 struct World {
     memory: Memory,
     operations: u64,
     cut: Option<(u64, Left)>,
     is_off: bool,
-    /// Given up and not yet erased.
+    /// Unmapped LEBs that are not erased yet.
     given_up: BTreeMap<u32, Vec<u8>>,
 }
 
@@ -180,7 +180,7 @@ fn differences<'t>(expected: &'t Tree, found: &'t Tree) -> impl Iterator<Item = 
     })
 }
 
-/// Cuts the repair of `damaged` at every write; tells how many there are.
+/// Cuts the repair of `damaged` at every write; returns the number of writes.
 fn cut_everywhere(damaged: &Memory, what: &str) -> u64 {
     let mut wrong = vec![];
     let Some(level) = survey(damaged).unwrap().level else { return 0 };
@@ -230,7 +230,7 @@ fn a_repair_that_was_killed_anywhere_is_made_again() {
     let good = filled();
     let layout = Ubifs::open(&good, &OpenOptions::default()).unwrap().store.layout.clone();
     let mut writes = 0;
-    // One of each kind of LEB: its first bytes are gone.
+    // One LEB of each kind, with its first bytes destroyed.
     let is_index = |lnum: u32| good.lebs[lnum as usize].as_ref().is_some_and(|leb| leb[20] == 9);
     let is_there = |lnum: &u32| good.lebs[*lnum as usize].is_some();
     let first = |mut lebs: core::ops::Range<u32>| lebs.find(is_there).unwrap();

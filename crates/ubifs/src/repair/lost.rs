@@ -1,4 +1,4 @@
-//! Which files a path leads to, and what becomes of the others.
+//! Which files a path leads to, and what happens to the others.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -16,7 +16,7 @@ use crate::file::type_of;
 use crate::open::Ubifs;
 
 impl Plan {
-    /// Directories and extended attributes have one name; the newest stays.
+    /// Leaves directories and extended attributes one name each, the newest.
     pub(super) fn one_name_each<V: Volume>(&mut self, fs: &Ubifs<V>) {
         let mut names: BTreeMap<u32, Vec<usize>> = BTreeMap::new();
         for (number, name) in self.names.iter().enumerate().filter(|(_, name)| !name.dropped) {
@@ -48,7 +48,7 @@ impl Plan {
         fs.store.access.node(at, kind, &mut scratch).map_or(0, |(header, _)| header.sequence)
     }
 
-    /// There is a root directory.
+    /// Makes a root directory, if there is none.
     pub(super) fn make_root<V: Volume>(&mut self, fs: &Ubifs<V>) {
         let root = self.file(ROOT_INODE).map(|(_, said)| said);
         if root.is_some_and(|said| said.kind == FileKind::Directory && !said.is_xattr) {
@@ -59,7 +59,7 @@ impl Plan {
         self.tell(fs, action, ("root directory", None), (ROOT_INODE, problem));
         let old = self.files.insert(ROOT_INODE, directory());
         self.dropped.extend(old.and_then(|file| file.at));
-        // Names in what was there instead.
+        // Drop the names in what was there instead.
         for number in 0..self.names.len() {
             if self.names[number].key.inode() == ROOT_INODE && !self.names[number].dropped {
                 self.drop_name(fs, number, "its directory is no more");
@@ -67,7 +67,7 @@ impl Plan {
         }
     }
 
-    /// Marks what paths lead to.
+    /// Marks the files that paths lead to.
     pub(super) fn reach(&mut self) {
         let mut below: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
         for name in self.names.iter().filter(|name| !name.dropped) {
@@ -87,7 +87,7 @@ impl Plan {
         }
     }
 
-    /// Regular files that lost their names get new ones in `lost+found`.
+    /// Gives regular files that lost their names new ones in `lost+found`.
     pub(super) fn rescue<V: Volume>(&mut self, fs: &Ubifs<V>) {
         let is_lost = |file: &File| {
             let lost =
@@ -103,7 +103,7 @@ impl Plan {
         for name in self.names.iter().filter(|it| !it.dropped && it.kind == EntryKind::Xattr) {
             attributes.entry(name.key.inode()).or_default().push(name.inode);
         }
-        // Names of what is not reached say nothing any more.
+        // Names in unreachable directories no longer count.
         self.drop_names_of_lost_directories(fs);
         let mut taken = self.names_in(folder);
         for inode in lost {
@@ -126,7 +126,7 @@ impl Plan {
         names.map(|name| name.name.to_vec()).collect()
     }
 
-    /// The directory for what is found, and its name.
+    /// The directory for rescued files, and its name.
     fn lost_found<V: Volume>(&mut self, fs: &Ubifs<V>) -> (u32, String) {
         for number in 0_u32.. {
             let shown = match number {
@@ -184,7 +184,7 @@ impl Plan {
         }
     }
 
-    /// What nothing leads to goes.
+    /// Drops the files that nothing leads to.
     pub(super) fn drop_unreached<V: Volume>(&mut self, fs: &Ubifs<V>) {
         self.drop_names_of_lost_directories(fs);
         let mut gone = Vec::new();
@@ -220,7 +220,7 @@ impl Plan {
     }
 }
 
-/// A directory to be made.
+/// A new directory.
 fn directory() -> File {
     let said = Said {
         kind: FileKind::Directory,

@@ -1,17 +1,17 @@
 //! Repair: what `fsck.ubifs` does, on any volume.
 //!
-//! [`survey`] finds out what a repair would change and which [`Level`] it takes; [`repair`] does
-//! it. Three things come in turn:
+//! [`survey`] finds out what a repair would change and which [`Level`] it needs; [`repair`] does
+//! it. There are three kinds of changes:
 //!
-//! 1. Structures that can be counted anew - LEB properties, sums of the master node, links, sizes -
-//!    are; nothing can be lost by it ([`Level::Safe`]).
-//! 2. What does not belong together is dropped: names without inodes, nodes with impossible fields.
+//! 1. What can be recomputed - LEB properties, sums of the master node, links, sizes - is
+//!    recomputed; nothing can be lost by it ([`Level::Safe`]).
+//! 2. What does not fit together is dropped: names without inodes, nodes with impossible fields.
 //!    Regular files that lost their names go to `lost+found` ([`Level::DangerDefault`]).
-//! 3. Where index, log or master node cannot be believed, all nodes of the main area are collected
-//!    and make a new index ([`Level::DangerRebuild`]): what was deleted long ago may come back.
+//! 3. Where index, log or master node cannot be trusted, all nodes of the main area are collected
+//!    into a new index ([`Level::DangerRebuild`]): what was deleted long ago may come back.
 //!
-//! The result is written as one commit by the writer's own steps, the master node last; on the way
-//! the old state stays in place but for the LEBs with garbage in them.
+//! The result is written as one commit by the writer's own steps, the master node last; until then
+//! the old state stays in place, except for LEBs that hold garbage.
 
 mod lost;
 mod plan;
@@ -41,20 +41,20 @@ use crate::scan::{Item, Scan};
 use crate::write::{Buffered, MountError, UbifsMut};
 use plan::Plan;
 
-/// How much a repair may lose, least first; named as fsck.ubifs names its modes.
+/// How much a repair may lose, from least to most; named after the modes of fsck.ubifs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Only what can be counted anew is changed: nothing can be lost (fsck.ubifs -a).
+    /// Only what can be recomputed is changed: nothing can be lost (fsck.ubifs -a).
     Safe,
     /// What cannot be kept is dropped: single names, blocks of content, files (fsck.ubifs -y).
     DangerDefault,
-    /// The index is made anew from all nodes found: deleted files may come back, too
+    /// The index is rebuilt from all nodes found: in addition, deleted files may come back
     /// (fsck.ubifs -y -b).
     DangerRebuild,
 }
 
 impl Level {
-    /// As the command line spells it.
+    /// Its name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Self::Safe => "safe",
@@ -63,7 +63,7 @@ impl Level {
         }
     }
 
-    /// What it may cost.
+    /// What a repair at this level may cost.
     pub fn cost(self) -> &'static str {
         match self {
             Self::Safe => "nothing can be lost",
@@ -85,7 +85,7 @@ impl fmt::Display for Level {
 /// One change of a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
-    /// The least level at which it is made.
+    /// The lowest level at which it is made.
     pub level: Level,
     /// What is wrong, and where.
     pub finding: Finding,
@@ -93,28 +93,28 @@ pub struct Change {
     pub action: String,
 }
 
-/// What a repair comes to.
+/// The result of a survey or repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The level it takes; `None`: nothing is wrong.
+    /// The level needed; `None`: nothing is wrong.
     pub level: Option<Level>,
-    /// Everything that is changed.
+    /// Everything that changes.
     pub changes: Vec<Change>,
 }
 
-/// Why there is no repair.
+/// Why a repair failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RepairError {
-    /// There is nothing to open.
+    /// The file system could not be opened.
     Open(OpenError),
     /// No level can repair it; the text says why.
     Unrepairable(String),
-    /// It takes more than was allowed; the report says what and why.
+    /// It needs a higher level than allowed; the report says what and why.
     Level(Report),
-    /// The flash refuses, or there is no room for a new index.
+    /// Writing failed, or there is no room for a new index.
     Write(MountError),
-    /// The repair was written, and the check still finds this.
+    /// The repair was written, but the check still finds this.
     Unclean(Vec<Finding>),
 }
 
@@ -146,7 +146,7 @@ impl core::error::Error for RepairError {
     }
 }
 
-/// Finds out what a repair would do; nothing is written.
+/// Finds out what a repair would do, without writing anything.
 ///
 /// # Errors
 /// [`RepairError::Open`], [`RepairError::Unrepairable`].
@@ -154,10 +154,10 @@ pub fn survey<V: Volume>(volume: V) -> Result<Report, RepairError> {
     Survey::new(volume).map(|survey| survey.plan.report)
 }
 
-/// Repairs the file system on `volume`, if `level` allows for what it takes; `now` is the time, in
-/// seconds since 1970, that directories made by the repair get.
+/// Repairs the file system on `volume`, if `level` permits what is needed. Directories made by the
+/// repair get the time `now`, in seconds since 1970.
 ///
-/// What is found clean is not touched. Gives the volume back with a clean file system.
+/// A clean file system is not modified. Returns the volume with a clean file system.
 ///
 /// # Errors
 /// [`RepairError`]; with [`RepairError::Level`] nothing was written.
@@ -185,7 +185,7 @@ pub fn repair<V: VolumeMut>(volume: V, level: Level, now: u64) -> Result<(V, Rep
     }
 }
 
-/// Takes LEBs that the volume has beyond those of the file system: a new index needs room.
+/// Extends the file system over the rest of the volume: a new index needs room.
 fn grow<V: Volume>(fs: &mut Ubifs<V>) {
     let mut superblock = *fs.superblock();
     let lebs = fs.volume().geometry().lebs.min(superblock.leb_count_max);
@@ -197,7 +197,7 @@ fn grow<V: Volume>(fs: &mut Ubifs<V>) {
     }
 }
 
-/// A file system and what is to be done about it.
+/// A file system and the changes to make.
 struct Survey<V> {
     fs: Ubifs<V>,
     plan: Plan,
@@ -219,7 +219,7 @@ impl<V: Volume> Survey<V> {
             if !plan.is_empty() && astray.is_none() {
                 plan.add_structures(structures);
                 if plan.report.level.is_none() {
-                    // Whatever else there is, a new commit has it not.
+                    // Whatever else was found is absent from a new commit.
                     plan.add_structures(findings.into_iter().map(recomputed).collect());
                 }
                 return Ok(Self { fs, plan });
@@ -243,7 +243,7 @@ impl<V: Volume> Survey<V> {
     }
 }
 
-/// Whether it is any of our business.
+/// Refuses file systems that a repair cannot handle.
 fn refuse<V: Volume>(fs: &Ubifs<V>) -> Result<(), RepairError> {
     let superblock = fs.superblock();
     let refuse = |why: String| Err(RepairError::Unrepairable(why));
@@ -280,7 +280,7 @@ fn refuse<V: Volume>(fs: &Ubifs<V>) -> Result<(), RepairError> {
     Ok(())
 }
 
-/// What is done about a finding below files; `None`: files are looked at one by one.
+/// The change for a finding about structures below files; `None`: files are examined one by one.
 fn change_of<V: Volume>(fs: &Ubifs<V>, finding: &Finding) -> Option<Change> {
     let (level, action) = match finding.structure {
         "index node" | "index" | "log" | "reference node" => {
@@ -308,7 +308,7 @@ fn recomputed(finding: Finding) -> Change {
     Change { level: Level::Safe, finding, action: "gone with the old index".into() }
 }
 
-/// Whether a master node with this fault must not be followed: other fields are only sums.
+/// Whether a master node with this fault is unusable: its other fields are only sums.
 fn is_misleading<V: Volume>(fs: &Ubifs<V>, finding: &Finding) -> bool {
     let fields = ["highest_inum", "log_lnum", "root_lnum", "root_len", "lpt_lnum"];
     let field = finding.problem.strip_prefix("impossible value in field ");

@@ -1,4 +1,4 @@
-//! What stays, what goes, what is counted anew.
+//! What is kept, what is dropped, and what is recomputed.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use crate::open::Ubifs;
 use crate::store::default_compression;
 use crate::write::rebase::{NewName, NewState};
 
-/// What an inode says of itself, or is to say.
+/// What an inode says about itself, or will say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Said {
     pub(super) kind: FileKind,
@@ -37,22 +37,22 @@ pub(super) struct Said {
 /// An inode.
 #[derive(Clone, Debug)]
 pub(super) struct File {
-    /// `None`: it is to be made.
+    /// `None`: a new inode.
     pub(super) at: Option<Location>,
-    /// `None`: it cannot be kept.
+    /// `None`: cannot be kept.
     pub(super) said: Option<Said>,
-    /// The size on the flash is another one: data came after the inode.
+    /// The size stored differs: data was written after the inode.
     pub(super) grown: bool,
-    /// Blocks of content hang on it, although it is no regular file.
+    /// Blocks of content belong to it, although it is not a regular file.
     pub(super) has_blocks: bool,
     /// Where its last block ends.
     pub(super) end: u64,
-    /// A path leads to it, or a file it is an attribute of.
+    /// A path leads to it, or to the file that it is an attribute of.
     pub(super) reached: bool,
 }
 
 impl File {
-    /// An inode of which nothing is known but where it lies.
+    /// An inode of which only the place is known.
     pub(super) fn new(at: Option<Location>) -> Self {
         Self { at, said: None, grown: false, has_blocks: false, end: 0, reached: false }
     }
@@ -66,24 +66,24 @@ pub(super) struct Name {
     pub(super) name: Box<[u8]>,
     pub(super) inode: u32,
     pub(super) file_type: u8,
-    /// `None`: it is to be made.
+    /// `None`: a new name.
     pub(super) at: Option<Location>,
     pub(super) dropped: bool,
 }
 
-/// What is to be done.
+/// The changes to make.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) report: Report,
     pub(super) files: BTreeMap<u32, File>,
-    /// In the order of keys; what is to be made comes last.
+    /// In key order; new ones come last.
     pub(super) names: Vec<Name>,
     pub(super) data: Vec<(Key, Location)>,
     pub(super) dropped: Vec<Location>,
     /// LEBs of the journal in which nodes were lost.
     pub(super) damaged_buds: Vec<u32>,
-    /// Good inode nodes that the index has under the number of another inode: their own, and where
-    /// they lie.
+    /// Good inode nodes that the index has under the number of another inode: their own numbers and
+    /// places.
     pub(super) misfiled: Vec<(u32, Location)>,
 }
 
@@ -93,7 +93,7 @@ impl Plan {
         plan.read_nodes(fs);
         plan.read_names(fs);
         if plan.is_empty() {
-            // Nothing can hang on anything.
+            // No inode is left for names or blocks to belong to.
             plan.drop_unreached(fs);
             plan.make_root(fs);
             plan.recount(fs);
@@ -111,19 +111,19 @@ impl Plan {
         plan
     }
 
-    /// Whether there is no inode on the flash that could be kept.
+    /// Whether no inode on the flash can be kept.
     pub(super) fn is_empty(&self) -> bool {
         !self.files.values().any(|file| file.said.is_some() && file.at.is_some())
     }
 
-    /// Puts what is done below files before it.
+    /// Puts the changes below files before the others.
     pub(super) fn add_structures(&mut self, mut structures: Vec<Change>) {
         structures.append(&mut self.report.changes);
         self.report.level = structures.iter().map(|change| change.level).max();
         self.report.changes = structures;
     }
 
-    /// Notes a change to a file.
+    /// Records a change to a file.
     pub(super) fn tell<V: Volume>(
         &mut self,
         fs: &Ubifs<V>,
@@ -138,8 +138,8 @@ impl Plan {
         self.report.changes.push(Change { level, finding, action });
     }
 
-    /// What shows that the index leads astray: an inode that names lead to is there, and the index
-    /// has it under the number of another one only.
+    /// Shows that the index is misleading: an inode that names lead to exists, but the index has it
+    /// only under the number of another one.
     pub(super) fn astray<V: Volume>(&self, fs: &Ubifs<V>) -> Option<Finding> {
         let is_missed = |inode: u32| {
             let is_wanted = |name: &Name| name.inode == inode || name.key.inode() == inode;
@@ -161,7 +161,7 @@ impl Plan {
         file.said.map(|said| (file, said))
     }
 
-    /// Holds every inode against what hangs on it.
+    /// Compares every inode with what belongs to it.
     fn recount<V: Volume>(&mut self, fs: &Ubifs<V>) {
         let mut counted: BTreeMap<u32, Said> = BTreeMap::new();
         for (&inode, file) in &self.files {
@@ -222,7 +222,7 @@ impl Plan {
         }
     }
 
-    /// Adds paths to the changes that have an inode.
+    /// Adds paths to the changes that concern an inode.
     fn fill_paths(&mut self) {
         /// More levels than any path has.
         const LEVELS_MAX: usize = 4096;
@@ -246,7 +246,7 @@ impl Plan {
         }
     }
 
-    /// What is to be written.
+    /// The state to write.
     pub(super) fn state<V: Volume>(self, fs: &Ubifs<V>, now: u64) -> NewState {
         let mut state = NewState { dropped: self.dropped, ..NewState::default() };
         let mut scratch = Scratch::new();
@@ -282,7 +282,7 @@ impl Plan {
     }
 }
 
-/// An inode node with other counts.
+/// An inode node with new counts.
 fn updated(node: &InodeNode<'_>, said: &Said) -> InodeNode<'static> {
     InodeNode {
         links: said.links,
@@ -295,7 +295,7 @@ fn updated(node: &InodeNode<'_>, said: &Said) -> InodeNode<'static> {
     }
 }
 
-/// An inode node of a directory that was not there.
+/// The inode node of a new directory.
 fn made<V: Volume>(inode: u32, said: &Said, fs: &Ubifs<V>, now: u64) -> InodeNode<'static> {
     let compression = default_compression(fs.superblock());
     let is_packed = compression != Compression::None;

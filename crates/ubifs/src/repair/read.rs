@@ -1,4 +1,4 @@
-//! Reading every node that the index leads to.
+//! Reading every node that the index points to.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -25,7 +25,7 @@ impl Plan {
     /// Reads every inode and block.
     pub(super) fn read_nodes<V: Volume>(&mut self, fs: &Ubifs<V>) {
         let mut leaves = Vec::new();
-        // What the index does not lead to, the rebuilt one does.
+        // What this index misses, the rebuilt one reaches.
         let _ = fs.store.nodes(Key::MIN, Key::MAX, &mut |key, at| {
             leaves.push((key, at));
             ControlFlow::Continue(())
@@ -73,7 +73,7 @@ impl Plan {
         };
         let misplaced = problem.is_none() && !key.is_inode_node();
         if misplaced && self.file(inode).is_none() {
-            // Filed by its number, it is found again.
+            // Under the key of its number it can be found again.
             let problem = format!("its key in the index is {key}: no lookup finds it");
             let action = (Level::Safe, "it gets the key of its inode".into());
             self.tell(fs, action, (NodeKind::Inode.name(), Some(at)), (inode, problem));
@@ -90,7 +90,7 @@ impl Plan {
             self.dropped.push(at);
             let action = (Level::DangerDefault, "the inode is dropped".into());
             self.tell(fs, action, (NodeKind::Inode.name(), Some(at)), (inode, problem));
-            // A damaged index may lead to one that is good, too.
+            // A damaged index may also lead to a good one.
             if self.file(inode).is_some() {
                 return;
             }
@@ -109,7 +109,7 @@ impl Plan {
             Err(fault) => Err(fault.cause.to_string()),
             Ok(data) => match self.files.get(&inode).map(|file| file.said) {
                 None => Err(String::from("no inode is there for it")),
-                // Goes with the inode.
+                // Dropped with its inode.
                 Some(None) => return self.dropped.push(at),
                 Some(Some(said)) if said.kind != FileKind::Regular && !said.is_xattr => {
                     if let Some(file) = self.files.get_mut(&inode) {
@@ -189,7 +189,7 @@ impl Plan {
         self.drop_name(fs, last, problem);
     }
 
-    /// Drops a name and says why.
+    /// Drops a name and records why.
     pub(super) fn drop_name<V: Volume>(&mut self, fs: &Ubifs<V>, number: usize, problem: &str) {
         let name = &mut self.names[number];
         name.dropped = true;
@@ -204,7 +204,7 @@ impl Plan {
         self.tell(fs, action, (kind.name(), at), (inode, problem));
     }
 
-    /// Holds each name against its directory and what it leads to.
+    /// Compares each name with its directory and its target.
     pub(super) fn judge_names<V: Volume>(&mut self, fs: &Ubifs<V>) {
         for number in 0..self.names.len() {
             let problem = match &self.names[number] {
@@ -218,12 +218,11 @@ impl Plan {
         self.judge_types(fs);
     }
 
-    /// Holds the type that each name gives against its inode.
+    /// Compares the type in each name with its inode.
     ///
-    /// The inode says what it is, and Linux looks at nothing else when it looks a name up. So a
-    /// name gets the type of its inode, if that counts the name among its links: else it is as
-    /// likely that the number of the inode is wrong. A type that there is not makes the entry one
-    /// that Linux does not take.
+    /// The inode says what it is, and Linux looks at nothing else when it looks up a name. So a
+    /// name gets the type of its inode, if its inode counts it among its links; if not, the inode
+    /// number is just as likely to be wrong. Linux does not accept an entry with an unknown type.
     fn judge_types<V: Volume>(&mut self, fs: &Ubifs<V>) {
         let mut links: BTreeMap<u32, u32> = BTreeMap::new();
         for name in self.names.iter().filter(|name| !name.dropped) {
@@ -248,7 +247,7 @@ impl Plan {
         }
     }
 
-    /// Lets a name be written anew, with another type.
+    /// Marks a name to be rewritten with another type.
     fn correct_type<V: Volume>(&mut self, fs: &Ubifs<V>, number: usize, kind: FileKind) {
         let name = &mut self.names[number];
         let (inode, at) = (name.inode, name.at.take());
@@ -279,7 +278,7 @@ impl Plan {
     }
 }
 
-/// Whether an inode with so many names has what one of its kind has, and nothing else.
+/// Whether an inode with `names` names looks like a good one of its kind.
 fn is_like_its_kind(file: &File, said: Said, names: u32) -> bool {
     match said.kind {
         FileKind::Directory => names == 1 && said.links >= 2 && !file.has_blocks,

@@ -1,4 +1,4 @@
-//! Fields that are wrong under right checksums, and what a repair makes of them.
+//! Wrong fields under correct checksums, and what a repair makes of them.
 
 use std::format;
 use std::vec::Vec;
@@ -38,12 +38,12 @@ fn nodes(memory: &Memory, kind: NodeKind) -> Vec<(Place, Header)> {
 }
 
 impl Memory {
-    /// From a node on to the end of its LEB.
+    /// The bytes from a node to the end of its LEB.
     fn bytes(&mut self, (lnum, at): Place) -> &mut [u8] {
         &mut self.lebs[lnum].as_mut().unwrap()[at..]
     }
 
-    /// Makes a node's checksum right.
+    /// Corrects a node's checksum.
     fn seal(&mut self, place: Place) {
         let node = self.bytes(place);
         let length = u32::from_le_bytes(*node[16..].first_chunk().unwrap()) as usize;
@@ -70,15 +70,15 @@ fn mended(memory: Memory, level: Level) -> (Memory, Report) {
     (memory, report)
 }
 
-/// Files that are there and have another content than before.
+/// Number of files whose content has changed or is gone.
 fn changed(memory: &Memory) -> usize {
     let fs = Ubifs::open(memory, &OpenOptions::default()).unwrap();
     let all = (0..40).map(|n| (n / 10, n % 10));
     all.filter(|(d, f)| content(&fs, &format!("d{d}/f{f}")) != Some(bytes(*d, *f))).count()
 }
 
-/// A padding node that reaches over a node in use: who goes through the LEB steps over it, the
-/// index leads to it.
+/// A padding node that covers a node in use: a scan of the LEB steps over it, but the index leads
+/// to it.
 #[test]
 fn padding_over_nodes_in_use_costs_none_of_them() {
     let good = filled();
@@ -92,7 +92,7 @@ fn padding_over_nodes_in_use_costs_none_of_them() {
             continue;
         }
         tried += 1;
-        // The node becomes padding that ends behind the next one.
+        // The node becomes padding that ends after the next one.
         let mut memory = good.clone();
         let covered = align8(header.length) + align8(next.length) - PADDING_NODE_SIZE as u32;
         Node::Padding(covered).emit(header.sequence, Group::None, memory.bytes((lnum, at)));
@@ -104,7 +104,7 @@ fn padding_over_nodes_in_use_costs_none_of_them() {
     assert!(tried > 3);
 }
 
-/// Garbage that no length may have hides nothing, and what was written is not taken for erased.
+/// A node with an impossible length hides nothing, and its bytes are not taken for erased.
 #[test]
 fn a_length_that_no_inode_has_is_no_node() {
     let mut memory = filled();
@@ -116,7 +116,7 @@ fn a_length_that_no_inode_has_is_no_node() {
     assert_whole(&memory, "repaired");
 }
 
-/// A wrong branch leads to the entry of another name: that name stays.
+/// A wrong branch leads to the entry of another name, which is kept.
 #[test]
 fn what_a_wrong_branch_leads_to_stays() {
     let mut memory = filled();
@@ -145,8 +145,8 @@ fn what_a_wrong_branch_leads_to_stays() {
     assert!(fs.attributes(inode).is_ok());
 }
 
-/// The newest branch of the lowest level with this key: the index node it is in, where in the LEB,
-/// what it leads to.
+/// The newest lowest-level branch with this key: its index node, its offset in the LEB, and its
+/// target.
 fn branch(memory: &Memory, key: [u8; 8]) -> ((Place, usize), [u8; 12]) {
     let mut newest: Option<(u64, (Place, usize), [u8; 12])> = None;
     for ((lnum, at), header) in nodes(memory, NodeKind::Index) {
@@ -165,7 +165,7 @@ fn branch(memory: &Memory, key: [u8; 8]) -> ((Place, usize), [u8; 12]) {
     newest.map(|(_, place, to)| (place, to)).unwrap()
 }
 
-/// The type in a name is a copy of what its inode is; one that there is not makes it no entry.
+/// The type in a name is a copy of its inode's; with an unknown type it is not an entry.
 #[test]
 fn a_name_of_another_type_is_its_inodes() {
     let good = filled();
@@ -183,7 +183,7 @@ fn a_name_of_another_type_is_its_inodes() {
     }
 }
 
-/// A name with the number of another inode: neither its type nor the links of that one fit.
+/// A name with the number of another inode: neither that inode's type nor its link count fits.
 #[test]
 fn a_name_that_is_one_too_many_for_its_inode_is_dropped() {
     let mut memory = filled();
@@ -199,8 +199,8 @@ fn a_name_that_is_one_too_many_for_its_inode_is_dropped() {
     assert!(fs.lookup(ROOT, b"lost+found").is_ok());
 }
 
-/// The index has an inode under a key with more than its number: whoever asks for the inode finds
-/// nothing, and whoever goes through the index meets it.
+/// The index has an inode under a key with more than its number: a lookup of the inode fails, but a
+/// walk of the index meets it.
 #[test]
 fn an_inode_under_a_key_that_nobody_asks_for_gets_its_own() {
     let mut memory = filled();
@@ -210,7 +210,7 @@ fn an_inode_under_a_key_that_nobody_asks_for_gets_its_own() {
     let mut key = [0; 8];
     key[..4].copy_from_slice(&(file.0 as u32).to_le_bytes());
     let (node, at) = branch(&memory, key).0;
-    // Behind LEB, offset, length and number.
+    // After LEB, offset, length and number.
     memory.lebs[node.0].as_mut().unwrap()[at + 16] = 5;
     memory.seal(node);
     let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Damage done to good file systems, and what becomes of it.
+//! Damage to good file systems, and its repair.
 //!
 //! The prepared images of the mtd-utils test suite are not part of the project (GPL-2.0):
 //! `FLYSCH_UBIFS_IMAGES` names a directory with their `.gz` files and `expected.tsv`.
@@ -89,7 +89,7 @@ impl VolumeMut for Memory {
 pub(super) const NOW: u64 = 1_700_000_000;
 pub(super) const ROOT: Inode = Inode(1);
 
-/// Nothing but notes is found.
+/// Asserts that the check finds nothing but notes.
 pub(super) fn assert_sound(memory: &Memory, what: &str) {
     let fs = Ubifs::open(memory, &OpenOptions::default()).unwrap();
     let damage: Vec<_> =
@@ -109,7 +109,7 @@ fn new_file(kind: FileKind) -> NewFile<'static> {
     NewFile { kind, permissions, owner: 1, group: 2, device, target: b"" }
 }
 
-/// A file system with forty files of several blocks in directories.
+/// A file system with forty files of several blocks in four directories.
 pub(super) fn filled() -> Memory {
     let mut memory = Memory { leb_size: 15_872, lebs: vec![None; 64] };
     let options = CreateOptions::new(512, 15_872, 64);
@@ -148,7 +148,7 @@ fn what_is_clean_is_not_touched() {
     assert_eq!((report.level, after == memory), (None, true));
 }
 
-/// Every LEB of log, LEB properties and both of the master's: its first bytes are gone.
+/// The first bytes of each LEB of log, LEB properties, master node and index are destroyed in turn.
 #[test]
 fn a_lost_log_tree_or_index_costs_no_file() {
     let good = filled();
@@ -173,8 +173,8 @@ fn a_lost_log_tree_or_index_costs_no_file() {
     assert!(levels.contains(&Some(Level::Safe)) && levels.contains(&Some(Level::DangerRebuild)));
 }
 
-/// A branch whose key names another inode, one that is not there: the index has one inode less
-/// than names lead to, and the node itself is good.
+/// The key of a branch names an inode that does not exist: the index has one inode fewer than names
+/// lead to, but the node itself is good.
 #[test]
 fn an_inode_that_the_index_has_under_another_number_is_found() {
     let mut fs = UbifsMut::open(filled()).unwrap();
@@ -199,7 +199,7 @@ fn an_inode_that_the_index_has_under_another_number_is_found() {
     assert_eq!(content(&fs, "late/file").as_deref(), Some(&b"content"[..]));
 }
 
-/// Changes a key in all index nodes of a LEB, under right checksums; tells in how many places.
+/// Changes a key in all index nodes of a LEB and corrects their checksums; returns how often.
 fn refile(leb: &mut [u8], old: [u8; 8], new: [u8; 8]) -> usize {
     const BRANCH: usize = 20;
     let mut changed = 0;
@@ -219,7 +219,7 @@ fn refile(leb: &mut [u8], old: [u8; 8], new: [u8; 8]) -> usize {
     changed
 }
 
-/// What was cut off a file does not come back with a new index.
+/// Truncated content does not come back with a new index.
 #[test]
 fn a_rebuild_leaves_truncated_files_short() {
     let mut fs = UbifsMut::open(filled()).unwrap();
@@ -249,7 +249,7 @@ fn a_lower_level_says_what_it_takes_and_changes_nothing() {
     assert!(report.changes.iter().any(|change| change.finding.structure == "log"));
 }
 
-/// Spoils some bytes in some LEBs behind the superblock.
+/// Overwrites some bytes in some LEBs after the superblock.
 pub(super) fn spoil(mut memory: Memory, random: &mut SplitMix64) -> Memory {
     let mut below = |bound: usize| random.below(bound as u64) as usize;
     for _ in 0..1 + below(6) {
@@ -263,7 +263,7 @@ pub(super) fn spoil(mut memory: Memory, random: &mut SplitMix64) -> Memory {
     memory
 }
 
-/// A superblock that claims a thousand million LEBs: a check goes through those that are there.
+/// A superblock that claims a thousand million LEBs: a check visits only those that exist.
 #[test]
 fn lebs_that_the_volume_does_not_have_cost_nothing() {
     let mut memory = filled();
@@ -282,7 +282,7 @@ fn lebs_that_the_volume_does_not_have_cost_nothing() {
     assert!(matches!(survey(&memory), Err(RepairError::Unrepairable(_))));
 }
 
-/// Linux refuses to mount it; here its files are read, and new ones are not compressed.
+/// Linux refuses to mount it; here its files can be read, and new ones are not compressed.
 #[test]
 fn a_compressor_that_nobody_knows_is_told_and_taken_out() {
     let mut memory = filled();
@@ -311,7 +311,7 @@ fn a_compressor_that_nobody_knows_is_told_and_taken_out() {
     }
 }
 
-/// Anything at all in any LEB: the repair ends, and what it leaves is sound.
+/// Arbitrary damage in any LEB: the repair ends, and what it leaves is sound.
 #[test]
 fn damage_anywhere_is_repaired_or_refused() {
     let good = filled();
@@ -328,7 +328,7 @@ fn damage_anywhere_is_repaired_or_refused() {
     assert_eq!(repaired, 150);
 }
 
-/// The one volume of a UBI image with blocks of 16 KiB and headers of 64 bytes.
+/// The only volume of a UBI image with blocks of 16 KiB and headers of 64 bytes.
 fn volume_of(image: &[u8]) -> Memory {
     const PEB: usize = 16384;
     let word = |bytes: &[u8]| bytes.iter().fold(0_u64, |word, &byte| word << 8 | u64::from(byte));
@@ -345,7 +345,7 @@ fn volume_of(image: &[u8]) -> Memory {
     memory
 }
 
-/// What is wrong with the outcome, by the columns of expected.tsv.
+/// Differences from the expected outcome, by the columns of expected.tsv.
 fn compare(memory: &Memory, columns: &[&str], good: (&[u8], &[u8])) -> Vec<String> {
     let fs = Ubifs::open(memory, &OpenOptions::default()).unwrap();
     let mut wrong = Vec::new();

@@ -1,4 +1,4 @@
-//! Builds small images node by node, so that a test says exactly what lies in the journal.
+//! Builds small images node by node, so that a test determines exactly what lies in the journal.
 
 use std::vec;
 use std::vec::Vec;
@@ -118,7 +118,7 @@ pub(super) fn cut(inode: u32, old_size: u64, new_size: u64) -> Node<'static> {
 }
 
 impl Image {
-    /// An image whose first nodes will be the committed ones.
+    /// An image whose first nodes will be committed.
     pub(super) fn new() -> Self {
         let superblock = Superblock {
             key_hash: 0,
@@ -175,7 +175,7 @@ impl Image {
         Node::Entry(DirectoryEntry { kind, key, inode, file_type, cookie: 0, name })
     }
 
-    /// Writes a node behind the others of a LEB; returns where it begins and its length.
+    /// Appends a node to a LEB; returns its offset and its length.
     pub(super) fn put(&mut self, lnum: u32, node: &Node<'_>, group: Group) -> (u32, u32) {
         if !self.heads.iter().any(|head| head.lnum == lnum) {
             self.heads.push(Head { lnum, offset: 0 });
@@ -187,13 +187,13 @@ impl Image {
         self.sequence += 1;
         let leb = &mut self.volume.lebs[lnum as usize];
         node.emit(self.sequence, group, &mut leb[offset as usize..]);
-        // Padding up to where the next node begins is zeros.
+        // Padding up to the next node is zeros.
         let end = (offset + length) as usize;
         leb[end..head_end(end)].fill(0);
         (offset, length)
     }
 
-    /// Writes nodes of one operation.
+    /// Writes the nodes of one operation.
     pub(super) fn group(&mut self, lnum: u32, nodes: &[Node<'_>]) {
         for (at, node) in nodes.iter().enumerate() {
             let group = if at + 1 == nodes.len() { Group::Last } else { Group::More };
@@ -201,7 +201,7 @@ impl Image {
         }
     }
 
-    /// A node that the index knows.
+    /// Writes a node that the index will contain.
     pub(super) fn commit(&mut self, node: &Node<'_>) {
         let key = match node {
             Node::Inode(node) => node.key,
@@ -219,7 +219,7 @@ impl Image {
         self.heads.iter().find(|head| head.lnum == lnum).map_or(0, |head| head.offset as usize)
     }
 
-    /// Refers to a bud in the log.
+    /// Adds a reference to a bud to the log.
     pub(super) fn bud(&mut self, lnum: u32, head: u32) {
         let reference = Node::Reference(Reference { lnum, offset: 0, head });
         self.put(LOG, &reference, Group::None);
@@ -230,7 +230,7 @@ impl Image {
         self.put(ORPHANS, &Node::Orphans(Orphans::new(1, true, &bytes)), Group::None);
     }
 
-    /// Writes index, LEB properties, log start, master nodes and superblock over the committed
+    /// Writes index, LEB properties, log start, master nodes and superblock for the committed
     /// nodes; opens the journal's base and data heads.
     pub(super) fn finish_commit(&mut self) {
         let (root, index_size) = self.write_index();
@@ -284,7 +284,7 @@ impl Image {
         self.bud(DATA, 2);
     }
 
-    /// Writes the master node to both LEBs, behind what is there.
+    /// Appends the master node to both LEBs.
     pub(super) fn write_master(&mut self, master: Master) {
         for lnum in [1, 2] {
             self.put(lnum, &Node::Master(master), Group::None);
@@ -292,7 +292,7 @@ impl Image {
         }
     }
 
-    /// The master node that counts, to write it again with something changed.
+    /// The current master node, to be written again with a change.
     pub(super) fn master(&self) -> Master {
         let at = self.end(1) - 512;
         let bytes = &self.volume.lebs[1][at..];
@@ -302,7 +302,7 @@ impl Image {
         }
     }
 
-    /// Sets a flag in the master node: the image was not unmounted.
+    /// Sets the flags of the master node.
     pub(super) fn set_flags(&mut self, flags: u32) {
         let master = Master { flags: MasterFlags(flags), ..self.master() };
         self.write_master(master);
@@ -334,7 +334,7 @@ impl Image {
         }
     }
 
-    /// Writes pnodes, nnodes and ltab; returns where root and ltab begin and where writing ended.
+    /// Writes pnodes, nnodes and ltab; returns the offsets of root and ltab, and the end.
     fn write_lpt(&mut self, format: &LptFormat, lebs: &[LebProperties]) -> (u32, u32, u32) {
         let leb = &mut self.volume.lebs[LPT as usize];
         let mut at = 0_usize;
@@ -369,7 +369,7 @@ fn head_end(end: usize) -> usize {
     end.next_multiple_of(8)
 }
 
-/// Space that is not counted on, of a LEB with this much.
+/// Dark bytes of a LEB with `space` bytes not in use.
 fn dark(space: u32) -> u64 {
     u64::from(if space < 4256 { space } else { 4256 })
 }

@@ -1,4 +1,4 @@
-//! Damage costs what it hits, and is named.
+//! Damage costs only what it hits, and is reported.
 
 use std::string::{String, ToString};
 use std::vec;
@@ -31,7 +31,7 @@ fn sample() -> Image {
     image
 }
 
-/// Names that can be read with the right content, and those that say an error.
+/// Number of files that can be read with the right content, and of those that return an error.
 fn survey(fs: &Ubifs<Memory>) -> (usize, usize) {
     let mut found = Vec::new();
     let listed = fs.list(Inode(1), 0, &mut |entry| {
@@ -69,7 +69,7 @@ fn every_erased_leb_but_those_with_the_files_costs_nothing() {
         let expected = match lnum {
             COMMITTED_LEB => (1, 0),
             BASE => (10, 0),
-            // The inode is there, its content reads as a hole: nothing tells that it was more.
+            // The inode exists, but its content reads as a hole: nothing shows that there was more.
             DATA => continue,
             _ => (11, 0),
         };
@@ -92,8 +92,8 @@ fn a_flipped_bit_is_never_handed_out() {
             broken.volume.lebs[lnum as usize][at] ^= 1 << (at % 8);
             let fs = Ubifs::open(broken.volume, &OpenOptions::default()).unwrap();
             if lnum == DATA {
-                // The block in the journal is told to be lost; reading it fails unless the damage
-                // is in what says whose block it is.
+                // The lost block in the journal is reported; reading it fails, unless the damage
+                // hit the fields that say whose block it is.
                 assert!(fs.findings().iter().any(|it| it.severity == Severity::Lost), "{at}");
                 let nameless = at < 32;
                 assert!(nameless || survey(&fs) == (10, 1), "{at}");
@@ -142,13 +142,13 @@ fn master_states_that_power_loss_leaves_are_accepted() {
     let mut torn = image.clone();
     torn.volume.lebs[2][600..700].fill(0x11);
     assert!(torn.open().is_unclean());
-    // Two nodes apart: told, and the newest is used.
+    // Two nodes apart: reported, and the newest is used.
     image.set_flags(flags);
     image.volume.lebs[2] = second;
     assert!(!damage(&image).is_empty());
     assert_eq!(survey(&image.open()), (11, 0));
-    // A clean stop was cut short in its last write, which was the first one in its LEB: a note. If
-    // more was written there, it is damage.
+    // A clean stop was cut short in its last write, the first one in its LEB: a note. If more was
+    // written there, it is damage.
     let size = MASTER_NODE_SIZE.next_multiple_of(8);
     for (written, is_damage) in [(size, false), (size + 8, true)] {
         let mut image = sample();
@@ -167,7 +167,7 @@ fn master_states_that_power_loss_leaves_are_accepted() {
     }
 }
 
-/// Each copy of an authenticated file system's master node has an HMAC of its own.
+/// Each copy of an authenticated file system's master node has its own HMAC.
 #[test]
 fn master_nodes_may_differ_in_their_hmac_and_nothing_else() {
     let is_wrong = |later: [u64; 2]| {
@@ -217,7 +217,7 @@ fn mutated_images_never_panic() {
     }
 }
 
-/// Makes the checksum of the node around a byte right again, so that its fields are looked at.
+/// Corrects the checksum of the node around a byte, so that its fields are examined.
 fn fix_checksum(image: &mut Image, lnum: u32, at: usize) {
     let leb = &mut image.volume.lebs[lnum as usize];
     let start = (0..=at).rev().find(|start| leb[*start..].starts_with(&[0x31, 0x18, 0x10, 0x06]));

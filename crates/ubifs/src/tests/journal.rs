@@ -1,4 +1,4 @@
-//! What the journal says counts, as far as it was written.
+//! The journal counts as far as it was written.
 
 use std::format;
 use std::string::{String, ToString};
@@ -53,7 +53,7 @@ fn old_content() -> Vec<u8> {
     [vec![b'a'; 4096], vec![b'b'; 4096], vec![b'c'; 808]].concat()
 }
 
-/// No findings but notes, and whatever the check says.
+/// Asserts that there are no findings but notes, from opening or the check.
 fn assert_sound(fs: &Ubifs<Memory>) {
     let damage: Vec<_> =
         fs.check().into_iter().filter(|it| it.severity != Severity::Note).collect();
@@ -228,7 +228,7 @@ fn names_with_one_hash_are_told_apart() {
     assert_eq!(fs.lookup(Inode(1), b"same-7"), Ok(Inode(80)));
     assert_eq!(fs.lookup(Inode(1), b"same-4"), Ok(Inode(67)));
     assert_sound(&fs);
-    // A listing can be stopped and resumed behind any name.
+    // A listing can be stopped and resumed after any name.
     let mut all = Vec::new();
     let mut after = 0;
     loop {
@@ -249,7 +249,7 @@ fn names_with_one_hash_are_told_apart() {
     assert_eq!((all.len(), unique.len()), (7, 7));
 }
 
-/// Every way to cut the last write short: nothing of the operation, or all of it.
+/// Every way to cut the last write short: either nothing of the operation remains, or all of it.
 #[test]
 fn an_operation_cut_short_never_happened() {
     let mut image = with_file();
@@ -287,7 +287,7 @@ fn garbage_where_no_write_can_have_been_cut_is_told() {
     let fs = image.open();
     assert_eq!(names(&fs, 1), ["new", "old"], "what is whole is served");
     assert!(fs.findings().iter().any(|it| it.severity == Severity::Lost), "{:?}", fs.findings());
-    // Not in the last bud of its head: nothing can be torn there.
+    // Not in the last bud of its head: no write can be torn there.
     let mut image = with_file();
     image.set_flags(MasterFlags::DIRTY.0);
     image.put(DATA, &block(64, 0, &[b'1'; 4096]), Group::None);
@@ -311,7 +311,7 @@ fn a_log_that_ends_in_a_torn_reference_is_followed() {
     let fs = image.open();
     assert_eq!(content(&fs, "old").unwrap()[0], b'1', "without reference the bud is none");
     assert_sound(&fs);
-    // Without a commit start node the log says nothing; the nodes themselves are collected.
+    // Without a commit start node the log is useless; the nodes themselves are collected.
     image.volume.lebs[LOG as usize][0..8].fill(0);
     let fs = image.open();
     assert_eq!(content(&fs, "old").unwrap()[0], b'2');
@@ -321,7 +321,7 @@ fn a_log_that_ends_in_a_torn_reference_is_followed() {
 #[test]
 fn an_old_log_behind_the_new_one_is_not_read() {
     let mut image = Image::new();
-    // Left over from before the commit: its sequence numbers are older.
+    // Left over from before the commit: its sequence numbers are lower.
     let stale = Node::Reference(flysch_wire::ubifs::Reference { lnum: 15, offset: 0, head: 2 });
     image.put(LOG + 1, &stale, Group::None);
     image.put(15, &block(64, 0, &[b'x'; 100]), Group::None);
@@ -342,11 +342,11 @@ fn after_an_unclean_stop_sizes_follow_the_data() {
     image.set_flags(MasterFlags::DIRTY.0);
     let fs = image.open();
     assert_eq!(fs.attributes(Inode(64)).unwrap().size, 13_288);
-    // Data of a file whose inode never arrived goes away with it.
+    // Data of a file whose inode never arrived is dropped with it.
     image.put(DATA, &block(99, 0, b"lost"), Group::None);
     let fs = image.open();
     assert_sound(&fs);
-    // A cut afterwards counts.
+    // A later truncation counts.
     image.group(BASE, &[file(64, 10), cut(64, 13_288, 10), block(64, 0, &[b'a'; 10])]);
     let fs = image.open();
     assert_eq!(content(&fs, "old"), Ok(vec![b'a'; 10]));
@@ -361,7 +361,7 @@ fn orphans_are_deleted_and_the_reborn_live() {
     image.set_flags(MasterFlags::DIRTY.0);
     let links = |image: &Image| image.open().attributes(Inode(64)).map(|stat| stat.links);
     assert_eq!(links(&image), Ok(1), "an orphan that has links lives");
-    // A file made without name: its inode has no links until it gets one.
+    // A file created without a name: its inode has no links until it gets one.
     let mut image = with_file();
     image.set_flags(MasterFlags::DIRTY.0);
     image.put(BASE, &Node::Inode(inode(65, 0o100_644, 0, 3)), Group::None);
@@ -372,7 +372,7 @@ fn orphans_are_deleted_and_the_reborn_live() {
     assert_sound(&fs);
 }
 
-/// Recovery for writing would ask for its inode, to give it the size.
+/// Recovery for writing would look for its inode, to set the size.
 #[test]
 fn an_orphan_that_was_written_to_leaves_no_size_to_mend() {
     let mut image = Image::new();
@@ -433,7 +433,7 @@ fn encrypted_content_is_refused_and_its_structure_shown() {
     let directory = inode(64, 0o040_755, 2, 160 + 64);
     let entry = image.entry_of(EntryKind::Directory, 1, "secret", (64, 1));
     image.commit(&entry);
-    // Entry of 64 bytes, value of 208 with its NUL.
+    // An entry of 64 bytes, and a value of 208 with its NUL.
     let sealed = |node: InodeNode<'static>| {
         let (xattr_count, xattr_size, xattr_names) = (1, 64 + 208, 1);
         Node::Inode(InodeNode { flags, xattr_count, xattr_size, xattr_names, ..node })

@@ -1,4 +1,4 @@
-//! Lookups that begin at the lowest level find what a walk down the tree finds.
+//! Lookups that start at the lowest level find what a walk down the tree finds.
 
 use std::format;
 use std::string::String;

@@ -1,8 +1,8 @@
-//! What may still be promised.
+//! How much space can still be promised.
 //!
-//! Content accepted must find its place later, whatever it compresses to and however the index
-//! grows: so what waits in the cache counts with its worst case, three times the index is kept for
-//! the index, and a LEB for each journal head, one for garbage collection and one for deletions.
+//! Accepted content must find space later, however it compresses and however the index grows. So
+//! cached content counts at its worst case, three times the size of the index is reserved for the
+//! index, and one LEB each for every journal head, garbage collection and deletions.
 
 use flysch_wire::ubifs::{
     BLOCK_SIZE, DATA_NODE_SIZE, INLINE_DATA_MAX, INODE_NODE_SIZE, JOURNAL_HEADS, NODE_ALIGNMENT,
@@ -13,14 +13,14 @@ use super::merge::IndexState;
 use super::space::Space;
 use super::tnc::leaf_cost;
 
-/// Bytes that a block of content takes at most.
+/// Largest node for a block of content, bytes.
 pub(super) const BLOCK_COST: u64 = DATA_NODE_SIZE as u64 + BLOCK_SIZE as u64;
-/// Bytes that an inode without inline data takes.
+/// Size of an inode without inline data, bytes.
 pub(super) const INODE_COST: u64 = INODE_NODE_SIZE as u64;
-/// Fewest LEBs that are kept for the index.
+/// Fewest LEBs reserved for the index.
 const INDEX_LEBS_MIN: u64 = 2;
 
-/// What an operation will need.
+/// What an operation needs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Need {
     /// Bytes of nodes.
@@ -29,13 +29,13 @@ pub(super) struct Need {
     pub(super) leaves: u64,
 }
 
-/// What there is to be promised: worked out from how things are, anew each time.
+/// The space that can be promised, computed from the current state each time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Budget<'s> {
     pub(super) superblock: &'s Superblock,
     pub(super) space: &'s Space,
     pub(super) index: IndexState,
-    /// What was promised to content and inodes that wait in memory.
+    /// What was promised to content and inodes waiting in memory.
     pub(super) waiting: Need,
 }
 
@@ -44,44 +44,44 @@ impl Budget<'_> {
         self.superblock.leb_size.into()
     }
 
-    /// Less than this at the end of a LEB counts as dark: not every node fits there.
+    /// Less space than this at the end of a LEB counts as dark: not every node fits there.
     fn dark_mark(&self) -> u32 {
         let unit = self.superblock.min_io_size.max(NODE_ALIGNMENT);
         ((INODE_NODE_SIZE + INLINE_DATA_MAX) as u32).next_multiple_of(unit)
     }
 
-    /// LEBs with fewer bytes not in use than this are packed already: an eighth of them.
+    /// LEBs with fewer unused bytes than this, an eighth, count as packed.
     pub(super) fn packed(&self) -> u32 {
         let unit = self.superblock.min_io_size.max(NODE_ALIGNMENT);
         (self.superblock.leb_size / 8).next_multiple_of(unit).max(self.dark_mark())
     }
 
-    /// LEBs to be kept for an index that grows by `growth` bytes.
+    /// LEBs to reserve for an index that grows by `growth` bytes.
     fn index_lebs_min(&self, growth: u64) -> u64 {
         let room = self.leb_size().saturating_sub(leaf_cost(self.superblock)).max(1);
         let size = self.index.size + self.index.growth + growth;
         ((3 * size).div_ceil(room) + 1).max(INDEX_LEBS_MIN)
     }
 
-    /// LEBs beyond those the index has that are kept for it.
+    /// LEBs reserved for the index beyond those it has.
     pub(super) fn reserved_index_lebs(&self) -> u64 {
         let growth = self.waiting.leaves * leaf_cost(self.superblock);
         self.index_lebs_min(growth).saturating_sub(self.space.sums().idx_lebs)
     }
 
-    /// Bytes of nodes there is room for beside an index of `index_lebs` LEBs.
+    /// Bytes available to nodes beside an index of `index_lebs` LEBs.
     fn available(&self, index_lebs: u64) -> u64 {
         let sums = self.space.sums();
         let leb_size = self.leb_size();
         let kept = (index_lebs + 1 + JOURNAL_HEADS as u64 + 1) * leb_size;
-        // An index of more LEBs than it needs leaves them to others, without their dark space.
+        // LEBs that an index has beyond its need count as available, except for their dark space.
         let more = sums.idx_lebs.saturating_sub(index_lebs) * u64::from(self.dark_mark());
         [sums.used, kept, sums.dead, sums.dark, more]
             .iter()
             .fold(self.space.len() * leb_size, |left, part| left.saturating_sub(*part))
     }
 
-    /// Whether there is room for `need` beside what was promised.
+    /// Whether `need` fits beside what was promised.
     pub(super) fn fits(&self, need: Need) -> bool {
         let outstanding = self.waiting;
         let leaves = outstanding.leaves + need.leaves;
@@ -93,7 +93,7 @@ impl Budget<'_> {
         self.available(index_lebs) >= outstanding.bytes + need.bytes
     }
 
-    /// Whether there could be room if LEBs with `least` bytes not in use were packed.
+    /// Whether `need` could fit if all LEBs with at least `least` unused bytes were packed.
     pub(super) fn may_fit(&self, need: Need, least: u32) -> bool {
         let outstanding = self.waiting;
         let leaves = outstanding.leaves + need.leaves;
@@ -107,11 +107,11 @@ impl Budget<'_> {
             && bytes >= outstanding.bytes + need.bytes
     }
 
-    /// Blocks of content there is room for, as Linux tells `statfs`: in all and left.
+    /// Blocks of content, in total and free, as Linux reports them in `statfs`.
     pub(super) fn blocks(&self) -> (u64, u64) {
         let leb_size = self.leb_size();
         let overhead = leb_size % BLOCK_COST;
-        // One LEB for garbage collection, one for deletions, the index's least, the heads'.
+        // One LEB for garbage collection, one for deletions, the index's minimum, the heads'.
         let kept = 1 + 1 + INDEX_LEBS_MIN + JOURNAL_HEADS as u64;
         let all = self.space.len().saturating_sub(kept) * (leb_size - overhead);
         let sums = self.space.sums();
@@ -119,13 +119,13 @@ impl Budget<'_> {
         let index_lebs = self.index_lebs_min(outstanding.leaves * leaf_cost(self.superblock));
         let reserved = index_lebs.saturating_sub(sums.idx_lebs);
         let empty = sums.available_lebs.saturating_sub(reserved);
-        // The dark space of empty LEBs can be used, but for what does not divide by a block.
+        // The dark space of empty LEBs is usable, except for the remainder that fits no block.
         let more = empty * u64::from(self.dark_mark()).saturating_sub(overhead);
         let left = (self.available(index_lebs) + more).saturating_sub(outstanding.bytes);
         (self.reported(all), self.reported(left))
     }
 
-    /// Blocks of content in so many bytes: each needs a header and its share of the index.
+    /// Blocks of content in `bytes`: each needs a header and its share of the index.
     fn reported(&self, bytes: u64) -> u64 {
         let superblock = self.superblock;
         let half = if superblock.fanout > 3 { u64::from(superblock.fanout >> 1) } else { 2 };
@@ -163,9 +163,9 @@ mod tests {
         assert!(full.fits(Need::default()) && !full.fits(need(1)));
         assert!(full.blocks().1 < budget.blocks().1);
         assert_eq!(full.blocks().0, budget.blocks().0);
-        // Nothing lies anywhere that could be packed.
+        // There is nothing that could be packed.
         assert!(!full.may_fit(need(1), 512));
-        // The index keeps what its leaves may need.
+        // The index reserves what its new leaves may need.
         let waiting = Need { bytes: 0, leaves: 100 };
         let more = Budget { waiting, ..budget };
         assert!(more.reserved_index_lebs() > budget.reserved_index_lebs());

@@ -1,7 +1,7 @@
-//! A volume with the journal's write buffers over it.
+//! A volume with the journal's write buffers on top.
 //!
-//! Each journal head appends to its LEB. What does not fill a unit of writing waits in memory; read
-//! through this volume it is there already.
+//! Each journal head appends to its LEB. What does not fill a write unit waits in memory, but reads
+//! through this volume see it already.
 
 use alloc::vec::Vec;
 
@@ -16,9 +16,9 @@ use flysch_wire::ubifs::{
 pub(crate) struct Head {
     /// The bud it writes to.
     pub(crate) lnum: Option<u32>,
-    /// Everything before is on the flash; a multiple of the unit.
+    /// Everything before this is on the flash; a multiple of the write unit.
     offset: u32,
-    /// What comes behind.
+    /// The bytes from `offset` on.
     buffer: Vec<u8>,
 }
 
@@ -33,14 +33,14 @@ impl Head {
 #[derive(Clone, Debug)]
 pub(crate) struct Buffered<V> {
     flash: V,
-    /// Unit of writing, bytes.
+    /// Write unit, bytes.
     pub(crate) unit: u32,
     pub(crate) heads: [Head; JOURNAL_HEADS],
     /// The last sequence number given to a node.
     pub(crate) sequence: u64,
-    /// Something was appended since the last commit.
+    /// Whether anything was appended since the last commit.
     pub(crate) appended: bool,
-    /// The flash refused: nothing more is written.
+    /// The flash has refused a change: nothing more is written.
     pub(crate) refused: bool,
 }
 
@@ -50,34 +50,34 @@ impl<V: VolumeMut> Buffered<V> {
         Self { flash: volume, unit, heads, sequence: 0, appended: false, refused: false }
     }
 
-    /// The volume itself, with nothing of what waits.
+    /// The volume itself, without the buffered data.
     pub(crate) fn flash(&self) -> &V {
         &self.flash
     }
 
-    /// The volume itself, past the write buffers.
+    /// The volume itself, bypassing the write buffers.
     pub(crate) fn flash_mut(&mut self) -> &mut V {
         &mut self.flash
     }
 
-    /// Gives the volume back; what waits is lost.
+    /// Returns the volume; buffered data is lost.
     pub(crate) fn into_flash(self) -> V {
         self.flash
     }
 
-    /// Where a head goes on: LEB and offset.
+    /// Where a head continues: LEB and offset.
     pub(crate) fn end_of(&self, head: usize) -> (u32, u32) {
         let head = &self.heads[head];
         (head.lnum.unwrap_or(0), head.end())
     }
 
-    /// Lets a head write to a LEB from `offset` on; what it had is on the flash.
+    /// Moves a head to a LEB at `offset`; everything it wrote before must be on the flash.
     pub(crate) fn seek(&mut self, head: usize, lnum: Option<u32>, offset: u32) {
         assert!(self.heads[head].buffer.is_empty(), "a write buffer is synced before it moves");
         self.heads[head] = Head { lnum, offset, buffer: Vec::new() };
     }
 
-    /// Appends nodes, whole ones, to a head's LEB; the head has one and there is room.
+    /// Appends whole nodes to a head's LEB; the head must have one, with room for them.
     pub(crate) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<(), Error> {
         let unit = self.unit as usize;
         self.appended = true;
@@ -93,7 +93,7 @@ impl<V: VolumeMut> Buffered<V> {
         Ok(())
     }
 
-    /// Writes what a head holds back, padded; tells the LEB and where it ends now.
+    /// Writes a head's buffered data, padded; returns the LEB and its new end.
     pub(crate) fn sync_head(&mut self, head: usize) -> Result<Option<(u32, u32)>, Error> {
         let unit = self.unit as usize;
         let Head { lnum, offset, buffer } = &mut self.heads[head];
@@ -107,7 +107,7 @@ impl<V: VolumeMut> Buffered<V> {
         Ok(Some((lnum, *offset)))
     }
 
-    /// The part of a range that lies in a write buffer: at which of its bytes it begins.
+    /// The head whose write buffer holds part of a range.
     fn buffered(&self, lnum: u32, offset: u32, len: usize) -> Option<&Head> {
         let inside =
             |head: &&Head| head.lnum == Some(lnum) && offset as usize + len > head.offset as usize;
@@ -115,7 +115,7 @@ impl<V: VolumeMut> Buffered<V> {
     }
 }
 
-/// Fills up to a multiple of `unit` with padding.
+/// Fills `buffer` up to a multiple of `unit` with padding.
 pub(crate) fn pad(buffer: &mut Vec<u8>, unit: usize) {
     let start = buffer.len();
     let end = start.next_multiple_of(unit);

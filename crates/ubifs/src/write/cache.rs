@@ -1,4 +1,4 @@
-//! What waits in memory to be written: blocks of content, inodes.
+//! Blocks of content and inodes that wait in memory to be written.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 
 use flysch_wire::ubifs::{BLOCK_SIZE, InodeFlags, InodeNode, Key, align8};
 
-/// Most blocks that wait: 2 MiB.
+/// Most blocks that may wait: 2 MiB.
 pub(super) const BLOCKS_MAX: usize = 512;
-/// Most inodes that wait.
+/// Most inodes that may wait.
 pub(super) const INODES_MAX: usize = 512;
 
-/// A block of a file: file and number.
+/// A block of a file: inode number and block number.
 pub(super) type BlockKey = (u32, u32);
 
 /// A block of content.
@@ -27,7 +27,7 @@ pub(super) struct Block {
 pub(super) struct Record {
     /// The node without its inline data.
     pub(super) node: InodeNode<'static>,
-    /// Symlink target, device number, extended attribute value.
+    /// Symlink target, device number or extended attribute value.
     pub(super) data: Vec<u8>,
 }
 
@@ -52,13 +52,13 @@ impl Record {
         self.node.flags.contains(flag)
     }
 
-    /// Bytes that its node takes.
+    /// Size of its node, bytes.
     pub(super) fn cost(&self) -> u64 {
         u64::from(align8((flysch_wire::ubifs::INODE_NODE_SIZE + self.data.len()) as u32))
     }
 }
 
-/// What waits.
+/// What waits to be written.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cache {
     blocks: BTreeMap<BlockKey, Block>,
@@ -68,7 +68,7 @@ pub(super) struct Cache {
 }
 
 impl Cache {
-    /// Bytes of inodes, blocks, blocks that are new.
+    /// Bytes of inodes, number of blocks, number of new blocks.
     pub(super) fn counts(&self) -> (u64, u64, u64) {
         (self.inode_bytes, self.blocks.len() as u64, self.new_blocks)
     }
@@ -117,7 +117,7 @@ impl Cache {
         Some(block)
     }
 
-    /// Blocks of a file from `first` to `last`.
+    /// The blocks of a file from `first` to `last`.
     pub(super) fn blocks_of(
         &self,
         inode: u32,
@@ -133,7 +133,7 @@ impl Cache {
         self.blocks_of(inode, first, u32::MAX).next().map(|it| it.0)
     }
 
-    /// Forgets the blocks of a file from `first` on.
+    /// Drops the blocks of a file from `first` on.
     pub(super) fn drop_blocks(&mut self, inode: u32, first: u32) {
         let gone: Vec<u32> = self.blocks_of(inode, first, u32::MAX).map(|it| it.0).collect();
         for number in gone {
@@ -141,7 +141,7 @@ impl Cache {
         }
     }
 
-    /// Files of which something waits.
+    /// Files with anything waiting.
     pub(super) fn files(&self) -> Vec<u32> {
         let mut files: Vec<u32> = self.blocks.keys().map(|key| key.0).collect();
         files.extend(self.inodes.keys());

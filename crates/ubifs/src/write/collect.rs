@@ -1,7 +1,7 @@
-//! Garbage collection: nodes in use move together, their LEB becomes empty.
+//! Garbage collection: moves nodes in use together and empties their LEBs.
 //!
-//! Nodes are copied as they are, sequence number included, to the garbage collection head, which
-//! always has an empty LEB in reserve; the LEB emptied becomes the next reserve.
+//! Nodes are copied unchanged, including their sequence numbers, to the garbage collection head,
+//! which always has an empty LEB in reserve; the emptied LEB becomes the next reserve.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,12 +20,12 @@ use crate::scan::{Item, Scan};
 struct Live {
     key: Key,
     at: Location,
-    /// Entries only.
+    /// For entries: which kind, and the name.
     name: Option<(EntryKind, Box<[u8]>)>,
 }
 
-/// What finding room for a journal head changes: buds, the flash, the LEBs, and where nodes that
-/// move lie.
+/// What making room for a journal head changes: buds, the flash, the accounting of LEBs, and the
+/// places of moved nodes.
 #[derive(Debug)]
 pub(super) struct Collector<'s, V> {
     pub(super) heads: Heads<'s, V>,
@@ -33,8 +33,8 @@ pub(super) struct Collector<'s, V> {
 }
 
 impl<V: VolumeMut> Collector<'_, V> {
-    /// Gives a head a LEB with room for `length` bytes; of the empty ones as many stay as are
-    /// `kept` for the index.
+    /// Moves a head to a LEB with room for `length` bytes; `kept` empty LEBs are left for the
+    /// index.
     pub(super) fn open_bud(&mut self, head: usize, length: u32, kept: u64) -> Result<(), Stop> {
         let place = match self.heads.find_space(head, length, kept) {
             Some(place) => place,
@@ -43,7 +43,7 @@ impl<V: VolumeMut> Collector<'_, V> {
         self.journal.switch_head(&mut self.heads, head, place)
     }
 
-    /// Collects garbage until there is room for `length` bytes at a head.
+    /// Collects garbage until a head has room for `length` bytes.
     fn collect_for(&mut self, head: usize, length: u32, kept: u64) -> Result<(u32, u32), Stop> {
         let unit = self.heads.store.unit();
         let least = (DATA_NODE_SIZE as u32 + 8).next_multiple_of(unit);
@@ -56,23 +56,23 @@ impl<V: VolumeMut> Collector<'_, V> {
         Err(Stop::Full)
     }
 
-    /// Empties the LEB with the least in it, if at least `least` bytes of it are not in use.
+    /// Empties the LEB with the fewest bytes in use, if at least `least` bytes of it are unused.
     pub(super) fn collect_one(&mut self, least: u32) -> Result<(), Stop> {
         let victim = self.heads.space.victim(least).ok_or(Stop::Full)?;
         self.empty(victim)
     }
 
-    /// Empties a LEB into the one that the garbage collection head is moved to.
+    /// Empties a LEB into the place to which the garbage collection head is moved.
     pub(super) fn squeeze(&mut self, victim: u32, into: (u32, u32)) -> Result<(), Stop> {
         self.journal.switch_head(&mut self.heads, GC, into)?;
         self.empty(victim)
     }
 
-    /// Moves everything in use out of a LEB.
+    /// Moves all nodes in use out of a LEB.
     fn empty(&mut self, victim: u32) -> Result<(), Stop> {
         let content = self.heads.store.access.whole_leb(victim)?;
         let mut live = self.live_nodes(victim, &content)?;
-        // Content of a file lies together, in its order; what is small fills the end.
+        // A file's content stays together, in order; small nodes fill the end.
         live.sort_by_key(|node| (node.key.kind() != KeyKind::Data, node.key));
         let auth_size = auth_size(self.heads.store);
         let mut is_open = false;
@@ -111,7 +111,7 @@ impl<V: VolumeMut> Collector<'_, V> {
             let cause = Damage::Field("free and dirty bytes");
             return Err(Error::Damaged { structure: "LEB properties", place, cause }.into());
         }
-        // Not before the copies are on the flash, and whatever made other nodes there needless.
+        // Only after the copies are on the flash, and whatever made the other nodes obsolete.
         self.heads.sync_heads()?;
         self.heads.store.access.unmap_leb(victim)?;
         let leb_size = self.heads.store.leb_size();
@@ -123,7 +123,7 @@ impl<V: VolumeMut> Collector<'_, V> {
         Ok(())
     }
 
-    /// Lets the garbage collection head go on in the reserve.
+    /// Moves the garbage collection head to the reserve.
     fn switch_gc_head(&mut self) -> Result<(), Stop> {
         let reserve = self.heads.space.gc_leb().ok_or(Stop::Commit)?;
         self.journal.switch_head(&mut self.heads, GC, (reserve, 0))

@@ -1,9 +1,9 @@
-//! The commit: everything since the last one becomes part of the index.
+//! The commit: moves everything since the last one into the index.
 //!
-//! Order, so that a power cut at any point leaves the old state with its journal or the new one:
-//! write buffers, commit start with the references of the buds that stay open, index nodes, LEB
-//! properties, orphans, master node; then the old log and what the old index alone used is given
-//! up. When it is done is decided in [`policy`](super::policy).
+//! The order ensures that a power cut at any point leaves either the old state with its journal or
+//! the new one: write buffers, commit start with the references of the buds that stay open, index
+//! nodes, LEB properties, orphans, master node; then the old log, and what only the old index used,
+//! is given up. [`policy`](super::policy) decides when to commit.
 
 use flysch_api::vfs::Error;
 use flysch_api::volume::VolumeMut;
@@ -25,7 +25,7 @@ impl<V: VolumeMut> StoreMut<V> {
         }
         let done = self.commit_steps();
         if done.is_err() {
-            // Half a commit in memory has no way back; on the flash it never happened.
+            // Half a commit cannot be undone in memory; on the flash it never happened.
             self.fs.store.access.give_up();
         }
         done
@@ -77,7 +77,7 @@ impl<V: VolumeMut> StoreMut<V> {
         writer.write()
     }
 
-    /// Data LEBs that hold nothing in use become empty.
+    /// Erases data LEBs with nothing in use.
     fn clear_idle_lebs(&mut self) -> Result<(), Error> {
         for lnum in self.space.idle() {
             self.fs.store.access.unmap_leb(lnum)?;
@@ -99,7 +99,7 @@ impl<V: VolumeMut> StoreMut<V> {
         Ok(())
     }
 
-    /// Puts the hashes of index and LEB properties into a master node.
+    /// Stores the hashes of index and LEB properties in a master node.
     fn sign(&self, master: &mut Master, root: Location) {
         let store = &self.fs.store;
         if let Some(auth) = &store.auth {
@@ -108,7 +108,7 @@ impl<V: VolumeMut> StoreMut<V> {
         }
     }
 
-    /// The index that was written is the committed one, with nothing over it.
+    /// Makes the index just written the committed one, with an empty overlay.
     fn switch_index(&mut self, root: Location) {
         let store = &mut self.fs.store;
         let root_hash = store.hash_of(root);

@@ -1,4 +1,4 @@
-//! Content of files: written to memory first, to the journal later.
+//! Content of files: written to memory first, and to the journal later.
 
 use alloc::boxed::Box;
 
@@ -20,7 +20,7 @@ use crate::sealed::decrypt_block;
 
 /// Shorter content is not compressed (`UBIFS_MIN_COMPR_LEN`).
 const COMPRESS_MIN: usize = 128;
-/// Compression that saves less is not used (`UBIFS_MIN_COMPRESS_DIFF`).
+/// Compression that saves less is not used, bytes (`UBIFS_MIN_COMPRESS_DIFF`).
 const SAVING_MIN: usize = 64;
 /// Longest file.
 const SIZE_MAX: u64 = (Key::VALUE_MAX as u64 + 1) * BLOCK_SIZE as u64;
@@ -63,7 +63,7 @@ impl<V: VolumeMut> Files<V> {
         Ok(done)
     }
 
-    /// Writes inside one block; `record` is the inode as it is, and becomes what it is then.
+    /// Writes within one block; `record` is the current inode, and is updated.
     fn write_part(
         &mut self,
         record: &mut Record,
@@ -94,7 +94,7 @@ impl<V: VolumeMut> Files<V> {
         Ok(())
     }
 
-    /// A block as it is on the flash, to be changed; its room is claimed.
+    /// A block from the flash, to be changed; claims its space.
     fn open_block(&mut self, record: &Record, block: u32, whole: bool) -> Result<Block, Error> {
         let key = Key::data(record.number(), block);
         let new = self.disk.store().find(key)?.is_none();
@@ -107,7 +107,7 @@ impl<V: VolumeMut> Files<V> {
         Ok(Block { bytes, new })
     }
 
-    /// Reads a block from the flash; what is not there stays as it is.
+    /// Reads a block from the flash; a missing one leaves `bytes` unchanged.
     fn read_stored(&mut self, record: &Record, key: Key, bytes: &mut Bytes) -> Result<(), Error> {
         self.content_cipher(record)?;
         let cipher = self.cipher.as_ref().filter(|_| record.is_encrypted());
@@ -132,12 +132,12 @@ impl<V: VolumeMut> Files<V> {
         unpack(&data, &mut bytes[..data.size as usize]).ok_or_else(|| bad().into())
     }
 
-    /// Writes everything that waits.
+    /// Writes everything that waits in the cache.
     pub(super) fn write_back_all(&mut self) -> Result<(), Error> {
         self.cache.files().into_iter().try_for_each(|number| self.write_back(number))
     }
 
-    /// Writes what waits of one file: the inode first, so that its size covers what follows.
+    /// Writes what waits of one file: the inode first, so that its size covers the content.
     pub(super) fn write_back(&mut self, number: u32) -> Result<(), Error> {
         let waiting = self.promised();
         let Some(record) = self.cache.inode(number) else { return self.write_blocks(number) };
@@ -149,7 +149,7 @@ impl<V: VolumeMut> Files<V> {
         }
     }
 
-    /// Writes the content that waits of one file, whose inode on the flash has its size.
+    /// Writes the waiting content of a file whose inode on the flash has its size already.
     pub(super) fn write_blocks(&mut self, number: u32) -> Result<(), Error> {
         if self.cache.blocks_of(number, 0, u32::MAX).next().is_none() {
             return Ok(());
@@ -168,7 +168,7 @@ impl<V: VolumeMut> Files<V> {
         Ok(())
     }
 
-    /// Writes one block that waits.
+    /// Writes one waiting block.
     fn write_block(&mut self, record: &Record, block: u32) -> Result<(), Error> {
         let start = u64::from(block) * u64::from(BLOCK_SIZE);
         let length = record.node.size.saturating_sub(start).min(BLOCK_SIZE.into()) as usize;
@@ -191,7 +191,7 @@ impl<V: VolumeMut> Files<V> {
         disk.set(key, at)
     }
 
-    /// Sees to it that what encrypts a file's content is at hand, if it is encrypted.
+    /// Makes sure that the cipher of an encrypted file's content is at hand.
     pub(super) fn content_cipher(&mut self, record: &Record) -> Result<(), Error> {
         let number = record.number();
         let is_here = self.cipher.as_ref().is_some_and(|(of, _)| *of == number);
@@ -201,7 +201,7 @@ impl<V: VolumeMut> Files<V> {
         Ok(())
     }
 
-    /// Gives a file another length; the caller keeps the inode.
+    /// Changes a file's length; the caller stores the inode.
     pub(super) fn resize(
         &mut self,
         record: &mut Record,
@@ -215,7 +215,7 @@ impl<V: VolumeMut> Files<V> {
         if size < old_size { self.truncate(record, old_size) } else { Ok(()) }
     }
 
-    /// Writes the truncation: inode, truncation node, what is left of the last block.
+    /// Writes a truncation: the inode, the truncation node, and the rest of the last block.
     fn truncate(&mut self, record: &Record, old_size: u64) -> Result<(), Error> {
         let (number, size) = (record.number(), record.node.size);
         let block = (size / u64::from(BLOCK_SIZE)) as u32;
@@ -262,7 +262,7 @@ impl<V: VolumeMut> Files<V> {
     }
 }
 
-/// A data node over `bytes`, compressed into `room` if the file wants it and it is worth it.
+/// A data node for `bytes`, compressed into `room` if the file asks for it and it pays.
 fn pack<'b>(record: &Record, key: Key, bytes: &'b [u8], room: &'b mut Bytes) -> Data<'b> {
     let plain = Data {
         key,
@@ -288,7 +288,7 @@ fn pack<'b>(record: &Record, key: Key, bytes: &'b [u8], room: &'b mut Bytes) -> 
     }
 }
 
-/// Encrypts a block that is about to be written, into `room`.
+/// Encrypts a block before it is written, into `room`.
 fn seal_block<'b>(
     cipher: Option<&(u32, FileCipher)>,
     data: Data<'_>,

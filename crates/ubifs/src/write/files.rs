@@ -1,4 +1,4 @@
-//! Files as they are now: what waits in memory, over what is stored.
+//! Files in their current state: what waits in memory on top of what is stored.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -15,13 +15,13 @@ use crate::location::Location;
 
 /// Inodes and content.
 ///
-/// Nothing here knows of names; [`UbifsMut`](super::UbifsMut) does.
+/// Names are not handled here but in [`UbifsMut`](super::UbifsMut).
 #[derive(Debug)]
 pub(super) struct Files<V> {
     pub(super) disk: StoreMut<V>,
-    /// What waits.
+    /// What waits to be written.
     pub(super) cache: Cache,
-    /// What encrypts the content of the file that was last asked for.
+    /// The cipher for the content of the file used last.
     pub(super) cipher: Option<(u32, FileCipher)>,
 }
 
@@ -30,18 +30,18 @@ impl<V: VolumeMut> Files<V> {
         Self { disk, cache: Cache::default(), cipher: None }
     }
 
-    /// What is promised to what waits.
+    /// The space promised to what waits.
     pub(super) fn promised(&self) -> Need {
         let (inodes, blocks, new_blocks) = self.cache.counts();
         Need { bytes: inodes * INODE_COST + blocks * BLOCK_COST, leaves: new_blocks }
     }
 
-    /// What there is to be promised beside.
+    /// The space that can be promised besides.
     pub(super) fn budget(&self) -> Budget<'_> {
         self.disk.budget(self.promised())
     }
 
-    /// Writes nodes of one operation at a journal head; see [`StoreMut::write`].
+    /// Writes the nodes of one operation at a journal head; see [`StoreMut::write`].
     pub(super) fn journal(
         &mut self,
         head: usize,
@@ -50,13 +50,13 @@ impl<V: VolumeMut> Files<V> {
         self.disk.write(head, nodes, self.promised())
     }
 
-    /// An inode that waits to be written.
+    /// An inode waiting to be written.
     pub(super) fn waiting(&self, inode: Inode) -> Option<&Record> {
         let record = self.cache.inode(u32::try_from(inode.0).ok()?)?;
         (!record.has(InodeFlags::XATTR)).then_some(record)
     }
 
-    /// What decrypts a file's content; none if it is not encrypted.
+    /// The cipher of a file's content; `None` if it is not encrypted.
     pub(super) fn reading_cipher(&self, inode: Inode) -> Result<Option<FileCipher>, Error> {
         if !self.disk.superblock().flags.contains(SuperblockFlags::ENCRYPTION) {
             return Ok(None);
@@ -69,7 +69,7 @@ impl<V: VolumeMut> Files<V> {
         is_encrypted.then(|| self.disk.fs.cipher(number, Use::Contents)).transpose()
     }
 
-    /// Puts the blocks that wait over what was read from the flash.
+    /// Copies waiting blocks over what was read from the flash.
     pub(super) fn read_waiting(&self, inode: u32, offset: u64, buffer: &mut [u8]) {
         let block_size = u64::from(BLOCK_SIZE);
         let end = offset + buffer.len() as u64;

@@ -1,7 +1,7 @@
-//! Index nodes in the gaps of old index LEBs, when there is no empty LEB.
+//! Index nodes in the gaps of old index LEBs, for when no LEB is empty.
 //!
 //! A gap is what neither the committed index nor the one being written uses. The LEB is changed as
-//! a whole, the nodes in use staying where they are, so the committed index is good at any moment.
+//! a whole, with the nodes in use left in place, so the committed index stays valid throughout.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -52,14 +52,14 @@ impl Visit for Find {
         _first: flysch_wire::ubifs::Key,
         _last: flysch_wire::ubifs::Key,
     ) -> ControlFlow<()> {
-        // Better one gap less than a node lost.
+        // Better to lose a gap than a node.
         self.found = true;
         ControlFlow::Break(())
     }
 }
 
 impl<V: VolumeMut> IndexWriter<'_, V> {
-    /// The nodes in a LEB that the committed index uses, in the order they lie.
+    /// The nodes of the committed index in a LEB, in order of their offsets.
     pub(super) fn index_nodes_in(&self, lnum: u32) -> Result<Vec<Entry>, Error> {
         let store = &*self.store;
         let mut scratch = Scratch::new();
@@ -84,7 +84,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         Ok(nodes)
     }
 
-    /// Whether the committed index has an index node with this first key here.
+    /// Whether the committed index has an index node with this first key at `place`.
     fn is_committed(&self, key: flysch_wire::ubifs::Key, place: Location) -> bool {
         let store = &*self.store;
         let mut find = Find { place, found: false };
@@ -112,7 +112,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         }
     }
 
-    /// Chooses the index LEB with most dirt, of those that are to stay if there is any.
+    /// Chooses the index LEB with the most dirt, preferring those that are not being emptied.
     fn open_gaps(&mut self) -> Result<Gaps, Error> {
         let leb_size = self.store.leb_size();
         let head = self.index.at.0;
@@ -145,7 +145,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         Ok(Gaps { lnum, content, gaps })
     }
 
-    /// Writes the LEB whose gaps were filled.
+    /// Writes the LEB with its filled gaps.
     pub(super) fn finish_gaps(&mut self) -> Result<(), Error> {
         let Some(mut gaps) = self.gaps.take() else { return Ok(()) };
         let leb_size = self.store.leb_size();

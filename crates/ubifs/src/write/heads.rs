@@ -1,4 +1,4 @@
-//! The journal's heads: nodes are appended to their LEBs, and the LEBs are counted on.
+//! The journal's heads: append nodes to their LEBs and account for the space.
 
 use alloc::vec::Vec;
 
@@ -12,21 +12,21 @@ use super::{BASE, DATA, GC};
 use crate::location::Location;
 use crate::store::{Store, is_kept};
 
-/// The flash with its write buffers, and what each LEB of the main area holds: what appending to
-/// the journal changes, and nothing else.
+/// Exactly what appending to the journal changes: the flash with its write buffers, and the
+/// accounting of the main area's LEBs.
 #[derive(Debug)]
 pub(super) struct Heads<'s, V> {
     pub(super) store: &'s mut Store<Buffered<V>>,
     pub(super) space: &'s mut Space,
 }
 
-/// Bytes of the node that goes behind those of each operation in authenticated file systems.
+/// Bytes of the node that follows each operation in an authenticated file system; else 0.
 pub(super) fn auth_size<V>(store: &Store<Buffered<V>>) -> u32 {
     store.auth.as_ref().map_or(0, |auth| auth.node_size())
 }
 
 impl<V: VolumeMut> Heads<'_, V> {
-    /// Writes nodes of one operation at a head that has room for them; tells where each lies.
+    /// Writes the nodes of one operation at a head with room for them; returns their places.
     pub(super) fn write(
         &mut self,
         head: usize,
@@ -62,7 +62,7 @@ impl<V: VolumeMut> Heads<'_, V> {
         Ok(places)
     }
 
-    /// Puts an authentication node behind the nodes of an operation.
+    /// Puts an authentication node after the nodes of an operation.
     fn authenticate(&mut self, head: usize, places: &[Location], (bytes, end): (&mut [u8], usize)) {
         let start = places.first().map_or(0, |first| first.offset);
         let sequence = self.store.access.next_sequence();
@@ -73,21 +73,21 @@ impl<V: VolumeMut> Heads<'_, V> {
         auth.emit(head, sequence, &mut bytes[end..]);
     }
 
-    /// Puts an authentication node behind what garbage collection has moved.
+    /// Puts an authentication node after the nodes that garbage collection moved.
     pub(super) fn authenticate_moved(&mut self) -> Result<(), Error> {
         let mut bytes = alloc::vec![0; auth_size(self.store) as usize];
         self.authenticate(GC, &[], (&mut bytes, 0));
         self.append(GC, &bytes).map(drop)
     }
 
-    /// Appends whole nodes to a head that has room; tells where they begin.
+    /// Appends whole nodes to a head with room for them; returns where they begin.
     pub(super) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<Location, Error> {
         let at = self.store.access.append(head, bytes)?;
         self.space.change(at.lnum, |leb| leb.free = leb.free.wrapping_sub(at.length));
         Ok(at)
     }
 
-    /// Puts what a head holds back on the flash.
+    /// Writes a head's buffered data to the flash.
     pub(super) fn sync_head(&mut self, head: usize) -> Result<(), Error> {
         let Some((lnum, end)) = self.store.access.sync_head(head)? else { return Ok(()) };
         let free = self.store.leb_size() - end;
@@ -99,16 +99,16 @@ impl<V: VolumeMut> Heads<'_, V> {
         (0..JOURNAL_HEADS).try_for_each(|head| self.sync_head(head))
     }
 
-    /// Whether a head's LEB takes this many bytes more.
+    /// Whether a head's LEB has room for `length` more bytes.
     pub(super) fn has_room(&self, head: usize, length: u32) -> bool {
         let head = &self.store.access.volume.heads[head];
         head.lnum.is_some() && head.end() + length <= self.store.leb_size()
     }
 
-    /// A LEB with room at its end, and where that begins; of the empty ones as many stay as are
-    /// `kept` for the index.
+    /// A LEB with room at its end, and where that room begins; `kept` empty LEBs are left for the
+    /// index.
     pub(super) fn find_space(&mut self, head: usize, length: u32, kept: u64) -> Option<(u32, u32)> {
-        // Names and inodes fill up what is left somewhere; content takes whole LEBs if it can.
+        // Names and inodes fill up partly used LEBs; content prefers whole LEBs.
         match head == DATA {
             true => self.find_empty(kept).or_else(|| self.find_partial(length)),
             false => self.find_partial(length).or_else(|| self.find_empty(kept)),
@@ -123,7 +123,7 @@ impl<V: VolumeMut> Heads<'_, V> {
             if offset.is_multiple_of(unit) && access.is_untouched(lnum, offset, (leb_size, unit)) {
                 return Some((lnum, offset));
             }
-            // What is said to be free is not: it is dirt.
+            // The supposedly free space was written to: count it as dirt.
             self.space.change(lnum, |leb| leb.free = 0);
         }
     }

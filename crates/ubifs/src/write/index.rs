@@ -1,4 +1,4 @@
-//! Index nodes on their way to the flash: filled evenly, put at the index head or into gaps.
+//! Writing index nodes: evenly filled, at the index head or into gaps.
 
 use alloc::vec::Vec;
 
@@ -14,7 +14,7 @@ use crate::access::Cause;
 use crate::location::Location;
 
 impl<V: VolumeMut> IndexWriter<'_, V> {
-    /// Writes nodes over `entries`, evenly filled; their branches go to `out`.
+    /// Writes evenly filled nodes over `entries`; their branches go to `out`.
     pub(super) fn write_nodes(
         &mut self,
         level: u16,
@@ -40,7 +40,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         mut entries: Vec<Entry>,
     ) -> Result<Location, Error> {
         loop {
-            // A root with one child below is not needed: the child is the root.
+            // A root with a single child is not needed: the child becomes the root.
             if level > 0 && entries.len() == 1 {
                 return Ok(entries[0].at);
             }
@@ -75,7 +75,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         node.emit(self.store.access.next_sequence(), Group::None, &mut bytes);
         let (lnum, offset) = self.put_index(&bytes)?;
         let at = Location { lnum, offset, length };
-        // It is not read back: the next lookups and the next commit need it.
+        // Cached, because the next lookups and the next commit need it.
         if let Some(index) = &self.store.index {
             index.keep(at, &bytes[..length as usize]);
         }
@@ -91,7 +91,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         self.store.fault(at, NodeKind::Index, Cause::Unproven).into()
     }
 
-    /// Finds a place for an index node and puts it there.
+    /// Finds a place for an index node and writes it there.
     fn put_index(&mut self, bytes: &[u8]) -> Result<(u32, u32), Error> {
         let length = bytes.len() as u32;
         if self.index.at.1 + length > self.store.leb_size() {
@@ -109,9 +109,9 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         Ok((lnum, offset))
     }
 
-    /// Puts an index node where there is no empty LEB for it.
+    /// Places an index node when no LEB is empty.
     fn put_full(&mut self, bytes: &[u8]) -> Result<(u32, u32), Error> {
-        // A new index that stands for itself leaves the old LEBs as they are.
+        // A new index that replaces the old one entirely leaves the old LEBs untouched.
         if self.store.index.is_none() {
             return Err(Error::NoSpace);
         }
@@ -124,7 +124,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         put
     }
 
-    /// An empty LEB to go on in.
+    /// An empty LEB to continue in.
     fn next_index_leb(&mut self) -> Option<u32> {
         #[cfg(test)]
         if self.only_gaps && !self.no_gaps {
@@ -133,7 +133,7 @@ impl<V: VolumeMut> IndexWriter<'_, V> {
         self.space.empty_leb()
     }
 
-    /// Writes what was put at the index head, padded.
+    /// Writes what is buffered for the index head, padded.
     pub(super) fn flush_index(&mut self) -> Result<(), Error> {
         if self.buffer.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! Inodes: reading them into memory, changing attributes, deleting what nobody uses.
+//! Inodes: loading, changing attributes, deleting unused ones.
 
 use alloc::vec::Vec;
 
@@ -14,18 +14,18 @@ use crate::access::Scratch;
 use crate::file::node_flags;
 use crate::location::Location;
 
-/// A time as nodes have it.
+/// A time as stored in nodes.
 pub(super) fn stamp(time: Timestamp) -> (u64, u32) {
     (time.seconds as u64, time.nanoseconds)
 }
 
-/// What an inode is; inode nodes are checked when they are loaded.
+/// The kind of an inode; inode nodes are checked when they are loaded.
 pub(super) fn kind(record: &Record) -> Option<FileKind> {
     FileKind::from_mode(record.node.mode)
 }
 
 impl<V: VolumeMut> Files<V> {
-    /// An inode as it is now, of whatever use.
+    /// The current inode with this number, including those of attribute values.
     pub(super) fn load_any(&self, number: u32) -> Result<Record, Error> {
         match self.cache.inode(number) {
             Some(record) => Ok(record.clone()),
@@ -33,14 +33,14 @@ impl<V: VolumeMut> Files<V> {
         }
     }
 
-    /// A file's inode as it is now.
+    /// The current inode of a file.
     pub(super) fn load(&self, number: u64) -> Result<Record, Error> {
         let number = crate::store::number(number)?;
         let record = self.load_any(number)?;
         if record.has(InodeFlags::XATTR) { Err(Error::NotFound) } else { Ok(record) }
     }
 
-    /// A directory that names can be put into.
+    /// The inode of a directory that names can be added to.
     pub(super) fn load_directory(&self, number: u64) -> Result<Record, Error> {
         let record = self.load(number)?;
         if kind(&record) != Some(FileKind::Directory) {
@@ -49,14 +49,14 @@ impl<V: VolumeMut> Files<V> {
         if record.node.links == 0 { Err(Error::NotFound) } else { Ok(record) }
     }
 
-    /// Keeps a changed inode in memory until it is written; its room was claimed.
+    /// Keeps a changed inode in memory until it is written; its space must have been claimed.
     pub(super) fn keep(&mut self, record: Record) -> Result<(), Error> {
         self.disk.changed = true;
         self.cache.put_inode(record);
         if self.cache.is_full() { self.write_back_all() } else { Ok(()) }
     }
 
-    /// Whether nothing of an inode waits but its times.
+    /// Whether an inode differs from the stored one at most in its times.
     pub(super) fn differs_in_times(&self, number: u32) -> Result<bool, Error> {
         let Some(record) = self.cache.inode(number) else { return Ok(true) };
         let store = self.disk.store();
@@ -68,7 +68,7 @@ impl<V: VolumeMut> Files<V> {
         Ok(stored == InodeNode { accessed, changed, modified, creation_sequence, ..waiting })
     }
 
-    /// An inode that was written with others: nothing of it waits any more.
+    /// Records that an inode was written with others and no longer waits.
     pub(super) fn written(&mut self, key: Key, at: Location) -> Result<(), Error> {
         self.cache.take_inode(key.inode());
         self.disk.set(key, at)
@@ -121,8 +121,8 @@ impl<V: VolumeMut> Files<V> {
         self.keep(record)
     }
 
-    /// What is to be written with the last node of a file: the deletions of its attributes' values.
-    /// Replay can not look them up where the entries that lead to them were erased since.
+    /// The deletions of attribute values that must be written with the last node of a file. Replay
+    /// cannot look them up if the entries that lead to them have since been erased.
     pub(super) fn dead_values(&self, record: &Record) -> Result<Vec<Record>, Error> {
         if record.node.links != 0 || record.node.xattr_count == 0 {
             return Ok(Vec::new());
@@ -136,13 +136,13 @@ impl<V: VolumeMut> Files<V> {
         self.disk.store().xattr_inodes(record.number())?.into_iter().map(dead).collect()
     }
 
-    /// Deletes a file that has no name, if that is what it is.
+    /// Deletes a file if it has no name left.
     pub(super) fn forget_orphan(&mut self, number: u32) -> Result<(), Error> {
         let Some(commit) = self.disk.orphans.since(number) else { return Ok(()) };
         self.disk.writable()?;
         self.cache.drop_blocks(number, 0);
         self.cache.take_inode(number);
-        // The journal has the node without links already, unless a commit came between.
+        // The journal already has the node without links, unless a commit came in between.
         if commit != self.disk.master.node.commit {
             let mut record = self.load_any(number)?;
             record.node.links = 0;

@@ -15,16 +15,16 @@ use super::buffered::pad;
 use super::heads::Heads;
 use crate::replay::Bud;
 
-/// Where the log is being written: a ring of LEBs.
+/// Where the log is written: a ring of LEBs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Log {
     /// The LEBs of the log.
     ring: Range<u32>,
-    /// Oldest LEB in use: it starts with the commit.
+    /// The oldest LEB in use; it begins with the commit start node.
     pub(super) tail: u32,
     /// Where the next reference goes.
     pub(super) head: (u32, u32),
-    /// Bytes of journal that the log's references stand for.
+    /// Bytes in the buds that the log refers to.
     pub(super) bud_bytes: u64,
 }
 
@@ -33,35 +33,35 @@ impl Log {
         Self { ring, tail, head: (tail, 0), bud_bytes: 0 }
     }
 
-    /// The LEB behind this one.
+    /// The LEB after this one in the ring.
     pub(super) fn next(&self, lnum: u32) -> u32 {
         if lnum + 1 < self.ring.end { lnum + 1 } else { self.ring.start }
     }
 
-    /// Where a reference of `size` bytes goes; `None` when only a commit makes room for it.
+    /// Where a reference of `size` bytes goes; `None` if that takes a commit first.
     fn place(&self, size: u32, leb_size: u32) -> Option<(u32, u32)> {
         let (lnum, offset) = self.head;
         if offset + size <= leb_size {
             return Some(self.head);
         }
         let lnum = self.next(lnum);
-        // One LEB of the log is kept for the commit.
+        // One LEB of the log is reserved for the commit.
         (lnum != self.tail && self.next(lnum) != self.tail).then_some((lnum, 0))
     }
 
-    /// Whether another LEB would make the journal longer than it may be.
+    /// Whether another bud would exceed the journal's maximum size.
     pub(super) fn is_full(&self, superblock: &Superblock) -> bool {
         self.bud_bytes + u64::from(superblock.leb_size) > superblock.bud_bytes_max
     }
 
-    /// Whether it is time for a commit that nobody has to wait for.
+    /// Whether it is time for a commit, before anyone has to wait for one.
     pub(super) fn wants_commit(&self, superblock: &Superblock) -> bool {
         // `bg_bud_bytes`: 13/16 of the journal.
         self.bud_bytes > superblock.bud_bytes_max / 16 * 13
     }
 }
 
-/// The log as a commit began it.
+/// The log as a commit started it.
 pub(super) struct Started {
     /// The LEB it starts in.
     pub(super) log_start: u32,
@@ -73,19 +73,19 @@ pub(super) struct Started {
 #[derive(Clone, Debug)]
 pub(super) struct Journal {
     pub(super) log: Log,
-    /// What the log refers to.
+    /// The buds that the log refers to.
     pub(super) buds: Vec<Bud>,
 }
 
 impl Journal {
-    /// Moves a head to a LEB that was found for it.
+    /// Moves a head to the LEB found for it.
     pub(super) fn switch_head<V: VolumeMut>(
         &mut self,
         heads: &mut Heads<'_, V>,
         head: usize,
         (lnum, offset): (u32, u32),
     ) -> Result<(), Stop> {
-        // Only the last bud of a head may end in a torn write: the old one is finished first.
+        // Only the last bud of a head may end in a torn write: finish the old one first.
         heads.sync_head(head)?;
         self.refer(heads, Bud { lnum, start: offset, head: head as u32 })?;
         heads.space.change(lnum, |leb| {
@@ -96,15 +96,15 @@ impl Journal {
         Ok(())
     }
 
-    /// Tells the log of a bud, before it is used.
+    /// Adds a reference to a bud to the log, before the bud is used.
     fn refer<V: VolumeMut>(&mut self, heads: &mut Heads<'_, V>, bud: Bud) -> Result<(), Stop> {
         let (leb_size, unit) = (heads.store.leb_size(), heads.store.unit());
         let size = (REFERENCE_NODE_SIZE as u32).next_multiple_of(unit);
         let (lnum, offset) = self.log.place(size, leb_size).ok_or(Stop::Commit)?;
         if bud.start == 0 {
-            // Older content must not come back under a reference.
+            // Old content must not reappear under a reference.
             if heads.store.access.is_mapped(bud.lnum) {
-                // What made the old content needless must not be only in memory.
+                // Whatever made the old content obsolete must be on the flash first.
                 heads.sync_heads()?;
                 heads.store.access.unmap_leb(bud.lnum)?;
             }
@@ -128,8 +128,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Starts a new LEB of the log for the commit of this number; the buds that stay open are
-    /// referred to again.
+    /// Starts a new LEB of the log for commit `commit`, with references to the buds that stay open.
     pub(super) fn start<V: VolumeMut>(
         &mut self,
         heads: &mut Heads<'_, V>,
@@ -175,7 +174,8 @@ impl Journal {
         Ok(Started { log_start, open })
     }
 
-    /// The commit that began the log counts: the old buds can be collected, the old log goes.
+    /// Makes the commit that started the log count: frees the old buds for collection, drops the
+    /// old log.
     pub(super) fn finish<V: VolumeMut>(
         &mut self,
         heads: &mut Heads<'_, V>,

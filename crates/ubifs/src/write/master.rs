@@ -1,4 +1,4 @@
-//! The master node: which state of everything counts.
+//! The master node: which state counts.
 
 use alloc::vec::Vec;
 
@@ -11,17 +11,17 @@ use flysch_wire::ubifs::{
 use super::buffered::{Buffered, pad};
 use crate::store::Store;
 
-/// The master area: two LEBs with the same nodes, the last of which counts.
+/// The master area: two LEBs with the same nodes, of which the last counts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct MasterArea {
-    /// The node that was written last.
+    /// The node written last.
     pub(super) node: Master,
     /// Where it lies in both LEBs.
     pub(super) offset: u32,
 }
 
 impl MasterArea {
-    /// Bytes that a node takes up.
+    /// Bytes that a node occupies.
     pub(super) fn size<V: VolumeMut>(store: &Store<Buffered<V>>) -> u32 {
         (MASTER_NODE_SIZE as u32).next_multiple_of(store.unit())
     }
@@ -30,7 +30,7 @@ impl MasterArea {
         self.node.flags.contains(MasterFlags::DIRTY)
     }
 
-    /// Writes the node behind the last one, first copy first.
+    /// Appends a node to both LEBs, first LEB first.
     pub(super) fn write<V: VolumeMut>(
         &mut self,
         store: &mut Store<Buffered<V>>,
@@ -52,7 +52,7 @@ impl MasterArea {
         Ok(())
     }
 
-    /// Says on the flash that it is in use, so that the next opening looks for torn writes.
+    /// Marks the file system as in use, so that the next opening looks for torn writes.
     pub(super) fn mark_dirty<V: VolumeMut>(
         &mut self,
         store: &mut Store<Buffered<V>>,
@@ -64,7 +64,7 @@ impl MasterArea {
         self.write(store, Master { flags, ..self.node })
     }
 
-    /// Puts both copies at the begin of their LEBs, each in one step, and says that this was done.
+    /// Puts both copies at the start of their LEBs, each atomically, and flags them as recovered.
     pub(super) fn rewrite<V: VolumeMut>(
         &mut self,
         store: &mut Store<Buffered<V>>,
@@ -78,7 +78,7 @@ impl MasterArea {
     }
 }
 
-/// A master node, signed if it has to be, padded.
+/// A master node, padded, and signed if the file system is authenticated.
 fn emit<V: VolumeMut>(store: &mut Store<Buffered<V>>, node: Master) -> Vec<u8> {
     let mut bytes = alloc::vec![0; MASTER_NODE_SIZE];
     Node::Master(node).emit(store.access.next_sequence(), Group::None, &mut bytes);

@@ -1,8 +1,8 @@
-//! The flash under a file system that is written.
+//! The flash under a file system that is being written.
 //!
-//! Every byte that reaches it goes through here or through the write buffers in [`buffered`].
-//! Whoever gets an error from a change gets it as the file system's, and nothing is written after
-//! it: what follows a failed change would stand for something that is not there.
+//! Every byte written passes through here or through the write buffers in [`buffered`]. A failed
+//! change returns an error of the file system, and nothing is written after it: what followed would
+//! refer to something that does not exist.
 //!
 //! [`buffered`]: super::buffered
 
@@ -19,25 +19,25 @@ use crate::access::{Access, Fault, Scratch};
 use crate::location::Location;
 use crate::store::Store;
 
-/// How often a place is read to tell whether it reads the same each time.
+/// How often a place is read to see whether it reads the same each time.
 const LOOKS: usize = 4;
-/// How often without error correction, which would tell of cells that read as either.
+/// The same without error correction, which would reveal unstable cells.
 const LOOKS_UNCORRECTED: usize = 16;
-/// Fewest bytes that tell whether something was written.
+/// Fewest bytes to check when looking for a write.
 const LOOK_MIN: u32 = 64;
 
 impl<V: VolumeMut> Access<Buffered<V>> {
-    /// Refuses once the flash refused.
+    /// Fails once the flash has refused a change.
     pub(super) fn writable(&self) -> Result<(), Error> {
         if self.volume.refused { Err(Error::ReadOnly) } else { Ok(()) }
     }
 
-    /// Writes nothing any more.
+    /// Stops all writing.
     pub(super) fn give_up(&mut self) {
         self.volume.refused = true;
     }
 
-    /// What a refusal of the flash means; nothing is written after it.
+    /// Turns a refusal of the flash into an error, and stops all writing.
     fn refused(&mut self, lnum: u32, offset: u32, error: flash::Error) -> Error {
         self.give_up();
         match error {
@@ -69,7 +69,7 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         unmapped.map_err(|error| self.refused(lnum, 0, error))
     }
 
-    /// Unmaps a LEB unless it is unmapped.
+    /// Unmaps a LEB if it is mapped.
     pub(super) fn clear_leb(&mut self, lnum: u32) -> Result<(), Error> {
         if self.is_mapped(lnum) { self.unmap_leb(lnum) } else { Ok(()) }
     }
@@ -83,13 +83,13 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         self.volume.state(lnum) != LebState::Unmapped
     }
 
-    /// Ends what is pending; see [`VolumeMut::sync`].
+    /// Completes pending operations; see [`VolumeMut::sync`].
     pub(super) fn sync_volume(&mut self) -> Result<(), Error> {
         let synced = self.volume.flash_mut().sync();
         synced.map_err(|error| self.refused(MASTER_LEB, 0, error))
     }
 
-    /// Appends whole nodes to a journal head that has room; tells where they begin.
+    /// Appends whole nodes to a journal head with room for them; returns where they begin.
     pub(super) fn append(&mut self, head: usize, bytes: &[u8]) -> Result<Location, Error> {
         let (lnum, offset) = self.volume.end_of(head);
         let appended = self.volume.append(head, bytes);
@@ -97,14 +97,14 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         Ok(Location { lnum, offset, length: bytes.len() as u32 })
     }
 
-    /// Puts what a journal head holds back on the flash; tells the LEB and where it ends now.
+    /// Writes a journal head's buffered data to the flash; returns the LEB and its new end.
     pub(super) fn sync_head(&mut self, head: usize) -> Result<Option<(u32, u32)>, Error> {
         let (lnum, offset) = self.volume.end_of(head);
         let synced = self.volume.sync_head(head);
         synced.map_err(|error| self.refused(lnum, offset, error))
     }
 
-    /// What a LEB holds, all of it.
+    /// The whole content of a LEB.
     pub(super) fn whole_leb(&self, lnum: u32) -> Result<Vec<u8>, Error> {
         let mut scratch = Scratch::new();
         let fault = |cause| Fault { structure: "LEB", place: self.place(lnum, 0), cause };
@@ -117,8 +117,8 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         self.reads_erased(at, &mut Scratch::new())
     }
 
-    /// Whether nothing was written to a LEB behind `offset`. A LEB is written from front to back:
-    /// what was begun there shows in the first unit, and what filled it in the last.
+    /// Whether nothing was written to a LEB from `offset` on. A LEB is written from front to back:
+    /// a write that began there shows in the first unit, and one that filled the LEB in the last.
     pub(super) fn is_untouched(
         &self,
         lnum: u32,
@@ -131,8 +131,8 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         places.into_iter().all(|at| self.reads_erased(at, &mut scratch))
     }
 
-    /// Whether a place reads the same each time, with hardly a bit to correct: a write that was cut
-    /// short, or not even begun as it seems, does not.
+    /// Whether a place reads the same each time and needs no correction: a write that was cut
+    /// short, even one that seems not to have begun, does not.
     pub(super) fn is_firm(&self, lnum: u32, place: Range<u32>, unit: u32) -> bool {
         let flash = self.volume.flash();
         let read = |bytes: &mut [u8]| flash.read(lnum, place.start, bytes);
@@ -140,7 +140,7 @@ impl<V: VolumeMut> Access<Buffered<V>> {
         let mut again = first.clone();
         let Ok(corrected) = read(&mut first) else { return false };
         let looks = match flash.point(lnum, place.start, 1) {
-            // Memory.
+            // The volume lies in memory.
             Some(_) => 1,
             None if unit > NODE_ALIGNMENT => LOOKS,
             None => LOOKS_UNCORRECTED,
@@ -159,17 +159,17 @@ impl<V: VolumeMut> Access<Buffered<V>> {
 }
 
 impl<V: VolumeMut> Store<Buffered<V>> {
-    /// Bytes of a LEB.
+    /// LEB size, bytes.
     pub(super) fn leb_size(&self) -> u32 {
         self.layout.leb_size
     }
 
-    /// Unit of writing, bytes.
+    /// Write unit, bytes.
     pub(super) fn unit(&self) -> u32 {
         self.superblock.min_io_size.max(NODE_ALIGNMENT)
     }
 
-    /// Keeps a LEB up to `end`, padded; tells where it ends then.
+    /// Keeps a LEB's content up to `end`, padded; returns the new end.
     pub(super) fn cut_leb(&mut self, lnum: u32, end: u32) -> Result<u32, Error> {
         if end == 0 {
             self.access.clear_leb(lnum)?;

@@ -1,8 +1,8 @@
-//! The next index: the committed one with the overlay merged in.
+//! The next index: the committed one with the overlay merged into it.
 //!
-//! Copy on write, children before parents. Only nodes are read that have changes below them; a node
-//! whose content stays keeps its place. Neighbours that change are packed together, so a tree does
-//! not grow thin under deletions.
+//! Copy on write, children before parents. Only nodes with changes below them are read; a node
+//! whose content does not change keeps its place. Changed neighbours are packed together, so that
+//! deletions do not thin out the tree.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ use crate::location::Location;
 use crate::overlay::NameChange;
 use crate::store::Store;
 
-/// A branch: the smallest key below it, and where it leads.
+/// A branch: the smallest key below it, and the place it leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) key: Key,
@@ -32,17 +32,17 @@ pub(super) struct Entry {
 #[derive(Clone, Copy)]
 struct Child {
     at: Location,
-    /// New keys from here on ...
+    /// New keys from this one on ...
     low: Key,
-    /// ... and below this are its; `None`: no bound.
+    /// ... and below this one belong to it; `None`: no upper bound.
     high: Option<Key>,
 }
 
 impl Child {
-    /// The last key that a committed leaf below it can have.
+    /// The last key that a committed leaf below it may have.
     fn last(&self) -> Key {
         match self.high {
-            // Names with one hash may begin in one node and end in the next.
+            // Names with the same hash may begin in one node and end in the next.
             Some(high) if high.is_hash() => high,
             Some(high) => high.previous(),
             None => Key::MAX,
@@ -50,43 +50,43 @@ impl Child {
     }
 }
 
-/// What became of a node.
+/// What happened to a node.
 enum Merged {
-    /// It stays where it is.
+    /// It stays unchanged, in its place.
     Same,
-    /// It is replaced by nodes with these branches; its level.
+    /// It is replaced by nodes with these branches; also its level.
     Changed(u16, Vec<Entry>),
 }
 
 /// The index between commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct IndexState {
-    /// Where index nodes go: LEB and offset.
+    /// Where the next index node goes: LEB and offset.
     pub(super) at: (u32, u32),
-    /// Bytes of its nodes, as of the last commit.
+    /// Total size of its nodes as of the last commit, bytes.
     pub(super) size: u64,
-    /// Worst case of what the overlay adds to it.
+    /// Worst case of what the overlay adds to it, bytes.
     pub(super) growth: u64,
 }
 
-/// One commit of the index: what it may change, and what it has in hand.
+/// One commit of the index: what it may change, and its state so far.
 #[derive(Debug)]
 pub(super) struct IndexWriter<'s, V> {
     pub(super) store: &'s mut Store<Buffered<V>>,
     pub(super) space: &'s mut Space,
     pub(super) index: &'s mut IndexState,
-    /// Index LEBs whose nodes all move, so that the LEBs become free.
+    /// Index LEBs from which all nodes are moved, so that the LEBs become free.
     pub(super) moving: BTreeSet<u32>,
-    /// First keys of the nodes in them.
+    /// First keys of the nodes in those LEBs.
     pub(super) keys: BTreeSet<Key>,
-    /// Bytes of the index head's LEB not written yet, and where they begin.
+    /// Bytes of the index head's LEB that are not written yet, and where they begin.
     pub(super) buffer: Vec<u8>,
     pub(super) start: u32,
     /// A LEB whose gaps are being filled.
     pub(super) gaps: Option<Gaps>,
-    /// LEBs whose gaps were filled: what is new in them is not to be overwritten.
+    /// LEBs whose gaps were filled: their new nodes must not be overwritten.
     pub(super) filled: BTreeSet<u32>,
-    /// Tests: no empty LEB is found for the index as long as there are gaps.
+    /// Tests: treats no LEB as empty for the index while there are gaps.
     #[cfg(test)]
     pub(super) only_gaps: bool,
     #[cfg(test)]
@@ -94,7 +94,7 @@ pub(super) struct IndexWriter<'s, V> {
 }
 
 impl<'s, V: VolumeMut> IndexWriter<'s, V> {
-    /// Nothing written yet; the index head's LEB goes on.
+    /// Nothing written yet; continues in the index head's LEB.
     pub(super) fn new(
         store: &'s mut Store<Buffered<V>>,
         space: &'s mut Space,
@@ -117,7 +117,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         }
     }
 
-    /// Writes the index with the overlay in it; tells where its root is.
+    /// Writes the index with the overlay merged; returns the place of its root.
     pub(super) fn write(mut self) -> Result<Location, Error> {
         self.settle_names()?;
         let Some(root) = self.store.index.as_ref().map(|index| index.root) else {
@@ -134,7 +134,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         Ok(root)
     }
 
-    /// Writes an index over everything in the overlay; tells where its root is.
+    /// Writes an index over everything in the overlay; returns the place of its root.
     fn write_whole(&mut self) -> Result<Location, Error> {
         let overlay = &self.store.overlay;
         let nodes = overlay.nodes(Key::MIN, Key::MAX).map(|(key, at)| Entry { key, at });
@@ -143,15 +143,15 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
             let places = overlay.names_of(key).iter().filter_map(|change| change.location);
             entries.extend(places.map(|at| Entry { key, at }));
         }
-        // Stable: names of one hash stay in the order that `settle_names` gave them.
+        // Stable: names with the same hash keep the order that `settle_names` gave them.
         entries.sort_by_key(|entry| entry.key);
         let root = self.write_top(0, entries)?;
         self.flush_index()?;
         Ok(root)
     }
 
-    /// Puts the names of one hash in order and all of them into the overlay, so that none is to be
-    /// found among committed ones: Linux looks for a name in the order of names.
+    /// Sorts the names with the same hash and puts all of them into the overlay, so that no
+    /// committed ones are left beside them: Linux searches these names in sorted order.
     fn settle_names(&mut self) -> Result<(), Error> {
         let keys: Vec<Key> = self.store.overlay.name_keys().collect();
         for key in keys {
@@ -178,9 +178,9 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         Ok(())
     }
 
-    /// Index LEBs that are mostly dirt, as many as there is room to empty: in the LEB that is being
-    /// written, in some of the empty ones, and without any in the gaps of the others. The budget
-    /// counts on it: of the LEBs of an index all that it does not need are promised to content.
+    /// Index LEBs that are mostly dirt, as many as there is room to empty: into the LEB being
+    /// written, into some of the empty ones or, if there are none, into the gaps of others. The
+    /// budget relies on this: index LEBs beyond its need are promised to content.
     fn choose_moving(&mut self) -> Result<(BTreeSet<u32>, BTreeSet<Key>), Error> {
         let leb_size = self.store.leb_size();
         let (mut moving, mut keys) = (BTreeSet::new(), BTreeSet::new());
@@ -195,7 +195,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
         let gaps = |leb: &super::space::Leb| if spare == 0 { leb_size - leb.used } else { 0 };
         let mut left = u64::from(leb_size - end) + spare * u64::from(leb_size);
         left += others().map(|(_, leb)| u64::from(gaps(leb))).sum::<u64>();
-        // Nodes above those that move are written as well.
+        // Nodes above the moved ones are written as well.
         left /= 2;
         let mut lebs: Vec<(u32, u32, u32)> = others()
             .filter(|(_, leb)| (1..leb_size / 2).contains(&leb.used))
@@ -203,7 +203,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
             .collect();
         lebs.sort_unstable();
         for (used, lnum, gaps) in lebs {
-            // What moves does not go into the gaps that it leaves.
+            // Moved nodes do not go into the gaps they leave.
             let Some(rest) = left.checked_sub(u64::from(used) + u64::from(gaps) / 2) else { break };
             left = rest;
             for node in self.index_nodes_in(lnum)? {
@@ -248,7 +248,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
     }
 
     fn merge(&mut self, node: Child, depth: u32) -> Result<Merged, Error> {
-        /// More levels than a tree verified at opening has.
+        /// More levels than a tree verified at opening can have.
         const DEPTH_MAX: u32 = 64;
         if depth > DEPTH_MAX {
             return Err(self.store.mismatch(node.at, NodeKind::Index).into());
@@ -266,7 +266,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
             index.forget(node.at);
         }
         self.space.release(node.at);
-        // The master node of a damaged image may have told too little.
+        // The size in the master node of a damaged image may be too small.
         self.index.size = self.index.size.saturating_sub(u64::from(align8(node.at.length)));
         Ok(Merged::Changed(level, entries))
     }
@@ -290,7 +290,7 @@ impl<'s, V: VolumeMut> IndexWriter<'s, V> {
             next = if key < last { overlay.next_names(key.next(), last) } else { None };
         }
         let changed = survivors != old || kept.len() != survivors;
-        // Stable: names of one hash stay in the order that `settle_names` gave them.
+        // Stable: names with the same hash keep the order that `settle_names` gave them.
         kept.sort_by_key(|entry| entry.key);
         (changed, kept)
     }

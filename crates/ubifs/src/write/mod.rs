@@ -1,11 +1,11 @@
 //! UBIFS read-write.
 //!
-//! The committed index stays on the flash as it is; what changed since the last commit lies over it
-//! in memory ([`crate::overlay`]), exactly as replay would make it. An operation appends its nodes
-//! to the journal and changes the overlay; a commit merges the overlay into a new index, written
-//! beside the old one, and the master node switches over.
+//! The committed index stays on the flash unchanged; what changed since the last commit lies on top
+//! of it in memory ([`crate::overlay`]), just as replay would build it. An operation appends its
+//! nodes to the journal and changes the overlay. A commit merges the overlay into a new index,
+//! written beside the old one, and the master node switches over.
 //!
-//! Each part of the state has a type that alone changes it:
+//! Each part of the state is changed only by its own type:
 //!
 //! | state | type |
 //! |---|---|
@@ -15,29 +15,28 @@
 //! | where the index goes, and how large it is | [`merge::IndexState`] |
 //! | the master node | [`master::MasterArea`] |
 //! | files without names | [`orphans::Orphans`] |
-//! | numbers of inodes, cookies | [`numbers::Numbers`] |
-//! | content and inodes that wait in memory | [`cache::Cache`] |
+//! | inode numbers and cookies | [`numbers::Numbers`] |
+//! | content and inodes waiting in memory | [`cache::Cache`] |
 //!
-//! What changes several of them borrows those, and no other:
+//! Steps that change several parts borrow those parts and no others:
 //!
 //! | step | type |
 //! |---|---|
-//! | nodes are appended to the journal | [`heads::Heads`] |
-//! | a key's node lies elsewhere now | [`tnc::Tnc`] |
-//! | room for a journal head is found, or collected | [`collect::Collector`] |
-//! | the next index is written | [`merge::IndexWriter`]: [`merge`], [`index`], [`gaps`] |
-//! | room is promised | [`budget::Budget`], which changes nothing |
+//! | append nodes to the journal | [`heads::Heads`] |
+//! | move a key's node | [`tnc::Tnc`] |
+//! | find room for a journal head, or collect it | [`collect::Collector`] |
+//! | write the next index | [`merge::IndexWriter`]: [`merge`], [`index`], [`gaps`] |
+//! | promise space | [`budget::Budget`], which changes nothing |
 //!
-//! And these own all of it, from below:
+//! These own all of it, from the bottom up:
 //!
 //! | owner | what it knows |
 //! |---|---|
 //! | [`store::StoreMut`] | nodes and keys: [`commit`], [`mount`], [`recover`], [`rebase`] |
 //! | [`files::Files`] | inodes and content: [`inode`], [`content`] |
-//! | [`UbifsMut`] | names and calls: [`operation`], [`names`], [`rename`], [`xattr`], [`sealed`], [`vfs`] |
+//! | [`UbifsMut`] | names and the public calls: [`operation`], [`names`], [`rename`], [`xattr`], [`sealed`], [`vfs`] |
 //!
-//! Each of the three calls the one before it, never the one behind. When there is a commit is
-//! decided in [`policy`].
+//! Each of the three calls only the one before it. [`policy`] decides when to commit.
 
 mod budget;
 mod buffered;
@@ -92,10 +91,9 @@ const DATA: usize = 2;
 
 /// A file system opened for reading and writing.
 ///
-/// Content written waits in memory until [`sync`](flysch_api::vfs::FileSystemMut::sync) or until
-/// the cache is full.
-/// [`close`](Self::close) leaves a clean file system; dropping one leaves what a power cut would
-/// leave.
+/// Content waits in memory until [`sync`](flysch_api::vfs::FileSystemMut::sync) or until the cache
+/// is full. [`close`](Self::close) leaves a clean file system; dropping it leaves what a power cut
+/// would leave.
 #[derive(Debug)]
 pub struct UbifsMut<V> {
     files: Files<V>,
@@ -119,7 +117,7 @@ impl From<Error> for Stop {
 }
 
 impl From<Stop> for Error {
-    /// Where nothing more can be done about it.
+    /// For callers that can do nothing more about it.
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Commit | Stop::Full => Self::NoSpace,
@@ -131,31 +129,31 @@ impl From<Stop> for Error {
 impl<V: VolumeMut> UbifsMut<V> {
     /// Opens the file system on `volume` for reading and writing.
     ///
-    /// After an unclean stop, recovery is written back first. A file system that grew with its
-    /// volume takes the new room.
+    /// After an unclean stop, recovery is written back first. If the volume has grown, the file
+    /// system grows with it.
     ///
     /// # Errors
-    /// [`MountError::ReadOnly`] for what can be read and not written: authenticated and encrypted
-    /// images, formats of the future, damage that cost something.
+    /// [`MountError::ReadOnly`] for what can be read but not written: authenticated images without
+    /// their key, unknown flags or format versions, damage that cost something.
     pub fn open(volume: V) -> Result<Self, MountError> {
         Self::open_with(volume, &OpenOptions::default())
     }
 
-    /// The same with options: an index that is trusted ([`IndexUse::Trust`](crate::IndexUse)) is
-    /// not read, so that opening takes no longer with many files than with none, as in Linux.
+    /// The same with options: a trusted index ([`IndexUse::Trust`](crate::IndexUse)) is not read,
+    /// so that opening takes no longer with many files than with none, as in Linux.
     ///
     /// # Errors
-    /// As [`open`](Self::open); a damaged part of a trusted index is met later, by the operation
+    /// As [`open`](Self::open); a damaged part of a trusted index is found later, by the operation
     /// that needs it.
     pub fn open_with(volume: V, options: &OpenOptions) -> Result<Self, MountError> {
         Ok(Self { files: Files::new(StoreMut::open(volume, options)?) })
     }
 
-    /// Writes everything, deletes what has no name, and leaves a clean file system; gives the
-    /// volume back.
+    /// Writes everything, deletes files without names, and leaves a clean file system; returns the
+    /// volume.
     ///
     /// # Errors
-    /// [`Error::Medium`] and [`Error::ReadOnly`] when the flash refuses, now or before.
+    /// [`Error::Medium`] and [`Error::ReadOnly`] if the flash refuses a change, or has refused one.
     pub fn close(mut self) -> Result<V, Error> {
         for inode in self.files.disk.orphans.inodes() {
             self.files.forget_orphan(inode)?;
@@ -169,23 +167,23 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.files.disk.superblock()
     }
 
-    /// Bytes of all nodes in use, the index as of the last commit with them.
+    /// Bytes of all nodes in use, including the index as of the last commit.
     pub fn used_bytes(&self) -> u64 {
         self.files.disk.space.sums().used + self.files.disk.index.size
     }
 
-    /// Tests: the volume, past everything.
+    /// Tests: the volume itself, bypassing everything.
     #[cfg(test)]
     fn volume_mut(&mut self) -> &mut V {
         self.files.disk.fs.store.access.volume.flash_mut()
     }
 
-    /// The volume it lies on.
+    /// The volume the file system lies on.
     pub fn volume(&self) -> &V {
         self.files.disk.store().access.volume.flash()
     }
 
-    /// What was found to be wrong while opening, and mended.
+    /// The faults found and repaired while opening.
     pub fn findings(&self) -> &[crate::Finding] {
         &self.files.disk.fs.findings
     }

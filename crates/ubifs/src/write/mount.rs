@@ -1,8 +1,8 @@
 //! Opening for writing.
 //!
-//! Reading comes first: [`Ubifs::open`] recovers in memory. What it found is then counted - which
-//! LEB holds how much - and, after an unclean stop, written back: master node, log, torn ends of
-//! buds and of the index and LEB properties heads. A commit makes the rest of it durable.
+//! [`Ubifs::open`] comes first and recovers in memory. What it found is then accounted for - how
+//! much each LEB holds - and, after an unclean stop, written back: master node, log, torn ends of
+//! buds and of the heads of index and LEB properties. A commit makes the rest durable.
 
 use alloc::format;
 use alloc::string::String;
@@ -38,11 +38,11 @@ use crate::replay::{BudEnd, Seen};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum MountError {
-    /// There is nothing to open.
+    /// The file system could not be opened.
     Open(OpenError),
-    /// It can be read only; the text says why.
+    /// It can only be read; the text says why.
     ReadOnly(String),
-    /// Writing back what recovery found failed.
+    /// Writing back the recovered state failed.
     Failed(Error),
 }
 
@@ -103,7 +103,7 @@ impl<V: VolumeMut> StoreMut<V> {
         if unclean {
             Recovery { disk: &mut this }.write_back(&buds.ends, &log)?;
         }
-        // What could not be trusted is written anew, and what else was looked at is firm.
+        // Untrusted places have been rewritten, and the other ones held were checked to be stable.
         this.fs.store.access.held.clear();
         this.space.take_gc_leb(this.master.node.gc_lnum);
         this.grow()?;
@@ -115,7 +115,7 @@ impl<V: VolumeMut> StoreMut<V> {
         Ok(this)
     }
 
-    /// Refuses what can not be written for what its superblock says.
+    /// Refuses what the superblock shows cannot be written.
     fn refuse(fs: &Ubifs<Buffered<V>>) -> Result<(), MountError> {
         let superblock = fs.store.superblock;
         let is_authenticated = superblock.flags.contains(SuperblockFlags::AUTHENTICATION);
@@ -143,7 +143,7 @@ impl<V: VolumeMut> StoreMut<V> {
         Ok(())
     }
 
-    /// Refuses what can not be written; reads the LEB properties.
+    /// Refuses what cannot be written; reads the LEB properties.
     fn prepare(mut fs: Ubifs<Buffered<V>>) -> Result<Self, MountError> {
         Self::refuse(&fs)?;
         let superblock = fs.store.superblock;
@@ -152,7 +152,7 @@ impl<V: VolumeMut> StoreMut<V> {
         };
         let layout = &fs.store.layout;
         if let [field, ..] = bad_fields(&chosen.master, &superblock, layout, &format)[..] {
-            // Linux does not even read one.
+            // Linux does not even read such an image.
             return read_only(format!(
                 "the master node has an impossible value in field {field}; repair it first"
             ));
@@ -196,7 +196,7 @@ impl<V: VolumeMut> StoreMut<V> {
         })
     }
 
-    /// Counts what the journal changed about each LEB.
+    /// Accounts for the journal's changes to each LEB.
     fn account(&mut self, ends: &[BudEnd]) -> Result<(), Error> {
         let leb_size = self.fs.store.leb_size();
         let mut gone = Vec::new();
@@ -253,14 +253,14 @@ impl<V: VolumeMut> StoreMut<V> {
         let (lnum, offset) = self.index.at;
         let leb = self.space.leb(lnum);
         if !leb.index || leb.free != leb_size - offset {
-            // Index writing goes on elsewhere.
+            // Index writing continues elsewhere.
             self.index.at = (lnum, leb_size);
         }
         self.changed = !self.fs.store.overlay.is_empty();
         Ok(())
     }
 
-    /// Writes the master node anew if its two LEBs are not as they should be.
+    /// Rewrites the master node if its two LEBs are not in order.
     pub(super) fn recover_master(&mut self, unclean: bool) -> Result<(), Error> {
         let store = &mut self.fs.store;
         let (leb_size, unit) = (store.leb_size(), store.unit());
@@ -286,8 +286,8 @@ impl<V: VolumeMut> StoreMut<V> {
         self.master.rewrite(store)
     }
 
-    /// Puts HMACs in the place of a signature: the master node first, whose hash the signed
-    /// superblock has as long as there is none in it.
+    /// Replaces the signature by HMACs: the master node's first, because the signed superblock has
+    /// the hash of a master node without one.
     fn take_over_signed(&mut self) -> Result<(), Error> {
         if self.fs.store.auth.is_none() || !is_unsigned(&self.fs.store.superblock.hmac) {
             return Ok(());
@@ -296,7 +296,7 @@ impl<V: VolumeMut> StoreMut<V> {
         self.write_superblock()
     }
 
-    /// Takes LEBs that the volume has beyond those of the file system.
+    /// Extends the file system over the rest of the volume.
     fn grow(&mut self) -> Result<(), MountError> {
         let superblock = self.fs.store.superblock;
         let lebs =
@@ -328,8 +328,8 @@ impl<V: VolumeMut> StoreMut<V> {
         Ok(())
     }
 
-    /// Rewrites LEBs whose erased ends were programmed with 0xFF by a simple flasher
-    /// (`mkfs.ubifs -F`); once.
+    /// Rewrites, once, the LEBs whose erased ends a simple flasher programmed with 0xFF
+    /// (`mkfs.ubifs -F`).
     pub(super) fn fix_up(&mut self) -> Result<(), Error> {
         if !self.fs.store.superblock.flags.contains(SuperblockFlags::SPACE_FIXUP) {
             return Ok(());

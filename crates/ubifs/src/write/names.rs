@@ -1,4 +1,4 @@
-//! Names: making, linking and removing files.
+//! Names: creating, linking and removing files.
 
 use core::ops::ControlFlow;
 
@@ -18,7 +18,7 @@ use super::sealed::CONTEXT_COST;
 use crate::file::{entry_size, is_name, type_of};
 use crate::store::default_compression;
 
-/// Whether a name can be given to a file.
+/// Checks that a file can have this name.
 pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
@@ -31,7 +31,7 @@ pub(super) fn file_type(kind: Option<FileKind>) -> u8 {
     kind.map_or(0, type_of)
 }
 
-/// Bytes of an entry node.
+/// Size of an entry node, bytes.
 pub(super) fn entry_cost(name: &[u8]) -> u64 {
     u64::from(align8((ENTRY_NODE_SIZE + name.len() + 1) as u32))
 }
@@ -70,7 +70,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         Node::Entry(DirectoryEntry { kind, key, inode: inode.into(), file_type, cookie, name })
     }
 
-    /// What a name leads to.
+    /// The inode that a name leads to.
     pub(super) fn find_entry(&self, directory: u32, name: &[u8]) -> Result<Option<u32>, Error> {
         match self.files.disk.fs.store.find_name(EntryKind::Directory, directory, name)? {
             Some((_, inode, _)) => crate::store::number(inode).map(Some),
@@ -78,7 +78,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
     }
 
-    /// A new file below `directory`; it has no name yet.
+    /// A new file for `directory`, still without a name.
     pub(super) fn new_record(
         &mut self,
         directory: &Record,
@@ -148,7 +148,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(Inode(record.number().into()))
     }
 
-    /// Writes entry, inode and directory; before them what an encrypted file's context is.
+    /// Writes entry, inode and directory, preceded by an encrypted file's context.
     fn put_name(
         &mut self,
         parent: &Record,
@@ -196,7 +196,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.put_name(&parent, name, (&record, None))
     }
 
-    /// Takes a name off a file that is about to be written.
+    /// Removes a link from a file that is about to be written.
     pub(super) fn drop_link(&mut self, record: &mut Record, now: Timestamp) -> Result<(), Error> {
         let node = &mut record.node;
         let directory = kind_is_directory(node.mode);
@@ -208,7 +208,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(())
     }
 
-    /// Whether a directory has no names.
+    /// Checks that a directory has no names.
     pub(super) fn check_empty(&self, record: &Record) -> Result<(), Error> {
         let mut any = false;
         self.files.disk.fs.store.names(EntryKind::Directory, record.number(), 0, &mut |_| {

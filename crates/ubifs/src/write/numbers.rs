@@ -1,19 +1,19 @@
-//! Numbers given out: of inodes, and cookies of entries.
+//! Numbers given out: of inodes, and the cookies of entries.
 
 use flysch_api::vfs::Error;
 
 use crate::master::INODE_WATERMARK;
 
-/// What was given out last.
+/// The numbers given out last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Numbers {
     pub(super) highest_inode: u64,
-    /// What the next cookie follows from.
+    /// State from which the next cookie is derived.
     pub(super) random: u64,
 }
 
 impl Numbers {
-    /// A number that no file has yet.
+    /// A number that no file has had yet.
     pub(super) fn inode(&mut self) -> Result<u32, Error> {
         let number = self.highest_inode + 1;
         if number >= INODE_WATERMARK {
@@ -24,7 +24,7 @@ impl Numbers {
     }
 
     pub(super) fn cookie(&mut self) -> u32 {
-        // xorshift64*: cookies only have to differ.
+        // xorshift64*: cookies only need to differ.
         let mut word = self.random | 1;
         word ^= word >> 12;
         word ^= word << 25;

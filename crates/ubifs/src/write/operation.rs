@@ -1,4 +1,4 @@
-//! One operation on names: its nodes, all or none of which are written, and what each means.
+//! One operation on names: its nodes, of which all or none are written, and their effects.
 
 use alloc::vec::Vec;
 
@@ -10,36 +10,36 @@ use super::cache::Record;
 use super::{BASE, UbifsMut};
 use crate::location::Location;
 
-/// What follows from an inode without links that was written.
+/// What happens to an inode written without links.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// It lost its last name, and waits to be forgotten.
+    /// It lost its last name, and waits until it is no longer used.
     Orphan,
-    /// It goes, with all that hangs on it.
+    /// It is deleted, with everything that belongs to it.
     Deleted,
-    /// It goes with another inode of the operation; replay alone needs its node.
+    /// It is deleted with another inode of the operation; only replay needs its node.
     Dead,
 }
 
-/// The nodes of one operation in the order in which they are written and take effect.
+/// The nodes of one operation, in the order they are written and take effect.
 #[derive(Debug)]
 pub(super) struct Operation<'o> {
     nodes: Vec<Node<'o>>,
-    /// Inodes that end with it.
+    /// Inodes that lose their last link in it.
     ends: Vec<(u32, End)>,
-    /// Inodes that changed and wait.
+    /// Changed inodes that wait to be written.
     kept: Vec<Record>,
 }
 
 impl<'o> Operation<'o> {
-    /// Room for as many nodes as most operations have.
+    /// The number of nodes in most operations.
     const NODES: usize = 5;
 
     pub(super) fn new() -> Self {
         Self { nodes: Vec::with_capacity(Self::NODES), ends: Vec::new(), kept: Vec::new() }
     }
 
-    /// An entry node, as [`UbifsMut::entry`] makes it.
+    /// Adds an entry node made by [`UbifsMut::entry`].
     pub(super) fn entry(&mut self, entry: Node<'o>) -> &mut Self {
         self.nodes.push(entry);
         self
@@ -57,17 +57,17 @@ impl<'o> Operation<'o> {
         self.inode(record)
     }
 
-    /// An inode that lost a name, perhaps the last one.
+    /// Adds an inode that lost a name, perhaps its last.
     pub(super) fn unlinked(&mut self, record: &'o Record) -> &mut Self {
         self.ending(record, End::Orphan)
     }
 
-    /// An inode without links that nobody uses.
+    /// Adds an inode without links that is not in use.
     pub(super) fn deleted(&mut self, record: &'o Record) -> &mut Self {
         self.ending(record, End::Deleted)
     }
 
-    /// Inodes without links that go with another one.
+    /// Adds inodes without links that are deleted with another one.
     pub(super) fn dead(&mut self, values: &'o [Record]) -> &mut Self {
         for value in values {
             self.ending(value, End::Dead);
@@ -75,7 +75,7 @@ impl<'o> Operation<'o> {
         self
     }
 
-    /// An inode that is not written with the others, but waits as content does.
+    /// Keeps an inode that is not written with the others but waits, as content does.
     pub(super) fn keep(&mut self, record: Record) -> &mut Self {
         self.kept.push(record);
         self
@@ -83,7 +83,7 @@ impl<'o> Operation<'o> {
 }
 
 impl<V: VolumeMut> UbifsMut<V> {
-    /// Writes the nodes of an operation and lets them take effect.
+    /// Writes the nodes of an operation and applies their effects.
     pub(super) fn perform(&mut self, operation: Operation<'_>) -> Result<(), Error> {
         let Operation { nodes, ends, kept } = operation;
         let places = self.files.journal(BASE, &nodes)?;

@@ -1,4 +1,4 @@
-//! Files without a name that are still in use.
+//! Files without names that are still in use.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -10,27 +10,27 @@ use flysch_wire::ubifs::{Group, MasterFlags, Node, ORPHAN_NODE_SIZE, Orphans as 
 use super::buffered::{Buffered, pad};
 use crate::store::Store;
 
-/// The orphans, each with the number of the commit before which it lost its last name.
+/// The orphans, each with the number of the last commit before it lost its last name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Orphans(BTreeMap<u32, u64>);
 
-/// How many orphans a LEB of the orphan area takes.
+/// Orphans that fit into a LEB of the orphan area.
 fn orphans_of_leb(leb_size: u32) -> usize {
     (leb_size as usize - ORPHAN_NODE_SIZE) / 8
 }
 
 impl Orphans {
-    /// Whether `lebs` LEBs of the orphan area take no more.
+    /// Whether `lebs` LEBs of the orphan area can hold no more.
     pub(super) fn is_full(&self, lebs: usize, leb_size: u32) -> bool {
         self.0.len() >= orphans_of_leb(leb_size) * lebs
     }
 
-    /// A file lost its last name while commit `commit` was the last one.
+    /// Records that a file lost its last name after commit `commit`.
     pub(super) fn note(&mut self, inode: u32, commit: u64) {
         self.0.insert(inode, commit);
     }
 
-    /// The last commit when a file lost its name, if it waits to be deleted.
+    /// The last commit before a file lost its last name, if it is an orphan.
     pub(super) fn since(&self, inode: u32) -> Option<u64> {
         self.0.get(&inode).copied()
     }
@@ -43,7 +43,7 @@ impl Orphans {
         self.0.keys().copied().collect()
     }
 
-    /// Writes the list for a commit; what the master node is to say of it.
+    /// Writes the list for a commit; returns the flags for the master node.
     pub(super) fn write<V: VolumeMut>(
         &self,
         store: &mut Store<Buffered<V>>,
@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn an_area_takes_so_many() {
         let mut orphans = Orphans::default();
-        // 32 bytes of node before 4 numbers.
+        // A node has 32 bytes before its 4 numbers.
         let leb_size = 64;
         for inode in 100..107 {
             orphans.note(inode, 3);

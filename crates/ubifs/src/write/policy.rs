@@ -1,14 +1,14 @@
-//! When there is a commit: all of it.
+//! When a commit happens: every case.
 //!
-//! | when | who asks |
+//! | when | requested by |
 //! |---|---|
-//! | nodes do not fit into the journal or the log any more | [`StoreMut::write`] |
-//! | the journal is nearly full, and an operation is done | [`StoreMut::commit_if_due`] |
-//! | there seems to be no room: what waits may take less than was promised, dirt may be collected | [`Files::claim`] |
-//! | everything is to be on the flash: sync, the end of a mount | [`Files::commit_all`] |
+//! | nodes no longer fit into the journal or the log | [`StoreMut::write`] |
+//! | the journal is nearly full, and an operation has ended | [`StoreMut::commit_if_due`] |
+//! | space seems to be short: waiting data may take less than promised, dirt may be collected | [`Files::claim`] |
+//! | everything must reach the flash: sync, unmount | [`Files::commit_all`] |
 //! | an opening found no empty LEB for garbage collection | [`StoreMut::make_gc_leb`] |
 //!
-//! Beside these, recovery and repair end with one: that is what makes their result count.
+//! Besides these, recovery and repair end with a commit, which makes their result count.
 
 use alloc::vec::Vec;
 
@@ -23,14 +23,14 @@ use super::heads::auth_size;
 use super::store::StoreMut;
 use crate::location::Location;
 
-/// Most commits that one operation waits for.
+/// Most commits that one operation may wait for.
 const COMMITS_MAX: u32 = 2;
 
 impl<V: VolumeMut> StoreMut<V> {
-    /// Writes nodes of one operation at a journal head, all or none; tells where each lies.
-    /// `waiting` is what was promised beside it.
+    /// Writes the nodes of one operation at a journal head, all or none; returns their places.
+    /// `waiting` is what else has been promised.
     ///
-    /// Makes room first; commits and collects garbage if need be.
+    /// Makes room first; commits and collects garbage if necessary.
     pub(super) fn write(
         &mut self,
         head: usize,
@@ -42,7 +42,7 @@ impl<V: VolumeMut> StoreMut<V> {
         self.heads().write(head, nodes)
     }
 
-    /// The same of one node.
+    /// The same for one node.
     pub(super) fn write_one(
         &mut self,
         head: usize,
@@ -76,13 +76,13 @@ impl<V: VolumeMut> StoreMut<V> {
         Ok(())
     }
 
-    /// Commits when the journal is nearly full, so that no later operation has to wait in need.
+    /// Commits when the journal is nearly full, so that no later operation has to wait for it.
     pub(super) fn commit_if_due(&mut self) -> Result<(), Error> {
         if self.journal.log.wants_commit(self.superblock()) { self.commit() } else { Ok(()) }
     }
 
-    /// Sees to it that a LEB is reserved for garbage collection: one that a commit sets free, or
-    /// whose contents go into the free end of another.
+    /// Makes sure that a LEB is reserved for garbage collection: one that a commit frees, or one
+    /// whose content fits into the free end of another.
     pub(super) fn make_gc_leb(&mut self) -> Result<(), Error> {
         if self.space.gc_leb().is_some() {
             return Ok(());
@@ -99,14 +99,14 @@ impl<V: VolumeMut> StoreMut<V> {
 }
 
 impl<V: VolumeMut> Files<V> {
-    /// Puts everything on the flash, so that nothing of it is in the journal alone.
+    /// Commits everything, so that nothing is in the journal alone.
     pub(super) fn commit_all(&mut self) -> Result<(), Error> {
         self.write_back_all()?;
         self.disk.commit()
     }
 
-    /// Sees to it that there is room; what is in the cache is written, and a commit done, to find
-    /// out how much it really is.
+    /// Makes sure that there is room. If there seems to be none, writes back the cache and commits,
+    /// to find out how much is really needed.
     pub(super) fn claim(&mut self, need: Need) -> Result<(), Error> {
         self.disk.writable()?;
         if self.budget().fits(need) {
@@ -119,9 +119,9 @@ impl<V: VolumeMut> Files<V> {
         if self.gather(need)? { Ok(()) } else { Err(Error::NoSpace) }
     }
 
-    /// Moves what is in use together, out of LEBs that are an eighth empty at least, until there is
-    /// room: the index needs whole LEBs, and each LEB in use has an end that counts as lost. What
-    /// is packed already is left alone, so a file system that stays full is not copied around.
+    /// Packs nodes in use, out of LEBs that are at least an eighth empty, until there is room: the
+    /// index needs whole LEBs, and the end of each LEB in use counts as lost. Packed LEBs are left
+    /// alone, so a file system that stays full is not copied around.
     fn gather(&mut self, need: Need) -> Result<bool, Error> {
         let least = self.budget().packed();
         let mut committed = false;
@@ -146,7 +146,8 @@ impl<V: VolumeMut> Files<V> {
         Ok(self.budget().fits(need))
     }
 
-    /// As [`claim`](Self::claim) for what frees more than it takes: room is kept for it.
+    /// As [`claim`](Self::claim), for operations that free more than they take: space is reserved
+    /// for them.
     pub(super) fn claim_for_removal(&mut self, need: Need) -> Result<(), Error> {
         match self.claim(need) {
             Err(Error::NoSpace) => Ok(()),

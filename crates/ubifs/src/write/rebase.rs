@@ -1,9 +1,8 @@
-//! A commit that owes nothing to the one before: for repairs.
+//! A commit that does not depend on the one before: for repairs.
 //!
-//! What is known is which nodes of the main area are good. Space is counted from the LEBs
-//! themselves, index and LEB properties tree are written whole, the log begins anew. The steps are
-//! those of every commit; the old index, tree and master node stay until the new master node is
-//! written.
+//! The input is which nodes of the main area are good. Space is counted from the LEBs themselves,
+//! index and LEB properties tree are written whole, and the log starts anew. The steps are those of
+//! any commit; the old index, tree and master node stay until the new master node is written.
 
 mod survey;
 
@@ -38,7 +37,7 @@ use crate::replay::read_log;
 use crate::store::default_compression;
 use survey::{Extent, Held, kept_nodes, survey};
 
-/// A name to be written into a directory.
+/// A name to write into a directory.
 #[derive(Clone, Debug)]
 pub(crate) struct NewName {
     pub(crate) parent: u32,
@@ -47,23 +46,23 @@ pub(crate) struct NewName {
     pub(crate) file_type: u8,
 }
 
-/// What the file system is to hold.
+/// What the file system will hold.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct NewState {
-    /// Where the nodes that stay lie.
+    /// The places of the nodes that are kept.
     pub(crate) kept: Overlay,
-    /// Inodes to be written, and their inline data.
+    /// Inodes to write, with their inline data.
     pub(crate) inodes: Vec<(InodeNode<'static>, Vec<u8>)>,
-    /// Names to be written.
+    /// Names to write.
     pub(crate) names: Vec<NewName>,
-    /// Nodes that must not be taken for good ones again.
+    /// Nodes that must not be mistaken for good ones again.
     pub(crate) dropped: Vec<Location>,
 }
 
 /// The name of a new entry; other nodes have none.
 type FreshName = Option<Box<[u8]>>;
 
-/// The LEB that new nodes go to.
+/// The LEB that takes new nodes.
 struct Fresh {
     lnum: u32,
     bytes: Vec<u8>,
@@ -71,10 +70,10 @@ struct Fresh {
 }
 
 impl<V: VolumeMut> UbifsMut<V> {
-    /// Makes `state` all that there is.
+    /// Makes `state` the entire content.
     ///
     /// # Errors
-    /// [`MountError::Failed`]: the flash refuses, or there are not the empty LEBs for a new index.
+    /// [`MountError::Failed`] if the flash refuses a change, or lacks empty LEBs for a new index.
     pub(crate) fn rebase(fs: Ubifs<Buffered<V>>, state: &NewState) -> Result<Self, MountError> {
         Ok(Self { files: Files::new(rebase(fs, state)?) })
     }
@@ -121,7 +120,7 @@ fn rebase<V: VolumeMut>(
     rebase.count(&kept, held)?;
     rebase.find_log();
     if grown || is_impossible {
-        // First of all: a master node may know of fewer LEBs, and not of more.
+        // First, because a master node may count fewer LEBs than the superblock, but not more.
         rebase.disk.write_superblock()?;
     }
     rebase.disk.recover_master(true)?;
@@ -135,15 +134,15 @@ fn rebase<V: VolumeMut>(
     Ok(disk)
 }
 
-/// The new state on its way to the flash.
+/// The new state while it is being written.
 struct Rebase<'d, V> {
     disk: &'d mut StoreMut<V>,
-    /// The LEB that new nodes go to.
+    /// The LEB that takes new nodes.
     fresh: Option<Fresh>,
 }
 
 impl<V: VolumeMut> Rebase<'_, V> {
-    /// Rewrites what must be, and counts what each LEB holds.
+    /// Rewrites LEBs where necessary, and accounts for the content of each.
     fn count(
         &mut self,
         kept: &BTreeMap<u32, Vec<Extent>>,
@@ -174,13 +173,13 @@ impl<V: VolumeMut> Rebase<'_, V> {
         let superblock = self.disk.fs.store.superblock;
         self.disk.space = Space::new(&superblock, &self.disk.fs.store.layout.main, &properties);
         for bud in self.disk.journal.buds.clone() {
-            // The old commit's journal until there is a new one.
+            // Part of the old commit's journal until there is a new one.
             self.disk.space.change(bud.lnum, |leb| leb.taken = true);
         }
         Ok(())
     }
 
-    /// Goes on behind the old log if that can be followed.
+    /// Continues after the old log, if that can be followed.
     fn find_log(&mut self) {
         let (tail, log) = (self.disk.master.node.log_lnum, self.disk.fs.store.layout.log.clone());
         if log.contains(&tail)
@@ -252,7 +251,7 @@ impl<V: VolumeMut> Rebase<'_, V> {
         Ok(())
     }
 
-    /// Unmaps what the old state had in the log, the orphan area and the tree of LEB properties.
+    /// Unmaps what is left of the old log, orphan area and LEB properties tree.
     fn clear_rest(&mut self) -> Result<(), Error> {
         let head = self.disk.journal.log.head.0;
         let log = self.disk.fs.store.layout.log.clone().filter(|lnum| *lnum != head);
@@ -265,7 +264,7 @@ impl<V: VolumeMut> Rebase<'_, V> {
     }
 }
 
-/// The master node as far as it can be believed.
+/// The master node, as far as it can be trusted.
 fn sane_master<V: VolumeMut>(fs: &Ubifs<Buffered<V>>, state: &NewState) -> Master {
     let layout = &fs.store.layout;
     let found = fs.master.as_ref().map(|chosen| chosen.master);

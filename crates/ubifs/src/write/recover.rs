@@ -1,4 +1,4 @@
-//! What an unclean stop left, written back: torn ends, the log, sizes that follow the data.
+//! Writes back what an unclean stop left: torn ends, the log, sizes that follow the data.
 
 use alloc::vec::Vec;
 
@@ -12,18 +12,18 @@ use super::buffered::pad;
 use super::store::StoreMut;
 use crate::replay::{BudEnd, FoundLog};
 
-/// The recovery of a file system that is being opened.
+/// The recovery of a file system being opened.
 #[derive(Debug)]
 pub(super) struct Recovery<'d, V> {
     pub(super) disk: &'d mut StoreMut<V>,
 }
 
 impl<V: VolumeMut> Recovery<'_, V> {
-    /// Writes back what an unclean stop left torn, as it was seen when it was read.
+    /// Writes back torn ends as they were first read.
     pub(super) fn write_back(&mut self, ends: &[BudEnd], log: &FoundLog) -> Result<(), Error> {
         let buds = self.disk.journal.buds.clone();
         for (bud, end) in buds.iter().zip(ends) {
-            // A write cut short may look erased, or good this once: it is written anew.
+            // A write cut short may look erased, or read well just once: rewrite it.
             if end.is_torn || end.is_last {
                 let end = self.disk.fs.store.cut_leb(bud.lnum, end.at)?;
                 let free = self.disk.fs.store.leb_size() - end;
@@ -45,7 +45,8 @@ impl<V: VolumeMut> Recovery<'_, V> {
         self.recover_log(log)
     }
 
-    /// Writes the log into its first LEB: what a commit cut short began is not in the way then.
+    /// Rewrites the log into its first LEB, so that the start of an interrupted commit is not in
+    /// the way.
     fn recover_log(&mut self, log: &FoundLog) -> Result<(), Error> {
         let mut nodes = log.nodes.clone();
         pad(&mut nodes, self.disk.fs.store.unit() as usize);
@@ -55,7 +56,7 @@ impl<V: VolumeMut> Recovery<'_, V> {
             self.disk.fs.store.access.change_leb(tail, &nodes)?;
             self.disk.journal.log.head = (tail, nodes.len() as u32);
         } else {
-            // It stays as it is up to its last node.
+            // Keep it as it is up to its last node.
             let (lnum, _) = log.head;
             self.disk.journal.log.head = (lnum, self.disk.fs.store.cut_leb(lnum, log.end)?);
             while used.last() != Some(&lnum) {
@@ -70,10 +71,11 @@ impl<V: VolumeMut> Recovery<'_, V> {
         Ok(())
     }
 
-    /// Commits what recovery found: sizes that follow the data, files deleted.
+    /// Commits what recovery found: sizes that follow the data, deleted files.
     pub(super) fn finish(&mut self) -> Result<(), Error> {
         self.disk.changed = true;
-        // No commit may come before the sizes are written: the journal may be longer than usual.
+        // No commit may come before the sizes are written, so the journal may exceed its usual
+        // length.
         self.disk.journal.log.bud_bytes = 0;
         for (inode, size) in core::mem::take(&mut self.disk.fs.store.sizes) {
             let mut record = self.disk.inode(inode)?;
@@ -85,8 +87,9 @@ impl<V: VolumeMut> Recovery<'_, V> {
         self.disk.commit()
     }
 
-    /// What a LEB that counts as empty holds was given up before the stop. UBI may still have it,
-    /// or what is left of it when the power went during its erase: a fastmap does not tell.
+    /// Clears the LEBs that count as empty. Their content was given up before the stop, but UBI may
+    /// still have it, or the rest of an erase cut short by power loss: a fastmap does not show
+    /// that.
     fn empty_lebs_hold_nothing(&mut self) -> Result<(), Error> {
         for lnum in self.disk.space.erased_lebs(self.disk.index.at.0) {
             self.disk.fs.store.access.clear_leb(lnum)?;

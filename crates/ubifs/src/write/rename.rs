@@ -16,10 +16,10 @@ use super::names::{check_name, entry_cost, file_type};
 use super::operation::Operation;
 use crate::file::entry_size;
 
-/// A name: directory and name in it.
+/// A name: the directory and the name in it.
 type Named<'n> = (Inode, &'n [u8]);
 
-/// The two directories; one if they are the same.
+/// The two directories; `to` is `None` if they are the same.
 struct Parents {
     from: Record,
     to: Option<Record>,
@@ -34,7 +34,7 @@ impl Parents {
         self.to.as_ref().unwrap_or(&self.from).number()
     }
 
-    /// A subdirectory went from one to the other.
+    /// Updates the links for a subdirectory that moves from one to the other.
     fn move_directory(&mut self) {
         if let Some(to) = &mut self.to {
             to.node.links += 1;
@@ -97,7 +97,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.replace(parents, (old_name, moved), (new_name, replaced), (how, now))
     }
 
-    /// A directory does not go below itself: `target` must not lie below `moved`.
+    /// Checks that a directory does not move below itself: `target` must not be below `moved`.
     fn check_circle(
         &self,
         parents: &Parents,
@@ -108,8 +108,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         if kind(moved) != Some(FileKind::Directory) || parents.to.is_none() {
             return Ok(());
         }
-        // There are no pointers upwards: everything below is looked through, but for directories
-        // whose links say that there is none in them. A damaged tree may go in circles.
+        // There are no pointers to parents, so everything below is searched, except directories
+        // whose link count says that they contain no others. A damaged tree may have cycles.
         let mut waiting = alloc::vec![moved.number()];
         let mut seen = BTreeSet::new();
         while let Some(directory) = waiting.pop() {
@@ -197,7 +197,7 @@ impl<V: VolumeMut> UbifsMut<V> {
             parents.move_directory();
         }
         match &replaced {
-            // The name is there already; a directory replaced takes its ".." with it.
+            // The name exists already; a replaced directory takes its ".." with it.
             Some(replaced) => {
                 let gone = u32::from(kind(replaced) == Some(FileKind::Directory));
                 let to = parents.to();
@@ -226,12 +226,12 @@ impl<V: VolumeMut> UbifsMut<V> {
             operation.inode(whiteout);
         }
         parents.write(&mut operation);
-        // Nothing but a time of it changed: many a file is removed before that has to be written.
+        // Only a time of it changed, and many files are removed before that has to be written.
         operation.dead(&dead).keep(moved);
         self.perform(operation)
     }
 
-    /// Whether a file may be replaced by one that is a directory or is not.
+    /// Checks that a file may be replaced by a directory, or by another kind of file.
     fn check_replaced(&self, is_directory: bool, replaced: &Record) -> Result<(), Error> {
         match (is_directory, kind(replaced) == Some(FileKind::Directory)) {
             (true, true) => self.check_empty(replaced),
@@ -241,7 +241,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         }
     }
 
-    /// What takes the place of a name that moved away under an overlay.
+    /// The whiteout that replaces a moved name for overlayfs.
     fn whiteout(&mut self, parent: &Record, now: Timestamp) -> Result<Record, Error> {
         let file = NewFile {
             kind: FileKind::CharacterDevice,

@@ -1,4 +1,4 @@
-//! Encrypted files: names, targets and content as they are stored, and policies.
+//! Encrypted files: names, targets and content in stored form, and policies.
 
 use alloc::borrow::Cow;
 
@@ -16,7 +16,7 @@ use super::xattr::value_size;
 use crate::crypt::{CONTEXT_NAME, Context, Policy, Use, encrypt_target};
 use crate::file::entry_size;
 
-/// Most bytes that a context adds to what an operation writes.
+/// Most bytes that a context adds to the nodes of an operation.
 pub(super) const CONTEXT_COST: u64 = 64 + INODE_COST + 40;
 
 /// Whether files of this kind are encrypted; devices, FIFOs and sockets have nothing to encrypt.
@@ -31,7 +31,7 @@ impl Record {
 }
 
 impl<V: VolumeMut> UbifsMut<V> {
-    /// A name as the directory is to store it.
+    /// The stored form of a new name.
     pub(super) fn new_name<'n>(
         &self,
         parent: &Record,
@@ -44,8 +44,8 @@ impl<V: VolumeMut> UbifsMut<V> {
         names.stored(name).map(Cow::Owned).ok_or(Error::NameTooLong)
     }
 
-    /// What the directory stores for a name that is there; without the key names are known by how
-    /// they are shown then.
+    /// The stored form of an existing name; without the key, names are known by the form shown
+    /// then.
     pub(super) fn old_name<'n>(
         &self,
         parent: &Record,
@@ -58,7 +58,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         stored.map(Cow::Owned).ok_or(Error::NotFound)
     }
 
-    /// What is below an encrypted directory is encrypted by its policy.
+    /// Checks that a file is encrypted by the policy of its encrypted directory.
     pub(super) fn check_policy(&self, parent: &Record, record: &Record) -> Result<(), Error> {
         if !parent.is_encrypted() || !is_sealable(kind(record)) {
             return Ok(());
@@ -69,7 +69,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         if fits { Ok(()) } else { Err(Error::CrossDevice) }
     }
 
-    /// Encrypts a new file as its directory says; gives the inode that holds the context.
+    /// Encrypts a new file by its directory's policy; returns the inode that holds the context.
     pub(super) fn seal_new(
         &mut self,
         parent: &Record,
@@ -91,7 +91,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.add_context(record, &context).map(Some)
     }
 
-    /// A context with a number that no other file has.
+    /// A context with a unique nonce.
     fn new_context(&self, policy: Policy) -> Result<Context, Error> {
         const NO_ENTROPY: &str = "new encrypted files without random bytes for their numbers";
         let entropy = self.files.disk.fs.keys.as_ref().and_then(|keys| keys.entropy);
@@ -105,7 +105,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         Ok(Context { policy, nonce: core::array::from_fn(|at| hash[at]) })
     }
 
-    /// Gives a file that is about to be written a context; the inode that holds it.
+    /// Adds a context to a file that is about to be written; returns the inode that holds it.
     fn add_context(&mut self, host: &mut Record, context: &Context) -> Result<Record, Error> {
         let value = context.emit();
         let node = &mut host.node;
@@ -135,12 +135,12 @@ impl<V: VolumeMut> UbifsMut<V> {
         self.entry(EntryKind::Xattr, host.number(), CONTEXT_NAME, (value.number(), 0))
     }
 
-    /// Encrypts what will be below an empty directory (`FS_IOC_SET_ENCRYPTION_POLICY`).
+    /// Encrypts whatever is created in an empty directory (`FS_IOC_SET_ENCRYPTION_POLICY`).
     ///
     /// # Errors
     /// [`Error::Encrypted`] without the policy's key, [`Error::NotEmpty`], [`Error::NotDirectory`],
     /// [`Error::Exists`] if it has a policy, [`Error::Unsupported`] before format version 5, or
-    /// without [`entropy`](crate::Keys::entropy); and those of any change.
+    /// without [`entropy`](crate::Keys::entropy); and the errors of any change.
     pub fn encrypt(
         &mut self,
         directory: Inode,

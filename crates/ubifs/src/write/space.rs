@@ -1,4 +1,4 @@
-//! What every LEB of the main area holds, and what is left.
+//! What each LEB of the main area holds, and what is left.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -15,11 +15,11 @@ use crate::lpt::unusable;
 pub(super) struct Leb {
     /// Erased bytes at its end.
     pub(super) free: u32,
-    /// Bytes of nodes in use. What is neither is dirt.
+    /// Bytes of nodes in use. What is neither free nor used is dirt.
     pub(super) used: u32,
     /// It holds index nodes.
     pub(super) index: bool,
-    /// It is in the log since the last commit: not to be collected.
+    /// Part of the log since the last commit: must not be collected.
     pub(super) taken: bool,
     /// Reserved for garbage collection.
     pub(super) reserved: bool,
@@ -30,13 +30,13 @@ pub(super) struct Leb {
 pub(super) struct Sums {
     pub(super) free: u64,
     pub(super) dirty: u64,
-    /// Of data LEBs only.
+    /// For data LEBs only.
     pub(super) used: u64,
     pub(super) dead: u64,
     pub(super) dark: u64,
-    /// LEBs that are erased, whoever has them.
+    /// Erased LEBs, whatever they are reserved for.
     pub(super) empty_lebs: u64,
-    /// LEBs that hold nothing in use and can be taken.
+    /// LEBs with nothing in use that can be taken.
     pub(super) available_lebs: u64,
     pub(super) idx_lebs: u64,
 }
@@ -49,9 +49,9 @@ pub(super) struct Space {
     first: u32,
     lebs: Vec<Leb>,
     sums: Sums,
-    /// LEBs that the commit under way gave up; unmapped when it is over.
+    /// LEBs that the current commit gave up; unmapped once it is complete.
     leaving: BTreeSet<u32>,
-    /// What the flash says contradicts itself; see [`Space::is_astray`].
+    /// What the flash says is contradictory; see [`Space::is_astray`].
     astray: bool,
 }
 
@@ -60,7 +60,7 @@ impl Leb {
         leb_size - self.free - self.used
     }
 
-    /// Nothing in it is in use and anybody may take it.
+    /// Whether nothing in it is in use and anyone may take it.
     pub(super) fn is_available(&self) -> bool {
         self.used == 0 && !self.taken && !self.reserved && !self.index
     }
@@ -100,14 +100,14 @@ impl Space {
         sums
     }
 
-    /// Whether something was to be noted that can not be: of a LEB outside the main area, or more
-    /// in one than it has room for. Damaged LEB properties, or an index that is trusted and wrong,
-    /// come to that; what was counted is worth nothing then, and nothing may be written by it.
+    /// Whether a change could not be recorded: for a LEB outside the main area, or beyond the size
+    /// of one. Damaged LEB properties, or a trusted index that is wrong, lead to this; the
+    /// accounting is then worthless, and nothing may be written based on it.
     pub(super) fn is_astray(&self) -> bool {
         self.astray
     }
 
-    /// Changes what a LEB is said to hold.
+    /// Changes what a LEB is recorded to hold.
     pub(super) fn change(&mut self, lnum: u32, change: impl FnOnce(&mut Leb)) {
         let at = lnum.wrapping_sub(self.first) as usize;
         let Some(mut leb) = self.lebs.get(at).copied() else {
@@ -134,7 +134,7 @@ impl Space {
         shift(&mut sums.idx_lebs, old.idx_lebs, new.idx_lebs);
     }
 
-    /// So many empty LEBs more.
+    /// Adds this many empty LEBs.
     pub(super) fn grow(&mut self, lebs: u32) {
         let leb = Leb { free: self.leb_size, ..Leb::default() };
         for _ in 0..lebs {
@@ -143,17 +143,17 @@ impl Space {
         }
     }
 
-    /// A node came into use.
+    /// Counts a node as in use.
     pub(super) fn acquire(&mut self, at: Location) {
         self.change(at.lnum, |leb| leb.used += align8(at.length));
     }
 
-    /// A node is no longer in use.
+    /// Counts a node as no longer in use.
     pub(super) fn release(&mut self, at: Location) {
         self.change(at.lnum, |leb| leb.used = leb.used.saturating_sub(align8(at.length)));
     }
 
-    /// What a LEB holds; one outside the main area can not be taken.
+    /// What a LEB holds; one outside the main area cannot be taken.
     pub(super) fn leb(&self, lnum: u32) -> Leb {
         let outside = Leb { taken: true, ..Leb::default() };
         self.lebs.get(lnum.wrapping_sub(self.first) as usize).copied().unwrap_or(outside)
@@ -172,12 +172,12 @@ impl Space {
         self.lebs.len() as u64
     }
 
-    /// Data LEBs with these properties.
+    /// The data LEBs for which `is` holds.
     fn data_lebs(&self, is: impl Fn(&Leb) -> bool) -> impl Iterator<Item = (u32, &Leb)> {
         self.lebs().filter(move |(_, leb)| !leb.index && is(leb))
     }
 
-    /// A LEB with nothing in use. What is in it is given up.
+    /// Takes a LEB with nothing in use; its content is given up.
     pub(super) fn empty_leb(&mut self) -> Option<u32> {
         let leb_size = self.leb_size;
         let (lnum, _) = self
@@ -188,15 +188,15 @@ impl Space {
         Some(lnum)
     }
 
-    /// The LEB in use with the least room at its end of those that take `length` bytes more, and
-    /// where that room begins.
+    /// Of the LEBs in use with room for `length` more bytes, the one with the least; and where that
+    /// room begins.
     pub(super) fn partial(&self, length: u32) -> Option<(u32, u32)> {
         let fits = |leb: &Leb| leb.free >= length && leb.used > 0 && !leb.taken && !leb.reserved;
         let (lnum, leb) = self.data_lebs(fits).min_by_key(|(_, leb)| leb.free)?;
         Some((lnum, self.leb_size - leb.free))
     }
 
-    /// LEBs that can be collected, and of which at least `least` bytes are not in use.
+    /// LEBs that can be collected and have at least `least` unused bytes.
     fn loose(&self, least: u32) -> impl Iterator<Item = (u32, &Leb)> {
         let leb_size = self.leb_size;
         self.data_lebs(move |leb| {
@@ -204,19 +204,19 @@ impl Space {
         })
     }
 
-    /// Bytes that collecting sets free: those not in use, of LEBs with at least `least` of them.
+    /// Bytes that collection can free: the unused ones of LEBs with at least `least` of them.
     pub(super) fn loose_bytes(&self, least: u32) -> u64 {
         self.loose(least).map(|(_, leb)| u64::from(self.leb_size - leb.used)).sum()
     }
 
-    /// The LEB to collect: the one with the least in it, if at least `least` bytes of it are not in
-    /// use.
+    /// The LEB to collect: the one with the fewest bytes in use, if at least `least` bytes of it
+    /// are unused.
     pub(super) fn victim(&self, least: u32) -> Option<u32> {
         self.loose(least).min_by_key(|(_, leb)| leb.used).map(|(lnum, _)| lnum)
     }
 
-    /// Without any empty LEB: the one whose contents fit into the free end of another, and that
-    /// other with where its end begins.
+    /// When no LEB is empty: a LEB whose content fits into the free end of another, and that other
+    /// one with the start of its free end.
     pub(super) fn squeeze(&self) -> Option<(u32, (u32, u32))> {
         let (lnum, roomy) = self.data_lebs(|leb| !leb.taken).max_by_key(|it| it.1.free)?;
         let others = self.data_lebs(|leb| !leb.taken).filter(|(other, _)| *other != lnum);
@@ -229,7 +229,7 @@ impl Space {
         self.lebs().find(|(_, leb)| leb.reserved).map(|(lnum, _)| lnum)
     }
 
-    /// Reserves a LEB for garbage collection: the one the master node knows, if that can be.
+    /// Reserves a LEB for garbage collection: the one in the master node, if possible.
     pub(super) fn take_gc_leb(&mut self, known: u32) {
         let lnum = match self.leb(known).is_available() {
             true => Some(known),
@@ -244,27 +244,26 @@ impl Space {
         }
     }
 
-    /// Data LEBs that hold nothing in use and are not erased.
+    /// Data LEBs with nothing in use that are not erased.
     pub(super) fn idle(&self) -> Vec<u32> {
         let idle = |leb: &Leb| leb.is_available() && leb.free < self.leb_size;
         self.data_lebs(idle).map(|(lnum, _)| lnum).collect()
     }
 
-    /// LEBs that count as erased and that nobody writes to; `head` is the index's.
+    /// LEBs that count as erased and are not being written; `head` is the index's.
     pub(super) fn erased_lebs(&self, head: u32) -> Vec<u32> {
         let is_erased = |leb: &Leb| leb.free == self.leb_size && !leb.taken;
         let lebs = self.lebs().filter(|(lnum, leb)| is_erased(leb) && *lnum != head);
         lebs.map(|(lnum, _)| lnum).collect()
     }
 
-    /// A LEB is erased.
+    /// Records that a LEB was erased.
     pub(super) fn erased(&mut self, lnum: u32) {
         let leb_size = self.leb_size;
         self.change(lnum, |leb| leb.free = leb_size);
     }
 
-    /// Index LEBs that only the old index uses are empty from the new one on; `head` is being
-    /// written.
+    /// Frees index LEBs that only the old index uses; `head` is being written.
     pub(super) fn leave_index_lebs(&mut self, head: u32) {
         let idle = |(lnum, leb): &(u32, &Leb)| leb.index && leb.used == 0 && *lnum != head;
         let idle: Vec<u32> = self.lebs().filter(idle).map(|(lnum, _)| lnum).collect();
@@ -278,19 +277,19 @@ impl Space {
         }
     }
 
-    /// The LEBs that the commit gave up: it is over.
+    /// The LEBs that the finished commit gave up.
     pub(super) fn left(&mut self) -> BTreeSet<u32> {
         core::mem::take(&mut self.leaving)
     }
 
-    /// The first LEBs with room for data, `most` of them: what a tree of LEB properties is asked
-    /// for first (`lsave`).
+    /// The first LEBs with room for data, at most `most`: those looked up first in the LEB
+    /// properties tree (`lsave`).
     pub(super) fn interesting(&self, most: usize) -> Vec<u32> {
         let lebs = self.data_lebs(|leb| leb.used < self.leb_size);
         lebs.map(|(lnum, _)| lnum).take(most).collect()
     }
 
-    /// As the tree of LEB properties has it.
+    /// The properties for the tree of LEB properties.
     pub(super) fn properties(&self) -> Vec<LebProperties> {
         let properties = |leb: &Leb| LebProperties {
             free: leb.free,

@@ -1,4 +1,4 @@
-//! What there is below files: nodes on the flash, and everything that says where they lie.
+//! The layer below files: nodes on the flash, and everything that says where they lie.
 
 use flysch_api::vfs::{Damage, Error, FileKind};
 use flysch_api::volume::VolumeMut;
@@ -23,14 +23,14 @@ use crate::lpt::Lpt;
 use crate::open::Ubifs;
 use crate::store::Store;
 
-/// The store of a file system that is written.
+/// The store of a file system open for writing.
 ///
-/// Each part has a type of its own that holds what only it changes; [`Heads`], [`Tnc`],
-/// [`Collector`] and [`IndexWriter`](super::merge::IndexWriter) borrow the parts that one kind of
-/// step changes together.
+/// Each part has its own type for the state that only it changes; [`Heads`], [`Tnc`], [`Collector`]
+/// and [`IndexWriter`](super::merge::IndexWriter) borrow the parts that one kind of step changes
+/// together.
 #[derive(Debug)]
 pub(super) struct StoreMut<V> {
-    /// Reading: the flash with its write buffers, the committed index, the overlay.
+    /// The reading side: the flash with its write buffers, the committed index, the overlay.
     pub(super) fs: Ubifs<Buffered<V>>,
     pub(super) space: Space,
     pub(super) journal: Journal,
@@ -39,9 +39,9 @@ pub(super) struct StoreMut<V> {
     pub(super) master: MasterArea,
     pub(super) orphans: Orphans,
     pub(super) numbers: Numbers,
-    /// Something changed since the last commit, or waits to.
+    /// Whether anything changed since the last commit, or waits to.
     pub(super) changed: bool,
-    /// Tests: commits find no empty LEB for the index as long as there are gaps.
+    /// Tests: commits treat no LEB as empty for the index while there are gaps.
     #[cfg(test)]
     pub(super) only_gaps: bool,
 }
@@ -55,13 +55,13 @@ impl<V: VolumeMut> StoreMut<V> {
         &self.fs.store.superblock
     }
 
-    /// Refuses when the flash refused, or what is known of space contradicts itself.
+    /// Fails once the flash has refused a change, or if the accounting of space is contradictory.
     pub(super) fn writable(&self) -> Result<(), Error> {
         self.fs.store.access.writable()?;
         self.believable()
     }
 
-    /// Refuses when what is known of space contradicts itself.
+    /// Fails if the accounting of space is contradictory.
     pub(super) fn believable(&self) -> Result<(), Error> {
         let (structure, place) = ("LEB properties", Default::default());
         let cause = Damage::Field("free and dirty bytes");
@@ -86,13 +86,13 @@ impl<V: VolumeMut> StoreMut<V> {
         Tnc { store: &mut self.fs.store, space: &mut self.space, growth }
     }
 
-    /// What there is to be promised, beside what `waiting` was.
+    /// The space that can be promised besides `waiting`.
     pub(super) fn budget(&self, waiting: Need) -> Budget<'_> {
         let superblock = &self.fs.store.superblock;
         Budget { superblock, space: &self.space, index: self.index, waiting }
     }
 
-    /// An inode as it was written last, of whatever use.
+    /// The inode with this number as written last, including those of attribute values.
     pub(super) fn inode(&self, number: u32) -> Result<Record, Error> {
         let store = &self.fs.store;
         let at = store.find(Key::inode_node(number))?.ok_or(Error::NotFound)?;
@@ -104,12 +104,12 @@ impl<V: VolumeMut> StoreMut<V> {
         Ok(Record::new(&node))
     }
 
-    /// The node of an inode or data key lies at `at` now.
+    /// Sets the place of the node of an inode or data key.
     pub(super) fn set(&mut self, key: Key, at: Location) -> Result<(), Error> {
         self.tnc().set(key, at)
     }
 
-    /// The entry of a name lies at `at` now, or the name is gone.
+    /// Sets the place of a name's entry, or deletes the name.
     pub(super) fn set_name(
         &mut self,
         kind: EntryKind,
@@ -119,12 +119,12 @@ impl<V: VolumeMut> StoreMut<V> {
         self.tnc().set_name(kind, parent, name, at)
     }
 
-    /// Nothing from `first` to `last` is there any more.
+    /// Removes everything from `first` to `last`.
     pub(super) fn remove_range(&mut self, first: Key, last: Key) -> Result<(), Error> {
         self.tnc().remove_range(first, last)
     }
 
-    /// Deletes an inode with everything that hangs on it.
+    /// Deletes an inode with everything that belongs to it.
     pub(super) fn remove_inode(&mut self, inode: u32) -> Result<(), Error> {
         self.tnc().remove_inode(inode)
     }
@@ -133,18 +133,18 @@ impl<V: VolumeMut> StoreMut<V> {
         self.heads().sync_heads()
     }
 
-    /// Says on the flash that it is in use, so that the next opening looks for torn writes.
+    /// Marks the file system as in use, so that the next opening looks for torn writes.
     pub(super) fn mark_dirty(&mut self) -> Result<(), Error> {
         self.writable()?;
         self.master.mark_dirty(&mut self.fs.store)
     }
 
-    /// A file that was written without links waits to be forgotten.
+    /// Records that a file was written without links and is still in use.
     pub(super) fn note_orphan(&mut self, inode: u32) {
         self.orphans.note(inode, self.master.node.commit);
     }
 
-    /// Whether no more files without a name can be kept.
+    /// Whether no more files without names can be kept.
     pub(super) fn has_orphans_enough(&self) -> bool {
         self.orphans.is_full(self.fs.store.layout.orphans.len(), self.fs.store.leb_size())
     }
@@ -164,10 +164,11 @@ impl<V: VolumeMut> StoreMut<V> {
         store.access.change_leb(SUPERBLOCK_LEB, &bytes)
     }
 
-    /// Leaves a clean file system, everything of which was committed; gives the volume back.
+    /// Marks the committed file system as clean; returns the volume.
     pub(super) fn close(mut self) -> Result<V, Error> {
         if self.master.is_dirty() {
-            // What the commit gave up is gone before nobody looks for it any more.
+            // LEBs the commit gave up must be erased before the next opening no longer looks for
+            // them.
             self.fs.store.access.sync_volume()?;
             let mut node = self.master.node;
             node.flags.0 &= !(MasterFlags::DIRTY.0 | MasterFlags::RECOVERY.0);

@@ -1,4 +1,4 @@
-//! Where the node of each key lies, and what a change leaves behind in the LEBs.
+//! Where the node of each key lies, and the effect of changes on the LEBs.
 
 use alloc::vec::Vec;
 use core::ops::ControlFlow;
@@ -12,12 +12,12 @@ use super::space::Space;
 use crate::location::Location;
 use crate::store::Store;
 
-/// Worst case of what one more leaf adds to the index: a node of its own.
+/// Most bytes that one more leaf adds to the index: a node of its own.
 pub(super) fn leaf_cost(superblock: &Superblock) -> u64 {
     u64::from(align8(superblock.index_node_max() as u32))
 }
 
-/// The overlay, the LEBs that changes of it count on, and the bytes they may add to the index.
+/// The overlay, the LEB accounting it affects, and the bytes it may add to the index.
 #[derive(Debug)]
 pub(super) struct Tnc<'s, V> {
     pub(super) store: &'s mut Store<Buffered<V>>,
@@ -30,7 +30,7 @@ impl<V: VolumeMut> Tnc<'_, V> {
         *self.growth += leaf_cost(&self.store.superblock);
     }
 
-    /// The node of an inode or data key lies at `at` now.
+    /// Sets the place of the node of an inode or data key.
     pub(super) fn set(&mut self, key: Key, at: Location) -> Result<(), Error> {
         match self.store.find(key)? {
             Some(old) => self.space.release(old),
@@ -41,7 +41,7 @@ impl<V: VolumeMut> Tnc<'_, V> {
         Ok(())
     }
 
-    /// The entry of a name lies at `at` now, or the name is gone.
+    /// Sets the place of a name's entry, or deletes the name.
     pub(super) fn set_name(
         &mut self,
         kind: EntryKind,
@@ -62,7 +62,7 @@ impl<V: VolumeMut> Tnc<'_, V> {
         Ok(())
     }
 
-    /// Nothing from `first` to `last` is there any more.
+    /// Removes everything from `first` to `last`.
     pub(super) fn remove_range(&mut self, first: Key, last: Key) -> Result<(), Error> {
         let mut found = Vec::new();
         self.store.nodes(first, last, &mut |_, at| {
@@ -85,7 +85,7 @@ impl<V: VolumeMut> Tnc<'_, V> {
         Ok(())
     }
 
-    /// Whether the committed index still speaks for a key from `first` to `last`.
+    /// Whether the committed index is still valid for any key from `first` to `last`.
     fn has_committed(&self, first: Key, last: Key) -> bool {
         let mut any = false;
         let store = &*self.store;
@@ -96,7 +96,7 @@ impl<V: VolumeMut> Tnc<'_, V> {
         any || walked.is_err()
     }
 
-    /// Deletes an inode with everything that hangs on it.
+    /// Deletes an inode with everything that belongs to it.
     pub(super) fn remove_inode(&mut self, inode: u32) -> Result<(), Error> {
         for value in self.store.xattr_inodes(inode)? {
             self.remove_range(Key::inode_node(value), Key::last_of(value))?;

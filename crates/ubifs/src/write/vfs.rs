@@ -1,4 +1,4 @@
-//! [`UbifsMut`] as a file system that can be changed.
+//! [`UbifsMut`] as a writable file system.
 
 use core::ops::Range;
 
@@ -27,7 +27,7 @@ impl<V: VolumeMut> FileSystem for UbifsMut<V> {
         match self.files.waiting(inode) {
             Some(record) if kind(record) == Some(FileKind::Symlink) => {
                 let node = record.node();
-                // No cause: the mode is all that can be wrong with what was made here.
+                // No cause: only the mode can be wrong in a node made here.
                 describe(&node, self.files.disk.fs.shown_size(&node))
                     .map_err(|_| Error::Invalid("an inode of no kind"))
             }
@@ -171,7 +171,7 @@ impl<V: VolumeMut> FileSystemMut for UbifsMut<V> {
                     false => self.files.write_back(number)?,
                 }
             }
-            // The journal has it: no commit, as in Linux.
+            // The journal suffices: no commit, as in Linux.
             None => self.files.write_back_all()?,
         }
         self.files.disk.sync_heads()?;

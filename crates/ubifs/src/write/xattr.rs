@@ -1,4 +1,4 @@
-//! Extended attributes: an entry below the file, an inode for the value.
+//! Extended attributes: an entry below the file, and an inode for the value.
 
 use flysch_api::vfs::{Error, Timestamp, XattrChange};
 use flysch_api::volume::VolumeMut;
@@ -14,7 +14,7 @@ use super::names::entry_cost;
 use super::operation::Operation;
 use crate::file::entry_size;
 
-/// Longest list of names a file may have (`XATTR_LIST_MAX`).
+/// Largest total length of a file's attribute names (`XATTR_LIST_MAX`).
 const LIST_MAX: u64 = 65_536;
 
 /// Bytes a value adds to its file's `xattr_size` (`CALC_XATTR_BYTES`).
@@ -147,7 +147,7 @@ impl<V: VolumeMut> UbifsMut<V> {
         let size = entry_size(name) as u32 + value_size(inode.data.len());
         node.xattr_size = node.xattr_size.saturating_sub(size);
         node.xattr_names = node.xattr_names.saturating_sub(name.len() as u32);
-        // The value goes with its inode; the node that says so carries none of it.
+        // The value is deleted with its inode; the node that records this carries none of it.
         inode.node.links = 0;
         inode.data.clear();
         inode.node.size = 0;

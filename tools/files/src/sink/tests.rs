@@ -13,7 +13,7 @@ fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
     sink.finish()
 }
 
-/// As [`put`], by the way that needs places.
+/// As [`put`], but through a sink that can write anywhere.
 fn put_anywhere(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let sink = Sink::open_anywhere(path)?;
     std::os::unix::fs::FileExt::write_all_at(sink.file(), bytes, 0)?;
@@ -60,7 +60,7 @@ fn a_link_stays_one_and_what_it_leads_to_is_written() {
     fs::create_dir(folder.join("real")).unwrap();
     symlink("real/file", folder.join("one")).unwrap();
     symlink(folder.join("one"), folder.join("two")).unwrap();
-    // At first it leads nowhere yet.
+    // At first the link leads nowhere.
     for bytes in [b"first", b"again"] {
         put(&folder.join("two"), bytes).unwrap();
         assert_eq!(fs::read(folder.join("real/file")).unwrap(), bytes);
@@ -102,7 +102,7 @@ fn a_device_node_stays_one() {
         let mode = Mode::from_raw_mode(0o600);
         mknodat(CWD, &path, FileType::CharacterDevice, mode, makedev(1, minor)).map(|()| path)
     };
-    // As Linux numbers them: null and full.
+    // Numbered as in Linux: null and full.
     let (null, full) = match (node("null", 3), node("full", 7)) {
         (Ok(null), Ok(full)) if fs::File::options().write(true).open(&null).is_ok() => (null, full),
         other => {

@@ -111,7 +111,7 @@ const FREEBSD_CELLS: [Cell; 24] = [
     Cell::fitted("rand write, depth 32", "rw=randwrite bs=4k iodepth=32", 106.6, Unit::Kiops),
 ];
 
-/// Why cells of Linux are off.
+/// Why some cells of Linux are off.
 const SLEEPY: &str = "one sleep of one processor stands for a governor's choice of states";
 const CURVE: &str = "random writes gain little from depth 4 to 8, which no sleep gives";
 

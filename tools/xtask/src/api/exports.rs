@@ -1,14 +1,14 @@
-//! What of a crate can be reached from outside, under the names by which it is.
+//! What can be reached in a crate from outside, under the names that reach it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::items::{Item, Leaf, Line, items};
 use super::tokens::trees;
 
-/// A module: what is in it, by name.
+/// A module: its content, by name.
 #[derive(Debug, Default)]
 struct Module {
-    /// Modules below it, and whether they are public.
+    /// Its submodules, and whether they are public.
     modules: BTreeMap<String, bool>,
     named: BTreeMap<String, Entry>,
     uses: Vec<(bool, Leaf)>,
@@ -20,30 +20,30 @@ struct Entry {
     lines: Vec<Line>,
 }
 
-/// A crate: its modules by their paths.
+/// A crate: its modules by path.
 #[derive(Debug)]
 pub(super) struct Exports {
     modules: BTreeMap<Vec<String>, Module>,
 }
 
-/// The files of a crate, and what of them waits until all are read.
+/// The files of a crate, and the `impl`s that wait until all files are read.
 struct Source<'r> {
     read: &'r dyn Fn(&str) -> Option<String>,
     impls: Vec<Impl>,
 }
 
-/// An `impl`: where it stands, of which type, its lines.
+/// An `impl`: the module it is in, its type, its lines.
 struct Impl {
     module: Vec<String>,
     of: String,
     lines: Vec<Line>,
 }
 
-/// How many `use`s may lead to a name.
+/// Most `use`s that may lead to a name.
 const DEPTH: u32 = 6;
 
 impl Exports {
-    /// Reads a crate from its root file; `read` gives the text of a file of it.
+    /// Reads a crate from its root file; `read` returns the text of one of its files.
     ///
     /// # Errors
     /// A module without a file.
@@ -94,7 +94,8 @@ impl Exports {
                 }
                 Item::Named(named) => {
                     let entry = Entry { is_public: named.is_public, lines: named.lines };
-                    // Of items that exist under one condition or another, all lines count.
+                    // For items that exist under alternative conditions, the lines of all of them
+                    // count.
                     match module.named.get_mut(&named.name) {
                         Some(known) => known.lines.extend(entry.lines),
                         None => drop(module.named.insert(named.name, entry)),
@@ -108,20 +109,20 @@ impl Exports {
         Ok(())
     }
 
-    /// Gives the lines of an `impl` to the type it is of.
+    /// Adds the lines of an `impl` to its type.
     fn attach(&mut self, module: &[String], of: &str, lines: Vec<Line>) {
         let found = self.find(module, of, DEPTH).or_else(|| {
             let mut homes = self.modules.iter().filter(|(_, it)| it.named.contains_key(of));
             homes.next().map(|(path, _)| path.clone()).filter(|_| homes.next().is_none())
         });
-        // What is not found is a type of another crate: its own record has nothing of it.
+        // If it is not found, it is a type of another crate, whose own record does not have it.
         let home = found.and_then(|path| self.modules.get_mut(&path));
         if let Some(entry) = home.and_then(|home| home.named.get_mut(of)) {
             entry.lines.extend(lines);
         }
     }
 
-    /// The module in which `name`, as `module` knows it, is defined under that name.
+    /// The module that defines what `module` knows as `name`, under that same name.
     fn find(&self, module: &[String], name: &str, depth: u32) -> Option<Vec<String>> {
         let own = self.modules.get(module)?;
         if own.named.contains_key(name) {
@@ -135,7 +136,7 @@ impl Exports {
         })
     }
 
-    /// A path as `module` writes it: the module it leads to and the last name; nothing when it
+    /// Resolves a path written in `module`: the module it leads to, and the last name; `None` if it
     /// leads out of the crate.
     fn resolve(
         &self,
@@ -155,7 +156,7 @@ impl Exports {
                     if known.contains_key(name) {
                         at.push(name.to_owned());
                     } else {
-                        // A module under the name that a `use` gave it.
+                        // A module under the name given by a `use`.
                         let depth = depth.checked_sub(1)?;
                         let uses = &self.modules.get(&at)?.uses;
                         let (_, leaf) = uses.iter().find(|(_, leaf)| leaf.name == name)?;
@@ -171,7 +172,7 @@ impl Exports {
         Some((at, last.clone()))
     }
 
-    /// Every line of the record, sorted. `name` is that of the crate.
+    /// Every line of the record, sorted; `name` is the crate's.
     pub(super) fn lines(&self, name: &str) -> BTreeSet<String> {
         let mut lines = BTreeSet::new();
         self.export(&[], name, DEPTH, &mut lines);

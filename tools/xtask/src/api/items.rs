@@ -1,21 +1,21 @@
-//! Items of a module: what they are called, who may see them, and what of them a user relies on.
+//! The items of a module: their names, their visibility, and what of them users rely on.
 
 use super::tokens::{Tree, line};
 
 /// One item.
 #[derive(Debug)]
 pub(super) enum Item {
-    /// A module, in a file of its own unless its items are here.
+    /// A module; in a file of its own unless its items are given.
     Module { name: String, is_public: bool, items: Option<Vec<Item>>, file: Option<String> },
-    /// What a `use` brings in.
+    /// The names that a `use` imports.
     Use { is_public: bool, leaves: Vec<Leaf> },
-    /// Anything with a name of its own.
+    /// Anything else with a name.
     Named(Named),
-    /// Methods, or a trait's, of a type.
+    /// Methods of a type, its own or those of a trait.
     Impl { of: String, lines: Vec<Line> },
 }
 
-/// One name that a `use` brings in; `*` for all of a module.
+/// One name that a `use` imports; `*` for all of a module.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Leaf {
     pub(super) path: Vec<String>,
@@ -30,7 +30,7 @@ pub(super) struct Named {
     pub(super) lines: Vec<Line>,
 }
 
-/// One line of a record: what stands before the path of the item and what behind it.
+/// One line of a record: the text before and after the path of the item.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Line {
     pub(super) before: String,
@@ -43,7 +43,7 @@ impl Line {
     }
 }
 
-/// The items in these trees, without those of tests.
+/// The items in these trees, except tests.
 pub(super) fn items(trees: &[Tree]) -> Vec<Item> {
     let mut reader = Reader { rest: trees };
     let mut items = Vec::new();
@@ -53,7 +53,7 @@ pub(super) fn items(trees: &[Tree]) -> Vec<Item> {
     items
 }
 
-/// What stands before an item.
+/// The attributes and visibility of an item.
 #[derive(Default)]
 struct Head {
     is_hidden: bool,
@@ -87,7 +87,7 @@ impl<'t> Reader<'t> {
         is_there
     }
 
-    /// Attributes and visibility.
+    /// Reads attributes and visibility.
     fn head(&mut self) -> Head {
         let mut head = Head { is_exhaustive: true, ..Head::default() };
         while self.take("#") {
@@ -121,7 +121,7 @@ impl<'t> Reader<'t> {
         head
     }
 
-    /// Everything up to a semicolon or a block, and the block.
+    /// Reads up to a semicolon or a block, including the block.
     fn up_to_block(&mut self) -> (&'t [Tree], Option<&'t [Tree]>) {
         let ends = |tree: &Tree| tree.is(";") || tree.group('{').is_some();
         let at = self.rest.iter().position(ends).unwrap_or(self.rest.len());
@@ -130,7 +130,7 @@ impl<'t> Reader<'t> {
         (item, self.next().and_then(|tree| tree.group('{')))
     }
 
-    /// Everything up to a semicolon.
+    /// Reads up to a semicolon.
     fn up_to_semicolon(&mut self) -> &'t [Tree] {
         let at = self.rest.iter().position(|it| it.is(";")).unwrap_or(self.rest.len());
         let (item, rest) = self.rest.split_at(at);
@@ -186,7 +186,8 @@ impl<'t> Reader<'t> {
                 let item = self.up_to_semicolon();
                 let name = item.get(1)?.name()?;
                 let behind = match keyword {
-                    // The value is not the contract, but what a type stands for is.
+                    // A constant's value is not part of the contract, but what a type stands for
+                    // is.
                     "type" => &item[2..],
                     _ => item[2..].split(|it| it.is("=")).next().unwrap_or_default(),
                 };
@@ -215,7 +216,7 @@ fn is_function(trees: &[Tree]) -> bool {
     trees.iter().find(|tree| !is_qualifier(tree)).is_some_and(|tree| tree.is("fn"))
 }
 
-/// The types that a macro of ours declares: its lines are what they are made of.
+/// The type that one of our macros declares; its lines are the entries in the macro.
 fn declared(item: &[Tree], block: Option<&[Tree]>) -> Option<Item> {
     let block = block.filter(|_| item.last().is_some_and(|it| it.is("!")))?;
     let at = block.iter().position(|it| it.is("pub"))?;
@@ -246,7 +247,7 @@ fn without_attributes(mut trees: &[Tree]) -> &[Tree] {
     trees
 }
 
-/// Splits at commas that stand in no angle brackets.
+/// Splits at commas outside angle brackets.
 fn by_commas(trees: &[Tree]) -> Vec<&[Tree]> {
     let (mut parts, mut depth, mut from) = (Vec::new(), 0_i32, 0);
     for (at, tree) in trees.iter().enumerate() {
@@ -266,7 +267,7 @@ fn by_commas(trees: &[Tree]) -> Vec<&[Tree]> {
     parts
 }
 
-/// A function by name, with the types of its parameters, whose names are nobody's business.
+/// A function: its name, and the types of its parameters, whose names do not matter.
 fn function(signature: &[Tree]) -> Option<(String, Line)> {
     let at = signature.iter().position(|it| it.is("fn"))?;
     let name = signature.get(at + 1)?.name()?.to_owned();
@@ -301,7 +302,8 @@ fn types(parameters: &[Tree]) -> Vec<Tree> {
     out
 }
 
-/// Fields that all can be seen are a contract as a whole: one more, and nobody can make one.
+/// Fields that are all public form a contract as a whole: with one more, nobody could construct
+/// one.
 fn fields(block: &[Tree], separator: &str) -> (Vec<Line>, bool) {
     let (mut lines, mut are_all_public) = (Vec::new(), true);
     for (number, part) in by_commas(block).into_iter().enumerate() {
@@ -394,7 +396,7 @@ fn contract(item: &[Tree], block: &[Tree]) -> Vec<Line> {
     lines
 }
 
-/// The part of `trees` behind the generic parameters that it starts with.
+/// Splits off the generic parameters that `trees` starts with.
 fn behind_generics(trees: &[Tree]) -> (&[Tree], &[Tree]) {
     if !trees.first().is_some_and(|it| it.is("<")) {
         return (&[], trees);

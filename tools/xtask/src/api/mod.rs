@@ -1,13 +1,13 @@
-//! `cargo xtask api`: what the published crates promise to those who build on them, held against
-//! the record of the last release.
+//! `cargo xtask api`: compares what the published crates promise to their users with the record of
+//! the last release.
 //!
 //! The record has a line for each public item, field, variant, method and implementation, as the
-//! source declares it. A line that is there no more is a change that breaks somebody's build: it is
-//! refused until CHANGELOG.md tells of it, and a record that is made anew before it does is not
-//! made. A line that comes breaks nobody.
+//! source declares it. A line that disappears is a change that breaks somebody's build: it is
+//! refused until CHANGELOG.md describes it, and so is a new record before that. A new line breaks
+//! nobody.
 //!
-//! This reads declarations and compiles nothing: `cargo-semver-checks` knows more (auto traits,
-//! types behind aliases), takes minutes and wants a release to compare with.
+//! This reads declarations and compiles nothing. `cargo-semver-checks` covers more (auto traits,
+//! types behind aliases), but takes minutes and needs a release to compare with.
 
 mod exports;
 mod items;
@@ -19,12 +19,12 @@ use crate::workspace::{Package, Workspace};
 use crate::{Failure, Report};
 use exports::Exports;
 
-/// Where the records are, one file a crate.
+/// Location of the records, one file per crate.
 const RECORDS: &str = "tools/xtask/api";
-/// The heading of CHANGELOG.md under which changes since the last release are.
+/// The heading in CHANGELOG.md for changes since the last release.
 const UNRELEASED: &str = "## Unreleased";
 
-/// What a crate promises now.
+/// What a crate promises now; `None` if it is not a published library.
 fn promised(workspace: &Workspace, package: &Package) -> Result<Option<BTreeSet<String>>, String> {
     let root = format!("{}/src/lib.rs", package.folder);
     if !package.is_published || !workspace.root.join(&root).is_file() {
@@ -51,7 +51,7 @@ pub(crate) fn check(workspace: &Workspace) -> Result<Report, String> {
     Ok(Report { findings, summary })
 }
 
-/// The task: checks, or records what is promised from now on.
+/// The task: checks, or with `--record` records what is promised from now on.
 pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failure> {
     let must_record = match options {
         [] => false,
@@ -61,7 +61,7 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     if !must_record {
         return crate::report(check(workspace)?);
     }
-    // Records that are missing are no obstacle to making them.
+    // Missing records do not prevent recording.
     let mut report = check(workspace)?;
     report.findings.retain(|finding| !finding.contains("--record"));
     if !report.findings.is_empty() {
@@ -80,7 +80,7 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     Ok(())
 }
 
-/// What is broken and not told: recorded lines that are gone, by item.
+/// Breaking changes that are not described: recorded lines that are gone, by item.
 fn broken(record: &str, lines: &BTreeSet<String>, changes: &str) -> Vec<String> {
     let is_gone = |line: &&str| !lines.contains(*line) && !is_told(line, changes);
     let gone = record.lines().filter(is_gone);
@@ -94,14 +94,14 @@ fn broken(record: &str, lines: &BTreeSet<String>, changes: &str) -> Vec<String> 
     .collect()
 }
 
-/// Whether the changes name the item that a line is of, or one that it is part of, in full.
+/// Whether the changes name, in full, the item of a line or one that contains it.
 fn is_told(line: &str, changes: &str) -> bool {
     let mut path = item(line);
     loop {
         if changes.contains(&format!("`{path}`")) {
             return true;
         }
-        // A crate as a whole tells nothing.
+        // The name of a crate alone is not enough.
         match path.rsplit_once("::") {
             Some((shorter, _)) if shorter.contains("::") => path = shorter,
             _ => return false,
@@ -109,14 +109,14 @@ fn is_told(line: &str, changes: &str) -> bool {
     }
 }
 
-/// The path of the item that a line is of.
+/// The path of the item of a line.
 fn item(line: &str) -> &str {
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     let path = line.split(|c| !is_path(c)).find(|word| word.starts_with("flysch_"));
     path.unwrap_or(line).trim_end_matches(':')
 }
 
-/// What CHANGELOG.md says of what is not released yet.
+/// The section of CHANGELOG.md about unreleased changes.
 fn unreleased(changelog: &str) -> Result<&str, String> {
     let (_, rest) = changelog
         .split_once(UNRELEASED)

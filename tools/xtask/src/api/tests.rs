@@ -87,7 +87,7 @@ fn traits_tell_what_must_be_given() {
     assert_eq!(found, wanted);
 }
 
-/// What breaks a user is found, what does not is not.
+/// What breaks users is found; what does not is not.
 #[test]
 fn what_is_gone_or_changed_must_be_told() {
     let record = lines(ROOT).into_iter().collect::<Vec<_>>().join("\n");
@@ -96,7 +96,7 @@ fn what_is_gone_or_changed_must_be_told() {
         broken(&record, &lines(&ROOT.replace(from, to)), told)
     };
     assert_eq!(judge("first: T", "first: T", ""), Vec::<String>::new());
-    // More of what may be more, other bodies, other names of parameters.
+    // Additions, other bodies, other parameter names.
     assert_eq!(judge("fn hidden()", "pub fn another()", ""), Vec::<String>::new());
     assert_eq!(judge("count: u32", "number: u32", ""), Vec::<String>::new());
     for (from, to) in [

@@ -1,14 +1,14 @@
-//! Rust source as trees of tokens: enough of the language to tell where an item begins and ends.
+//! Rust source as trees of tokens: enough of the language to find where items begin and end.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// A token, or what stands between two brackets.
+/// A token, or the content of a pair of brackets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Tree {
     /// An identifier, a lifetime, a number, a string, or one character of punctuation.
     Word(String),
-    /// What an opening bracket and its counterpart enclose.
+    /// The content between an opening bracket and its counterpart.
     Group(char, Vec<Tree>),
 }
 
@@ -18,7 +18,7 @@ impl Tree {
         matches!(self, Self::Word(own) if own == word)
     }
 
-    /// The identifier it is.
+    /// The identifier, if it is one.
     pub(super) fn name(&self) -> Option<&str> {
         match self {
             Self::Word(word) if word.starts_with(|c: char| c.is_alphabetic() || c == '_') => {
@@ -28,7 +28,7 @@ impl Tree {
         }
     }
 
-    /// What stands in it, if it is a group with this opening bracket.
+    /// The content, if it is a group with this opening bracket.
     pub(super) fn group(&self, open: char) -> Option<&[Tree]> {
         match self {
             Self::Group(own, inner) if *own == open => Some(inner),
@@ -37,8 +37,8 @@ impl Tree {
     }
 }
 
-/// The trees of a file, without comments. A bracket without its counterpart ends at the end: the
-/// compiler has already judged the file.
+/// The trees of a file, without comments. A bracket without a counterpart extends to the end: the
+/// compiler has already checked the file.
 pub(super) fn trees(text: &str) -> Vec<Tree> {
     Lexer { rest: text.chars().peekable() }.until(None)
 }
@@ -88,7 +88,7 @@ impl Lexer<'_> {
         }
     }
 
-    /// A string whose opening quote is read.
+    /// A string whose opening quote has been read.
     fn string(&mut self) -> Tree {
         let mut text = String::from('"');
         while let Some(c) = self.rest.next() {
@@ -102,7 +102,7 @@ impl Lexer<'_> {
         Tree::Word(text)
     }
 
-    /// A raw string behind its `r`, with so many hashes, whose opening quote is read.
+    /// A raw string with this many hashes, whose opening quote has been read.
     fn raw_string(&mut self, hashes: usize) -> Tree {
         let end = format!("\"{}", "#".repeat(hashes));
         let mut text = String::from('"');
@@ -113,7 +113,7 @@ impl Lexer<'_> {
         Tree::Word(text)
     }
 
-    /// A character or a lifetime whose quote is read.
+    /// A character or a lifetime whose quote has been read.
     fn quoted(&mut self) -> Tree {
         let mut text = String::from('\'');
         let first = self.rest.next();
@@ -165,7 +165,7 @@ impl Lexer<'_> {
                 if self.rest.next_if_eq(&'"').is_some() {
                     return self.raw_string(hashes);
                 }
-                // An identifier that would be a keyword.
+                // A raw identifier, which would otherwise be a keyword.
                 word.clear();
                 self.extend(&mut word);
                 Tree::Word(word)
@@ -184,7 +184,7 @@ impl Lexer<'_> {
     }
 }
 
-/// Trees as one line, spaced nearly as rustfmt would.
+/// The trees as one line, spaced almost as rustfmt would.
 pub(super) fn line(trees: &[Tree]) -> String {
     let mut text = String::new();
     write(trees, &mut text);
@@ -211,7 +211,7 @@ fn write(trees: &[Tree], text: &mut String) {
     }
 }
 
-/// Whether a space stands between what is written and what comes next.
+/// Whether a space belongs between the text so far and the next tree.
 fn is_apart(text: &str, next: &Tree) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '"' | '\'');
     let starts_word = matches!(next, Tree::Word(word) if word.starts_with(is_word));

@@ -1,14 +1,14 @@
 //! `cargo xtask bench --only exports`: our exports and QEMU's, with the same client, on a device
 //! that does nothing and on a file in memory.
 //!
-//! NBD: fio's nbd engine over a UNIX socket, against qemu-nbd. vhost-user: `qemu-img bench` by
-//! libblkio, if this qemu-img has it, against qemu-storage-daemon. Both servers are there all the
-//! time and are asked in turn, in the other order at every second round, so that what else the
-//! machine does hits both; the ratio is the median of the rounds' own ratios.
+//! NBD: fio's nbd engine over a UNIX socket, compared with qemu-nbd. vhost-user: `qemu-img bench`
+//! with libblkio, if this qemu-img has it, compared with qemu-storage-daemon. Both servers run all
+//! the time and are measured alternately, in reverse order in every second round, so that other
+//! work on the machine affects both; the ratio is the median of the rounds' ratios.
 //!
-//! A second table has what of a device's own rate comes through ([`own`]).
+//! A second table shows how much of a device's own rate is passed on ([`own`]).
 //!
-//! `FLYSCH_ROUNDS` (5) says how often each is asked.
+//! `FLYSCH_ROUNDS` (5) is the number of rounds.
 
 mod own;
 
@@ -21,11 +21,11 @@ use super::raw_flash::{Folder, build_flysch, folder};
 use crate::shell;
 use crate::workspace::Workspace;
 
-/// Bytes of the file in memory.
+/// Size of the file in memory, bytes.
 const FILE: u64 = 256 << 20;
-/// How long a server may take to be there.
+/// How long a server may take to become ready.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Seconds of a job of fio.
+/// Seconds that a job of fio takes.
 const SECONDS: &str = "1";
 
 #[derive(Clone, Copy)]
@@ -51,14 +51,14 @@ impl Job {
     }
 }
 
-/// What one round of a job was: requests per second, and the server's processor time for each, µs.
+/// One round of a job: requests per second, and the server's processor time for each, µs.
 #[derive(Clone, Copy)]
 struct Sample {
     rate: f64,
     cost: f64,
 }
 
-/// A server that is there until this is dropped.
+/// A server that runs until this is dropped.
 struct Server {
     child: Child,
     socket: PathBuf,
@@ -72,7 +72,7 @@ impl Drop for Server {
 }
 
 impl Server {
-    /// Starts a program that listens at `socket` and is ready when `ready` is there.
+    /// Starts a program that listens at `socket` and is ready once `ready` exists.
     fn start(command: &mut Command, socket: PathBuf, ready: &Path) -> Result<Self, String> {
         let name = command.get_program().to_string_lossy().into_owned();
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn();
@@ -89,17 +89,17 @@ impl Server {
         Ok(server)
     }
 
-    /// Its processor time so far, ticks of `clock_ticks`: proc(5), the fields after the name.
+    /// Its processor time so far, in ticks of `clock_ticks`: proc(5), the fields after the name.
     fn ticks(&self) -> Result<u64, String> {
         let path = format!("/proc/{}/stat", self.child.id());
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{path}: {e}"))?;
         let fields = text.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
-        // utime and stime are the 14th and 15th field; the first here is the third.
+        // utime and stime are fields 14 and 15; the first field here is the third.
         Ok(fields.skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum())
     }
 }
 
-/// How clients reach a server.
+/// The protocol by which clients reach a server.
 #[derive(Clone, Copy, PartialEq)]
 enum Door {
     Nbd,
@@ -115,7 +115,7 @@ impl Door {
     }
 }
 
-/// Measures everything; the answer is Markdown.
+/// Measures everything; returns Markdown.
 pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, String> {
     for tool in ["fio", "qemu-nbd", "qemu-storage-daemon", "qemu-img", "getconf"] {
         if shell::find(tool).is_none() {
@@ -160,18 +160,18 @@ pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, S
     Ok(text)
 }
 
-/// Whether qemu-img can be a client of vhost-user: the socket is not there, which it then says.
+/// Whether qemu-img supports vhost-user: if so, it complains about the missing socket.
 fn has_libblkio(root: &Path) -> bool {
     let disk = format!("driver=virtio-blk-vhost-user,path={}/none,cache.direct=on", root.display());
     let said = Command::new("qemu-img").args(["info", "--image-opts", &disk]).output();
     said.is_ok_and(|said| String::from_utf8_lossy(&said.stderr).contains("blkio_connect"))
 }
 
-/// Ours and QEMU's, side by side.
+/// Starts our server and QEMU's.
 fn start(flysch: &Path, root: &Path, door: Door, in_memory: bool) -> Result<[Server; 2], String> {
     let file = |who: &str| -> Result<PathBuf, String> {
         let path = root.join(format!("{who}.img"));
-        // Written, so that no page is made in the middle of a job.
+        // Written in full, so that no page is allocated during a job.
         std::fs::write(&path, vec![1; FILE as usize])
             .map_err(|e| format!("{}: {e}", path.display()))?;
         Ok(path)
@@ -218,7 +218,7 @@ fn start(flysch: &Path, root: &Path, door: Door, in_memory: bool) -> Result<[Ser
     ])
 }
 
-/// Has both do a job in turn: ours and QEMU's of each round.
+/// Runs a job on both alternately: returns our sample and QEMU's for each round.
 fn ask(
     pair: &[Server; 2],
     door: Door,
@@ -244,7 +244,7 @@ fn ask(
     Ok(samples)
 }
 
-/// Requests per second, and how many there were.
+/// Requests per second, and their number.
 fn by_fio(socket: &Path, Job { block, depth, writes }: Job) -> Result<(f64, f64), String> {
     let kind = if writes { "randwrite" } else { "randread" };
     let mut fio = Command::new("fio");
@@ -253,7 +253,7 @@ fn by_fio(socket: &Path, Job { block, depth, writes }: Job) -> Result<(f64, f64)
     fio.args([format!("--runtime={SECONDS}"), format!("--size={FILE}")]);
     fio.args([format!("--bs={block}"), format!("--iodepth={depth}"), format!("--rw={kind}")]);
     let said = shell::output(&mut fio)?;
-    // fio says things before its JSON.
+    // fio prints other lines before its JSON.
     let json = said.find('{').map_or("", |at| &said[at..]);
     let value: serde_json::Value =
         serde_json::from_str(json).map_err(|e| format!("fio's JSON: {e}"))?;
@@ -264,9 +264,9 @@ fn by_fio(socket: &Path, Job { block, depth, writes }: Job) -> Result<(f64, f64)
     }
 }
 
-/// As [`by_fio`]: in sequence, round and round, as that is what this program does.
+/// As [`by_fio`], but in sequence, wrapping around, because that is what this program does.
 fn by_qemu_img(socket: &Path, Job { block, depth, writes }: Job) -> Result<(f64, f64), String> {
-    // About a second of each.
+    // About a second each.
     let count = match (block, depth) {
         (4096, 1) => 30_000,
         (4096, _) => 120_000,
@@ -289,7 +289,7 @@ fn by_qemu_img(socket: &Path, Job { block, depth, writes }: Job) -> Result<(f64,
     Ok((f64::from(count) / seconds.max(1e-9), f64::from(count)))
 }
 
-/// The median, the least and the most.
+/// The median, the smallest and the largest value.
 fn median_and_span(values: impl Iterator<Item = f64>) -> [f64; 3] {
     let mut all: Vec<f64> = values.collect();
     all.sort_by(f64::total_cmp);

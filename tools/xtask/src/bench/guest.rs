@@ -1,22 +1,22 @@
-//! Figures of the lab's guest, which its tests measure when they are run by name.
+//! Figures from the lab's guest, measured by tests that are run by name.
 //!
-//! `FLYSCH_ROUNDS` (3) says how often each job is done.
+//! `FLYSCH_ROUNDS` (3) is the number of runs of each job.
 
 use super::raw_flash::build_flysch;
 use crate::shell;
 use crate::workspace::Workspace;
 
-/// Our drivers through VFIO and Linux's own, on controllers of the same kinds in one guest.
+/// Our drivers through VFIO and Linux's own, on the same kinds of controllers in one guest.
 pub(super) fn against_linux(workspace: &Workspace, build: &[&str]) -> Result<String, String> {
     measure(workspace, build, "vfio::figure::against_linux")
 }
 
-/// Disks of Linux that our exports serve, beside those of qemu-nbd and of the kernel.
+/// Linux block devices served by our exports, beside those of qemu-nbd and of the kernel.
 pub(super) fn exports(workspace: &Workspace, build: &[&str]) -> Result<String, String> {
     measure(workspace, build, "exports::rates::beside_the_kernels_and_qemus")
 }
 
-/// Runs the guest; the answer is Markdown, or why there is none.
+/// Runs the guest; returns Markdown, or why there is none.
 fn measure(workspace: &Workspace, build: &[&str], name: &str) -> Result<String, String> {
     let flysch = build_flysch(workspace, build)?;
     let test = ["test", "--quiet", "--package", "flysch-lab", "--test", "guests", "--", name];

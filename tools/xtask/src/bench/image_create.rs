@@ -1,7 +1,8 @@
-//! `cargo xtask bench --only image-create`: how long images take to make, against mkfs.ubifs,
-//! mkfs.jffs2 and ubinize, on tmpfs, both in turn.
+//! `cargo xtask bench --only image-create`: how long it takes to make images, compared with
+//! mkfs.ubifs, mkfs.jffs2 and ubinize, on tmpfs, alternately.
 //!
-//! `FLYSCH_BENCH_RUNS` (5) says how often each runs, `FLYSCH_BENCH_TREES` (BT) from which trees.
+//! `FLYSCH_BENCH_RUNS` (5) is the number of runs of each, `FLYSCH_BENCH_TREES` (BT) selects the
+//! trees.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -12,19 +13,19 @@ use super::trees::Tree;
 use crate::shell;
 use crate::workspace::Workspace;
 
-/// Page, LEB and the most LEBs; erase block.
+/// Page, LEB and most LEBs of the UBIFS volume; erase block of the JFFS2 image.
 const UBIFS: [&str; 6] = ["-m", "2048", "-e", "126976", "-c", "1000"];
 const JFFS2: [&str; 4] = ["-e", "131072", "-l", "-n"];
 const UBI: [&str; 6] = ["-m", "2048", "-p", "131072", "-Q", "12345"];
 
-/// Something to make, by us and by the other program.
+/// An image to make, with our program and the other.
 struct Task {
     what: String,
     ours: Command,
     theirs: Command,
 }
 
-/// Measures everything; the answer is Markdown.
+/// Measures everything; returns Markdown.
 pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, String> {
     for program in ["mkfs.ubifs", "ubinize", "mkfs.jffs2"] {
         if shell::find(program).is_none() {
@@ -106,7 +107,7 @@ fn tasks(flysch: &Path, root: &Path, tree: Tree) -> Result<Vec<Task>, String> {
     Ok(tasks)
 }
 
-/// One row: ours and the other program in turn.
+/// One row: our program and the other alternately.
 fn row(task: &Task, root: &Path, runs: usize, text: &mut String) -> Result<(), String> {
     let (mut our_times, mut their_times) = (vec![], vec![]);
     for _ in 0..runs {

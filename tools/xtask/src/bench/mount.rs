@@ -1,7 +1,7 @@
-//! `cargo xtask bench --only mount`: tree C written through a mount that can be changed, and read
-//! back, against the directory that the image lies in.
+//! `cargo xtask bench --only mount`: writes tree C through a writable mount and reads it back,
+//! compared with the directory that the image is in.
 //!
-//! `FLYSCH_BENCH_RUNS` (5) says how often; the median counts.
+//! `FLYSCH_BENCH_RUNS` (5) is the number of runs; the median counts.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -15,7 +15,7 @@ use super::trees::Tree;
 use crate::shell;
 use crate::workspace::Workspace;
 
-/// Bytes of a read or write call.
+/// Bytes per read or write call.
 const PIECE: usize = 1 << 20;
 /// Bytes of the flash: tree C is 80 MiB.
 const FLASH: &str = "128M";
@@ -23,10 +23,10 @@ const FLASH_SIZE: usize = 128 << 20;
 /// How long a mount may take to appear.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Seconds: written with `fsync` of every file, read.
+/// Seconds for writing, with `fsync` of every file, and for reading.
 type Times = (f64, f64);
 
-/// Measures everything; the answer is Markdown.
+/// Measures everything; returns Markdown.
 pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, String> {
     if !Path::new("/dev/fuse").exists() {
         return Ok("skipped: there is no /dev/fuse".into());
@@ -84,7 +84,7 @@ fn middle(times: &[Times]) -> Times {
     (median(times.iter().map(|it| it.0).collect()), median(times.iter().map(|it| it.1).collect()))
 }
 
-/// Writes the files, lets `between` happen, and reads them.
+/// Writes the files, calls `between`, and reads the files.
 fn pass(
     files: &[Vec<u8>],
     at: &Path,
@@ -117,7 +117,7 @@ fn pass(
     Ok((written, begun.elapsed().as_secs_f64()))
 }
 
-/// The same on a new image, with new mount and so an empty cache before it is read.
+/// The same on a new image, mounted again and so with an empty cache before reading.
 fn on_mount(flysch: &Path, root: &Path, what: &str, files: &[Vec<u8>]) -> Result<Times, String> {
     let image = make_image(flysch, root, what)?;
     let at = root.join("mount");
@@ -136,7 +136,7 @@ fn make_image(flysch: &Path, root: &Path, what: &str) -> Result<PathBuf, String>
     let image = root.join("image");
     let failed = |error: io::Error| format!("{}: {error}", image.display());
     let Some(compressor) = what.strip_prefix("UBIFS ") else {
-        // An erased flash is an empty JFFS2.
+        // An erased flash is an empty JFFS2 file system.
         std::fs::write(&image, vec![0xFF; FLASH_SIZE]).map_err(failed)?;
         return Ok(image);
     };

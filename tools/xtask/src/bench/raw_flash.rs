@@ -1,10 +1,10 @@
-//! `cargo xtask bench --only raw-flash`: extraction, opening and mounts of images of raw flash,
-//! against the programs people use today.
+//! `cargo xtask bench --only raw-flash`: extracting, opening and mounting images of raw flash,
+//! compared with the programs people use today.
 //!
-//! Trees are made from fixed seeds and images by mtd-utils, on tmpfs. Ours and the other program
-//! run in turn, so that other work on the machine hits both; beside the time on the clock stands
-//! the processor time, which it does not. `FLYSCH_BENCH_RUNS` (5) says how often each runs,
-//! `FLYSCH_BENCH_TREES` (BTC) which trees, `FLYSCH_BENCH_DIR` where all of it lies.
+//! Trees are made from fixed seeds and images by mtd-utils, on tmpfs. Our program and the other run
+//! alternately, so that other work on the machine affects both; processor time, which it does not
+//! affect, is given beside the elapsed time. `FLYSCH_BENCH_RUNS` (5) is the number of runs of each,
+//! `FLYSCH_BENCH_TREES` (BTC) selects trees, `FLYSCH_BENCH_DIR` is the working folder.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use super::trees::Tree;
 use crate::shell;
 use crate::workspace::Workspace;
 
-/// Erase block, page, sub-page and logical erase block of the images.
+/// Sizes of erase block, page, sub-page and logical erase block of the images.
 const ERASE: &str = "131072";
 const PAGE: &str = "2048";
 const SUB_PAGE: &str = "512";
@@ -23,7 +23,7 @@ const LEB: &str = "129024";
 /// Longest wait for a mount.
 const MOUNT_MAX: Duration = Duration::from_secs(120);
 
-/// Programs of others, and how they come onto a machine.
+/// Programs compared with, and how to install them.
 const PEERS: [(&str, &str); 4] = [
     ("ubireader_extract_files", "pip install ubi_reader==0.8.16"),
     ("ubireader_list_files", "pip install ubi_reader==0.8.16"),
@@ -35,7 +35,7 @@ const PEERS: [(&str, &str); 4] = [
 const FLOOR: [&str; 7] =
     ["build", "--quiet", "--profile=dist", "--package", "flysch-cost", "--example", "floor"];
 
-/// What an image is of.
+/// The content and format of an image.
 struct Image {
     tree: Tree,
     format: &'static str,
@@ -43,14 +43,14 @@ struct Image {
     path: PathBuf,
 }
 
-/// Seconds on the clock, and of the processor.
+/// Elapsed seconds, and processor seconds.
 #[derive(Clone, Copy)]
 pub(super) struct Took {
     pub(super) clock: f64,
     pub(super) processor: f64,
 }
 
-/// Where everything lies; it goes when this does.
+/// The working folder; removed on drop.
 pub(super) struct Folder(PathBuf);
 
 impl Folder {
@@ -65,12 +65,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
-        // What cannot be removed stays for whoever looks for it.
+        // What cannot be removed stays behind.
         let _ = std::fs::remove_dir_all(&self.0);
     }
 }
 
-/// Measures everything; the answer is Markdown.
+/// Measures everything; returns Markdown.
 pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, String> {
     let flysch = build_flysch(workspace, build)?;
     let folder = Folder(folder()?);
@@ -98,7 +98,7 @@ pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, S
     Ok(text)
 }
 
-/// Builds the command; cargo says where it is. `FLYSCH_COMMAND` names one that was built before.
+/// Builds the command and asks cargo where it is. `FLYSCH_COMMAND` names one built before.
 pub(super) fn build_flysch(workspace: &Workspace, build: &[&str]) -> Result<PathBuf, String> {
     if let Some(command) = std::env::var_os("FLYSCH_COMMAND") {
         return Ok(command.into());
@@ -190,7 +190,7 @@ impl Bench {
         Ok(Image { tree, format: "JFFS2", compression, path })
     }
 
-    /// One row: ours and the other program in turn.
+    /// One row: our program and the other alternately.
     fn extract(&self, image: &Image, text: &mut String) -> Result<(), String> {
         let out = self.root.join("out");
         let ours = || {
@@ -249,7 +249,7 @@ impl Bench {
                 let _ = writeln!(text, " {:.3} | {:.3} |", floor.clock, floor.processor);
             }
         }
-        // A run that is broken off has not been for nothing.
+        // Printed now, so that an interrupted run is not lost.
         eprintln!("{}", text.lines().next_back().unwrap_or_default());
         Ok(())
     }
@@ -267,7 +267,7 @@ impl Bench {
         }
     }
 
-    /// From nothing to the names in the root directory.
+    /// From the start of the program to the names in the root directory.
     fn opening(&self, text: &mut String) -> Result<(), String> {
         text.push_str(
             "| tree B, first `ls` | s | CPU s | peer s | CPU s | ratio | CPU |\n\
@@ -300,7 +300,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Mounts of the JFFS2 with tree B: ready, then read with tar.
+    /// Mounts the JFFS2 image of tree B: seconds until ready, then until read with tar.
     fn mounts(&self, text: &mut String) -> Result<(), String> {
         let image = self.root.join("B-zlib.jffs2");
         let at = self.root.join("mount");
@@ -358,7 +358,7 @@ fn push_peer(text: &mut String, ours: Took, theirs: &[Took]) {
     );
 }
 
-/// Each of the two in the middle of its own order.
+/// The medians of elapsed and processor time, each on its own.
 pub(super) fn median(times: Vec<Took>) -> Took {
     let middle = |mut values: Vec<f64>| {
         values.sort_by(f64::total_cmp);
@@ -370,7 +370,7 @@ pub(super) fn median(times: Vec<Took>) -> Took {
     }
 }
 
-/// Runs a program to its end under the shell's `time`, which also knows what its threads took.
+/// Runs a program under the shell's `time`, which also counts its threads.
 pub(super) fn time(command: &Command) -> Result<Took, String> {
     let mut shell = Command::new("bash");
     shell.args(["-c", "TIMEFORMAT='%R %U %S'; time \"$@\" >/dev/null 2>&1", "bash"]);
@@ -385,7 +385,7 @@ pub(super) fn time(command: &Command) -> Result<Took, String> {
     }
 }
 
-/// Most memory a program had, kibibytes: what the kernel's books say last before it ends.
+/// Peak memory of a program, kibibytes: the last value seen in /proc before it ends.
 fn peak_kib(mut command: Command) -> Result<u64, String> {
     let mut child = command
         .stdout(Stdio::null())
@@ -404,8 +404,8 @@ fn peak_kib(mut command: Command) -> Result<u64, String> {
     Ok(peak)
 }
 
-/// Mounts with `command` at `at`; tells the seconds until the tree's root can be listed, and those
-/// that tar then takes.
+/// Mounts with `command` at `at`; returns the seconds until the tree's root can be listed, and the
+/// seconds tar then takes.
 fn mount(command: &mut Command, at: &Path) -> Result<(f64, f64), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let begun = Instant::now();
@@ -428,7 +428,7 @@ fn mount(command: &mut Command, at: &Path) -> Result<(f64, f64), String> {
     };
     let ready = begun.elapsed().as_secs_f64();
     let mut tar = Command::new("bash");
-    // Into a pipe: into /dev/null tar would not read what it packs.
+    // Into a pipe: with /dev/null as its output, tar would not read the files.
     tar.args(["-c", "set -o pipefail; tar cf - -C \"$1\" . | cat >/dev/null", "bash"]).arg(&root);
     let begun = Instant::now();
     let packed = shell::output(&mut tar);
@@ -437,7 +437,7 @@ fn mount(command: &mut Command, at: &Path) -> Result<(f64, f64), String> {
     packed.map(|_| (ready, tar))
 }
 
-/// The folder in which tree B begins: some mounts put it deeper.
+/// The folder in which tree B begins: some mounts have it further down.
 fn find_root(at: &Path, depth: usize) -> Option<PathBuf> {
     let entries: Vec<PathBuf> =
         std::fs::read_dir(at).ok()?.flatten().map(|entry| entry.path()).collect();

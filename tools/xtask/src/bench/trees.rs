@@ -1,27 +1,27 @@
-//! Trees that images are made of, the same bytes on every machine.
+//! Trees of files to make images from, with the same bytes on every machine.
 
 use flysch_random::XorShift64;
 use std::io;
 use std::path::Path;
 
-/// What a tree holds.
+/// The content of a tree.
 #[derive(Clone, Copy)]
 pub(super) enum Tree {
     /// 10 000 files of 8 KiB random bytes in 100 directories.
     Random,
-    /// The same of text: words of a list of 2000 in random order.
+    /// The same with text: words from a list of 2000, in random order.
     Text,
     /// 10 files of 8 MiB random bytes.
     Large,
 }
 
-/// Bytes of a small and of a large file.
+/// Size of a small and of a large file, bytes.
 const SMALL: usize = 8 << 10;
 const LARGE: usize = 8 << 20;
-/// Words that text is made of.
+/// Number of words that text is made of.
 const WORDS: u64 = 2000;
 
-/// The generator of Marsaglia: good enough that nothing compresses it.
+/// A generator of Marsaglia's: good enough that nothing can compress its output.
 struct Random(XorShift64);
 
 impl Random {
@@ -66,7 +66,7 @@ impl Tree {
         }
     }
 
-    /// Makes it in `folder`, which is made too.
+    /// Makes the tree in `folder`, which is created.
     pub(super) fn make(self, folder: &Path) -> io::Result<()> {
         std::fs::create_dir_all(folder)?;
         let mut random = Random(XorShift64::from_state(0x00F1_A5C4 + self as u64));

@@ -1,4 +1,4 @@
-//! One build of everything, in a folder that is removed again.
+//! One build of everything, in a folder that is removed afterwards.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,22 +12,22 @@ const COMMAND: &str = "flysch-cli";
 const PYTHON: &str = "flysch-python";
 /// The profile of packages.
 const PROFILE: &str = "dist";
-/// What stands in the files for the sources' folder, and for cargo's.
+/// Replaces the paths of the sources' folder, and of cargo's, in the files built.
 const SOURCES: &str = "/flysch";
 const CARGO: &str = "/cargo";
-/// Between flags in `CARGO_ENCODED_RUSTFLAGS`.
+/// Separates flags in `CARGO_ENCODED_RUSTFLAGS`.
 const SEPARATOR: &str = "\u{1f}";
-/// Completions: the shell, and what its file is called.
+/// Completions: the shell, and the name of its file.
 const SHELLS: [(&str, &str); 3] = [("bash", "flysch"), ("zsh", "_flysch"), ("fish", "flysch.fish")];
 
-/// A copy of the sources, and what is built from it.
+/// A copy of the sources, and the folder for what is built from it.
 struct Build<'a> {
     commit: &'a Commit,
     sources: PathBuf,
     target: PathBuf,
 }
 
-/// Builds every package of `commit` in `place`, which is removed afterwards, into `folder`.
+/// Builds every package of `commit` into `folder`, working in `place`, which is removed afterwards.
 pub(super) fn all(
     workspace: &Workspace,
     commit: &Commit,
@@ -85,7 +85,7 @@ impl Build<'_> {
         ending(folder, ".deb").map(drop)
     }
 
-    /// The wheel, for every CPython that has the stable interface.
+    /// The wheel, for every CPython with the stable ABI.
     fn wheel(&self, folder: &Path) -> Result<(), String> {
         let mut maturin = self.settled(shell::clean(Command::new("maturin")));
         maturin.current_dir(self.sources.join("bindings/python"));
@@ -94,8 +94,8 @@ impl Build<'_> {
         ending(folder, ".whl").map(drop)
     }
 
-    /// The command with everything fixed that could make one build differ from another: paths,
-    /// times, flags of the user; no symbols and no lines, for the profile keeps them for figures.
+    /// Fixes everything that could make two builds differ: paths, times, the user's flags. Strips
+    /// symbols and line numbers, which the profile keeps for measurements.
     fn settled(&self, mut command: Command) -> Command {
         let home = std::env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
         let cargo = std::env::var_os("CARGO_HOME").map_or(home.join(".cargo"), PathBuf::from);

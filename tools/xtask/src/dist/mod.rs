@@ -1,9 +1,9 @@
-//! `cargo xtask dist`: what is handed to people who do not build - a static program, a Debian
-//! package, a Python wheel, what they consist of, and the sums of all of it.
+//! `cargo xtask dist`: packages for people who do not build from source - a static program, a
+//! Debian package, a Python wheel, their bills of materials, and checksums of all of it.
 //!
-//! Everything is built from the last commit, in a folder of its own, with every path that could
-//! get into a file replaced: the same commit gives the same bytes wherever it is built with the
-//! same tools. `--check` builds it twice, in folders with names of different length, and compares.
+//! Everything is built from the last commit, in a folder of its own, with every path that could get
+//! into a file replaced: the same commit gives the same bytes wherever it is built with the same
+//! tools. `--check` builds it twice, in folders with names of different lengths, and compares.
 
 mod build;
 mod sbom;
@@ -16,16 +16,16 @@ use std::process::Command;
 use crate::workspace::Workspace;
 use crate::{Failure, shell};
 
-/// Where the packages come to lie, below cargo's build folder.
+/// Where the packages are placed, below cargo's build folder.
 const FOLDER: &str = "packages";
-/// What the static program is built for.
+/// The target of the static program.
 const STATIC: &str = "x86_64-unknown-linux-musl";
-/// What the Python module is built for: a shared library cannot be without a C library.
+/// The target of the Python module: a shared library needs a C library.
 const SHARED: &str = "x86_64-unknown-linux-gnu";
-/// The sums of everything, for `sha256sum --check`.
+/// Checksums of everything, for `sha256sum --check`.
 const SUMS: &str = "SHA256SUMS";
 
-/// A program without which there is no package, and how one gets it.
+/// A program required for packaging, and how to get it.
 struct Tool {
     program: &'static str,
     remedy: &'static str,
@@ -40,12 +40,12 @@ const TOOLS: [Tool; 6] = [
     Tool { program: "mmdebstrap", remedy: "apt-get install mmdebstrap, or --no-trial" },
 ];
 
-/// What is asked for on the command line.
+/// The options of the command line.
 #[derive(Debug, PartialEq, Eq)]
 struct Options {
-    /// Build twice and compare.
+    /// Whether to build twice and compare.
     check: bool,
-    /// Install and use the packages in a clean tree.
+    /// Whether to install and use the packages in a clean tree.
     trial: bool,
 }
 
@@ -63,9 +63,9 @@ impl Options {
     }
 }
 
-/// The commit that is packed.
+/// The commit being packaged.
 struct Commit {
-    /// Its name, in full.
+    /// Its full name.
     name: String,
     /// When it was made: seconds since 1970, and as CycloneDX writes times.
     seconds: String,
@@ -121,7 +121,7 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     Ok(())
 }
 
-/// What has to be installed first, a line each.
+/// What must be installed first, one line each.
 fn missing(workspace: &Workspace, options: &Options) -> Vec<String> {
     let wanted = |tool: &&Tool| options.trial || tool.program != "mmdebstrap";
     let absent = |tool: &&Tool| shell::find(tool.program).is_none();
@@ -139,7 +139,7 @@ fn missing(workspace: &Workspace, options: &Options) -> Vec<String> {
     lines
 }
 
-/// That two folders hold the same files.
+/// Checks that two folders hold the same files.
 fn same(one: &Path, other: &Path) -> Result<(), Failure> {
     let (names, others) = (names(one)?, names(other)?);
     if names != others {
@@ -170,7 +170,7 @@ fn names(folder: &Path) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// The one file of a folder whose name ends so.
+/// The only file of a folder whose name ends in `end`.
 fn ending(folder: &Path, end: &str) -> Result<PathBuf, String> {
     let mut named = names(folder)?.into_iter().filter(|name| name.ends_with(end));
     match (named.next(), named.next()) {

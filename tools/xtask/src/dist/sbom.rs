@@ -1,5 +1,5 @@
-//! What a package consists of, as CycloneDX 1.5 (<https://cyclonedx.org/docs/1.5/json/>): every
-//! crate that is linked, with its licence and the sum that `Cargo.lock` holds it to.
+//! Bills of materials, as CycloneDX 1.5 (<https://cyclonedx.org/docs/1.5/json/>): every linked
+//! crate, with its licence and its checksum in `Cargo.lock`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -17,7 +17,7 @@ pub(super) fn version(sources: &Path, package: &str) -> Result<String, String> {
     version.map(str::to_owned).ok_or_else(|| format!("there is no package {package}"))
 }
 
-/// The bill of materials of `package` when it is built for `target`, made at `time`.
+/// The bill of materials of `package` built for `target`, made at `time`.
 pub(super) fn of(
     sources: &Path,
     package: &str,
@@ -60,7 +60,7 @@ fn sums(lock: &str) -> BTreeMap<(String, String), String> {
     blocks.filter_map(sum).collect()
 }
 
-/// What each package links, by the ids of cargo.
+/// What each package links, by cargo's package ids.
 fn links(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
     let is_linked =
         |dependency: &&Value| list(dependency, "dep_kinds").iter().any(|one| one["kind"].is_null());
@@ -69,7 +69,7 @@ fn links(metadata: &Value) -> BTreeMap<&str, Vec<&str>> {
     nodes.map(|node| (text(node, "id"), below(node).collect())).collect()
 }
 
-/// What `root` links, and what that links, and itself.
+/// What `root` links, directly and indirectly, including itself.
 fn reached<'a>(links: &BTreeMap<&'a str, Vec<&'a str>>, root: &'a str) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::from([root]);
     let mut ways = vec![root];
@@ -80,14 +80,14 @@ fn reached<'a>(links: &BTreeMap<&'a str, Vec<&'a str>>, root: &'a str) -> BTreeS
     reached
 }
 
-/// A package as it is named everywhere: <https://github.com/package-url/purl-spec>.
+/// The URL of a package: <https://github.com/package-url/purl-spec>.
 fn purl(package: &Value) -> String {
-    // `+` stands before the build's part of a version, and has a meaning of its own in a URL.
+    // `+` precedes the build part of a version, but has a meaning of its own in a URL.
     let version = text(package, "version").replace('+', "%2B");
     format!("pkg:cargo/{}@{version}", text(package, "name"))
 }
 
-/// A package as a component of something.
+/// A package as a component.
 fn component(package: &Value, kind: &str, sums: &BTreeMap<(String, String), String>) -> Value {
     let (name, version) = (text(package, "name"), text(package, "version"));
     let mut component = json!({
@@ -97,7 +97,7 @@ fn component(package: &Value, kind: &str, sums: &BTreeMap<(String, String), Stri
         "version": version,
         "purl": purl(package),
     });
-    // A slash is how licences were listed before there were expressions of them.
+    // Licences used to be listed with slashes before there were licence expressions.
     if let Some(license) = package["license"].as_str() {
         component["licenses"] = json!([{ "expression": license.replace('/', " OR ") }]);
     }

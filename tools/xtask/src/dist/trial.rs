@@ -1,5 +1,5 @@
-//! The packages in use where nothing else is: the program in a folder that holds only itself, the
-//! Debian package and the wheel in a Debian that was just made.
+//! Trying the packages where nothing else is installed: the program in a folder of its own, the
+//! Debian package and the wheel in a fresh Debian.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,14 +8,14 @@ use super::{copy, empty, ending, make};
 use crate::workspace::Workspace;
 use crate::{needs, shell};
 
-/// What is packed into the test image and must come out again.
+/// Packed into the test image, and must come out again.
 const TREE: &str = "docs";
-/// Pages of the manual that must be found: the command's own, and one of the deepest.
+/// Manual pages that must be found: the command's own, and those of two subcommands.
 const PAGES: [&str; 3] = ["flysch", "flysch-image-extract", "flysch-ufs-rpmb"];
-/// What the tree has beside the essential packages, each for one look at ours.
+/// What the tree has besides the essential packages, each to check one part of ours.
 const DEBIAN: &str = "--include=man-db,bash-completion,python3";
 
-/// Tries everything in `folder`, in `scratch`.
+/// Tries everything in `folder`, using `scratch`.
 pub(super) fn all(workspace: &Workspace, folder: &Path, scratch: &Path) -> Result<(), String> {
     empty(scratch)?;
     let sources = workspace.root.join(TREE);
@@ -24,7 +24,7 @@ pub(super) fn all(workspace: &Workspace, folder: &Path, scratch: &Path) -> Resul
     debian(folder, &image, &sources, scratch)
 }
 
-/// A UBI image of `tree`: by mtd-utils, whose image says more about ours than one of our own.
+/// A UBI image of `tree`, by mtd-utils if installed, whose image proves more than one of our own.
 fn image(folder: &Path, tree: &Path, scratch: &Path) -> Result<PathBuf, String> {
     let (volume, image) = (scratch.join("docs.ubifs"), scratch.join("docs.ubi"));
     if shell::find("mkfs.ubifs").is_none() || shell::find("ubinize").is_none() {
@@ -56,7 +56,7 @@ fn within(root: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// The image listed and extracted by `flysch`, and compared with what was packed.
+/// Lists and extracts the image with `flysch`, and compares the result with what was packed.
 fn extracts(root: &Path, flysch: &str, image: &Path, sources: &Path) -> Result<(), String> {
     let name = "/image";
     copy(image, &root.join("image"))?;
@@ -70,7 +70,7 @@ fn extracts(root: &Path, flysch: &str, image: &Path, sources: &Path) -> Result<(
     shell::run(diff.arg("-r").arg(sources).arg(root.join("out")))
 }
 
-/// The program by itself: no C library, no shell, no `/proc`.
+/// The program alone: no C library, no shell, no `/proc`.
 fn program(folder: &Path, image: &Path, sources: &Path, scratch: &Path) -> Result<(), String> {
     let root = scratch.join("alone");
     make(&root)?;
@@ -81,7 +81,7 @@ fn program(folder: &Path, image: &Path, sources: &Path, scratch: &Path) -> Resul
     Ok(())
 }
 
-/// The Debian package installed, and the wheel unpacked and imported, in a Debian just made.
+/// Installs the Debian package, and unpacks and imports the wheel, in a fresh Debian.
 fn debian(folder: &Path, image: &Path, sources: &Path, scratch: &Path) -> Result<(), String> {
     let root = scratch.join("debian");
     let release = needs::release().ok_or("a clean Debian is made on Debian: or --no-trial")?;
@@ -95,7 +95,7 @@ fn debian(folder: &Path, image: &Path, sources: &Path, scratch: &Path) -> Result
     for page in PAGES {
         shell::run(&mut within(&root, &["man", "-w", page]))?;
     }
-    // The loader of completions has other names in other releases of it.
+    // The function that loads completions has different names in different releases.
     let complete = ". /usr/share/bash-completion/bash_completion; \
         for load in _comp_load _load_completion __load_completion; do \
         type $load >/dev/null 2>&1 && $load flysch && break; done; complete -p flysch";

@@ -1,8 +1,8 @@
-//! Which modules of a crate use which, as far as paths that begin with `crate` or `super` tell.
+//! Which modules of a crate use which, judged by paths that begin with `crate` or `super`.
 //!
-//! A module here is a file or folder directly under `src`. The root itself (`lib.rs`, `main.rs`)
-//! is none: it names them all, and what it defines or passes on belongs to the crate. What it
-//! passes on (`pub use disk::Disk`) counts as the module it is from. Tests count for nothing.
+//! A module here is a file or folder directly under `src`. The root itself (`lib.rs`, `main.rs`) is
+//! not one: it names all of them, and what it defines or re-exports belongs to the crate. What it
+//! re-exports (`pub use disk::Disk`) counts as the module it comes from. Tests do not count.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,7 +11,7 @@ use crate::tidy::{closing, code_of, find_outside, is_test_file, words_of};
 /// The modules of one crate and where each first uses another.
 #[derive(Debug, Default)]
 pub(super) struct Modules {
-    /// By the module that uses and the one that is used: file and line.
+    /// By the using and the used module: file and line of the first use.
     uses: BTreeMap<String, BTreeMap<String, (String, usize)>>,
 }
 
@@ -20,15 +20,15 @@ pub(super) struct Modules {
 struct Source {
     /// Relative to the root of the project.
     file: String,
-    /// Names of the modules it is in, from the crate's root on; empty for the root itself.
+    /// Names of the modules it is in, starting at the crate's root; empty for the root itself.
     path: Vec<String>,
-    /// Its text without comments, literals and tests, everything else in its place.
+    /// Its text with comments, literals and tests blanked out, so that positions stay the same.
     code: String,
 }
 
 impl Modules {
     /// Reads the files of a crate: their names relative to the root of the project, and their
-    /// texts. `folder` is the crate's.
+    /// texts. `folder` is the crate's folder.
     pub(super) fn read(folder: &str, files: &[(String, String)]) -> Self {
         let sources = sources(folder, files);
         let is_root = |source: &&Source| source.path.is_empty();
@@ -59,7 +59,7 @@ impl Modules {
         modules
     }
 
-    /// Groups of modules in which each can be reached from each other, sorted.
+    /// Groups of modules that can all be reached from one another, sorted.
     pub(super) fn knots(&self) -> Vec<Vec<&str>> {
         let mut knots: Vec<Vec<&str>> = Vec::new();
         for from in self.uses.keys() {
@@ -76,7 +76,7 @@ impl Modules {
         knots
     }
 
-    /// What can be reached from `from` in one step or more.
+    /// The modules that `from` reaches in one or more steps.
     fn reached<'a>(&'a self, from: &'a str) -> BTreeSet<&'a str> {
         let mut reached = BTreeSet::new();
         let mut open = vec![from];
@@ -87,7 +87,7 @@ impl Modules {
         reached
     }
 
-    /// The shortest cycle through each module of a knot, each cycle once, in words.
+    /// The shortest cycle through each module of a knot as text, each cycle once.
     pub(super) fn cycles(&self, knot: &[&str]) -> Vec<String> {
         let mut cycles: Vec<Vec<&str>> = Vec::new();
         for module in knot {
@@ -113,7 +113,7 @@ impl Modules {
         cycles.iter().map(told).collect()
     }
 
-    /// The modules of a shortest way from a module of a knot back to it.
+    /// The modules on a shortest path from a module of a knot back to itself.
     fn shortest<'a>(&'a self, start: &'a str) -> Vec<&'a str> {
         let mut ways = vec![vec![start]];
         let mut seen = BTreeSet::new();
@@ -135,7 +135,7 @@ impl Modules {
     }
 }
 
-/// The sources of a crate without its tests, and without programs beside the crate (`src/bin`).
+/// The sources of a crate without its tests, and without extra programs (`src/bin`).
 fn sources(folder: &str, files: &[(String, String)]) -> Vec<Source> {
     let mut sources = Vec::new();
     let mut tests: Vec<Vec<String>> = Vec::new();
@@ -166,13 +166,13 @@ fn sources(folder: &str, files: &[(String, String)]) -> Vec<Source> {
     sources
 }
 
-/// The name in `mod NAME` at the end of an item.
+/// The name in a `mod NAME` at the end of an item.
 fn declared(item: &str) -> Option<&str> {
     let (before, name) = item.trim_end().rsplit_once(' ')?;
     before.trim_end().ends_with("mod").then_some(name)
 }
 
-/// Where items for tests alone begin, with their attribute, and end.
+/// The ranges of items for tests, including their attributes.
 fn test_items(code: &str) -> Vec<(usize, usize)> {
     let mut items = Vec::new();
     let mut from = 0;
@@ -197,7 +197,7 @@ fn item_end(code: &str, mut at: usize) -> usize {
         (Some("mod" | "fn" | "const" | "unsafe" | "impl" | "struct" | "enum" | "trait"), _) => {
             &['{', ';']
         }
-        // A field, a value of one, an arm, a statement.
+        // A field, a field's value, a match arm, or a statement.
         _ => &['{', ';', ','],
     };
     let line = code[at..].find('\n').map_or(code.len(), |end| at + end);
@@ -208,7 +208,7 @@ fn item_end(code: &str, mut at: usize) -> usize {
     closing(code, end).map_or(line, |end| end + 1)
 }
 
-/// What the root says it uses, as paths from the crate's root on.
+/// The paths that the root uses, starting at the crate's root.
 fn uses_of_root(code: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     for (place, word) in words_of(code) {
@@ -223,7 +223,7 @@ fn uses_of_root(code: &str) -> Vec<Vec<String>> {
     paths
 }
 
-/// The names at the crate's root that a source uses, with the places where it does.
+/// The names at the crate's root that a source uses, and where.
 fn names_of_root(source: &Source) -> Vec<(usize, String)> {
     let code = &source.code;
     let inline = inline_modules(code);
@@ -250,7 +250,7 @@ fn names_of_root(source: &Source) -> Vec<(usize, String)> {
     names
 }
 
-/// Where modules that are written out in their parent begin and end.
+/// The ranges of modules written inline in their parent.
 fn inline_modules(code: &str) -> Vec<(usize, usize)> {
     let modules = words_of(code).filter(|(_, word)| *word == "mod").filter_map(|(place, _)| {
         let open = find_outside(code, place, &['{', ';'])?;
@@ -260,15 +260,15 @@ fn inline_modules(code: &str) -> Vec<(usize, usize)> {
     modules.collect()
 }
 
-/// Every path of the tree of paths that `text` begins with: one, unless it has groups in braces.
-/// That of `a as b` is `a::b`.
+/// Every path in the tree of paths at the start of `text`: one, unless it has groups in braces.
+/// `a as b` gives `a::b`.
 fn tree(text: &str) -> Vec<Vec<String>> {
     let mut paths = Vec::new();
     branch(text, &[], &mut paths);
     paths
 }
 
-/// Reads one branch after `prefix`; answers how many bytes it is long.
+/// Reads one branch after `prefix`; returns its length in bytes.
 fn branch(text: &str, prefix: &[String], paths: &mut Vec<Vec<String>>) -> usize {
     let skip = |at: usize| text.len() - text[at..].trim_start().len();
     let mut path = prefix.to_vec();

@@ -1,29 +1,29 @@
-//! Errors keep their causes: who drops one says why.
+//! Errors keep their causes: dropping one needs a reason.
 
 use super::rust::Source;
 use super::{Finding, code_of, is_test_file};
 
-/// Where errors are passed on.
+/// Folders in which errors are passed on.
 const FOLDERS: [&str; 4] = ["crates/", "host/", "tools/", "bindings/"];
-/// Devices answer with a status of their protocol, which has no room for a cause.
+/// Models of devices answer with a status of their protocol, which has no room for a cause.
 const DEVICES: &str = "crates/models/";
-/// What drops a cause.
+/// The code that drops a cause.
 const DROPS: &str = "map_err(|_|";
-/// Conversions whose error says no more than the value, which is in reach of whoever reads the
-/// message.
+/// Conversions whose error says no more than the value does, which the reader of the message can
+/// see.
 const SAYS_NOTHING: [&str; 6] =
     ["::try_from(", ".try_into()", ".parse()", ".parse::<", "from_str_radix(", "try_from)"];
-/// How a comment begins that says why there is none.
+/// The start of a comment that says why there is no cause.
 const EXCUSE: &str = "// No cause:";
-/// Where causes are still dropped without a word, and how many at most: they may only get fewer.
+/// Where causes are still dropped without a reason, and the maximum number: it may only decrease.
 const KNOWN: [(&str, usize); 1] = [("tools/lab/", 1)];
 
-/// How many were found where they are known.
+/// Number found in each of those folders.
 #[derive(Default)]
 pub(super) struct Known([usize; KNOWN.len()]);
 
 impl Known {
-    /// What is wrong with a file.
+    /// Checks a file.
     pub(super) fn check(&mut self, file: &str, text: &str, source: &Source) -> Vec<Finding> {
         let is_meant = FOLDERS.iter().any(|folder| file.starts_with(folder));
         if !is_meant || is_test_file(file) || file.starts_with(DEVICES) {
@@ -47,7 +47,7 @@ impl Known {
         lines.into_iter().map(finding).collect()
     }
 
-    /// Folders with more of them than are known.
+    /// Folders with more of them than is known.
     pub(super) fn grown(&self) -> Vec<Finding> {
         let counted = KNOWN.iter().zip(self.0).filter(|((_, known), found)| found > known);
         let finding = |((folder, known), value): (&(&str, usize), usize)| Finding {
@@ -62,7 +62,7 @@ impl Known {
     }
 }
 
-/// The lines, from 1 on, where a cause is dropped without an excuse.
+/// The lines, counted from 1, that drop a cause without an excuse.
 fn dropped(text: &str) -> Vec<usize> {
     let code = code_of(text);
     let lines: Vec<&str> = text.lines().collect();

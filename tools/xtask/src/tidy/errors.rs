@@ -1,20 +1,20 @@
-//! Errors keep their causes: what a library gives back is a type with a `source`, no sentence.
+//! Errors keep their causes: a library returns a type with a `source`, not a sentence.
 
 use super::rust::{Source, code_of, find_outside};
 use super::{Finding, is_test_file};
 
-/// What others build on. Tools talk to people, and may give back what they will say.
+/// What others build on. Tools talk to people, and may return the text they will print.
 const FOLDERS: [&str; 2] = ["crates/", "host/"];
 
-/// Where sentences are still given back, and how many times at most: they may only get fewer.
+/// Where sentences are still returned, and the maximum number: it may only decrease.
 const KNOWN: [(&str, usize); 1] = [("crates/geom/", 38)];
 
-/// How many sentences were found where they are known.
+/// Number of sentences found in each of those folders.
 #[derive(Default)]
 pub(super) struct Known([usize; KNOWN.len()]);
 
 impl Known {
-    /// What is wrong with a file.
+    /// Checks a file.
     pub(super) fn check(&mut self, file: &str, text: &str, source: &Source) -> Vec<Finding> {
         if is_test_file(file) || !FOLDERS.iter().any(|folder| file.starts_with(folder)) {
             return vec![];
@@ -38,7 +38,7 @@ impl Known {
         lines.into_iter().map(finding).collect()
     }
 
-    /// Folders with more of them than are known.
+    /// Folders with more of them than is known.
     pub(super) fn grown(&self) -> Vec<Finding> {
         let counted = KNOWN.iter().zip(self.0).filter(|((_, known), found)| found > known);
         let finding = |((folder, known), value): (&(&str, usize), usize)| Finding {

@@ -3,9 +3,9 @@
 use super::rust::code_of;
 use super::{Finding, is_test_file};
 
-/// Where they are made.
+/// Where the generators are.
 const HOME: &str = "crates/random/";
-/// Files with a generator of their own, and why.
+/// Files with a generator of their own, and the reason.
 const KNOWN: [(&str, &str); 5] = [
     ("crates/api/src/data/tests.rs", "level 0 imports nothing of ours"),
     ("crates/api/src/machine/allocator.rs", "level 0 imports nothing of ours"),
@@ -13,12 +13,12 @@ const KNOWN: [(&str, &str); 5] = [
     ("crates/jffs2/src/write/space.rs", "which block is collected is part of recorded cut lists"),
     ("crates/ubifs/src/write/numbers.rs", "cookies are part of recorded flash contents"),
 ];
-/// Factors of linear congruential generators: Knuth's, of Numerical Recipes, of the C standard.
+/// Multipliers of linear congruential generators: Knuth's, Numerical Recipes', the C standard's.
 const FACTORS: [&str; 3] = ["6364136223846793005", "1664525", "1103515245"];
-/// The first shift of each of Marsaglia's, behind the variable.
+/// The first shift in each of Marsaglia's generators, after the variable.
 const SHIFTS: [&str; 2] = ["<< 13;", ">> 12;"];
 
-/// What is wrong with a file.
+/// Checks a file.
 pub(super) fn check(file: &str, text: &str) -> Vec<Finding> {
     if file.starts_with(HOME) {
         return vec![];

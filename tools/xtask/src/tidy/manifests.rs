@@ -1,13 +1,13 @@
-//! Rules of `Cargo.toml`: the oldest Rust is promised in one place.
+//! Rules for `Cargo.toml`: the oldest supported Rust is promised in one place.
 
 use super::Finding;
 use crate::msrv;
 
-/// Where it is promised.
+/// The manifest that promises it.
 const ROOT: &str = "Cargo.toml";
 
-/// What is wrong with a manifest, `promised` being what the root says. A workspace of its own
-/// cannot inherit: it must say the same.
+/// Checks a manifest; `promised` is the version in the root manifest. A separate workspace cannot
+/// inherit it, so it must state the same version.
 pub(super) fn check(file: &str, text: &str, promised: &str) -> Vec<Finding> {
     if file == ROOT || !file.ends_with("/Cargo.toml") {
         return vec![];

@@ -1,7 +1,7 @@
-//! The budgets of the code: lengths, widths, parameters, words.
+//! Budgets of the code: lengths, widths, parameters, words.
 //!
-//! A limit that is broken is a finding. `tools/xtask/tidy.ratchet` may excuse a few that are known,
-//! each with its reason; it can only get smaller.
+//! A limit exceeded is a finding. `tools/xtask/tidy.ratchet` may excuse a few known ones, each with
+//! its reason; it can only get smaller.
 
 mod causes;
 mod errors;
@@ -21,11 +21,12 @@ pub(crate) use rust::{closing, code_of, find_outside, words as words_of};
 const FUNCTION_LINES: Limit = Limit { rule: "function-lines", wish: 40, limit: 70 };
 /// Lines of one file without its tests; 300 is the wish.
 const FILE_LINES: Limit = Limit { rule: "file-lines", wish: 300, limit: 800 };
-/// Parameters of one function, `self` not counted; a trait's are counted where it is declared.
+/// Parameters of one function, without `self`; those of trait methods count where they are
+/// declared.
 const PARAMETERS: Limit = Limit { rule: "parameters", wish: 5, limit: 5 };
 /// Methods of one trait.
 const TRAIT_METHODS: Limit = Limit { rule: "trait-methods", wish: 7, limit: 7 };
-/// Characters of one line, tables of the documentation and links excepted.
+/// Characters in one line, except for tables in documentation and links.
 const COLUMNS: Limit = Limit { rule: "columns", wish: 100, limit: 100 };
 
 const RATCHET: &str = "tools/xtask/tidy.ratchet";
@@ -36,15 +37,15 @@ struct Limit {
     limit: usize,
 }
 
-/// One broken rule.
+/// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Finding {
     rule: &'static str,
     file: String,
     line: usize,
-    /// The function, trait or word it is about, or empty.
+    /// The function, trait or word concerned, or empty.
     item: String,
-    /// What was counted; 1 for rules that do not count.
+    /// The count; 1 for rules that do not count.
     value: usize,
     message: String,
 }
@@ -155,7 +156,7 @@ fn check_columns(file: &str, text: &str) -> Vec<Finding> {
         .collect()
 }
 
-/// Whether a file holds nothing but tests; it is as long as their cases.
+/// Whether a file contains only tests, which may be as long as their cases need.
 pub(crate) fn is_test_file(file: &str) -> bool {
     let parts: Vec<&str> = file.split('/').collect();
     let name = parts.last().copied().unwrap_or_default();
@@ -163,7 +164,7 @@ pub(crate) fn is_test_file(file: &str) -> bool {
     name == "tests.rs" || name.ends_with("_tests.rs") || folder.contains(&"tests")
 }
 
-/// What was seen on the way, for the summary.
+/// Sizes seen on the way, for the summary.
 #[derive(Default)]
 struct Figures {
     functions: Vec<(usize, String)>,
@@ -198,7 +199,8 @@ mod tests {
         check_rust(file, text, &mut Figures::default()).iter().map(|f| f.rule).collect()
     }
 
-    /// The canary: every rule fires on a file that breaks it, and not on one that just keeps it.
+    /// The canary: every rule fires on a file that just breaks it, and not on one that just keeps
+    /// it.
     #[test]
     fn each_broken_budget_is_found() {
         let function =

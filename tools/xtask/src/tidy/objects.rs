@@ -1,14 +1,14 @@
-//! Objects: how many methods a type has, over all files of its crate.
+//! Objects: how many methods a type has, in all files of its crate.
 
 use std::collections::BTreeMap;
 
 use super::rust::Source;
 use super::{Finding, Limit};
 
-/// Methods of one type, with a `self` and outside of traits; 20 is the wish.
+/// Methods of one type with a `self`, outside traits; 20 is the wish.
 const METHODS: Limit = Limit { rule: "methods", wish: 20, limit: 40 };
 
-/// A type that has more, with how many and why: they may only get fewer.
+/// A type with more methods than that, the number and the reason: it may only decrease.
 struct Known(&'static str, &'static str, usize, &'static str);
 
 const KNOWN: [Known; 22] = [
@@ -37,21 +37,21 @@ const KNOWN: [Known; 22] = [
 ];
 const STEPS: &str = "the steps of all scripts: each talks over the one channel to the device";
 const CONTROLLER: &str = "a step of a command may touch registers, queues, media and clock at once";
-const FACE: &str = "what a driver offers: each takes the lane and hands on to who does it";
+const FACE: &str = "what a driver offers: each takes the lane and passes the call on";
 const LANE: &str = "one queue's slots: taken, posted, watched, ended and given back";
 const VERBS: &str = "a method for each verb, and no state of its own but the connection";
 
-/// Types and methods of all crates.
+/// The types and methods of all crates.
 #[derive(Default)]
 pub(super) struct Objects {
-    /// The files that define a type of this name, with the line, by crate and name.
+    /// The files that define a type of this name, with the line; by crate and name.
     types: BTreeMap<(String, String), Vec<(String, usize)>>,
-    /// File and number of methods of each implementation, by crate and name.
+    /// File and number of methods of each implementation; by crate and name.
     methods: BTreeMap<(String, String), Vec<(String, usize)>>,
 }
 
 impl Objects {
-    /// Takes down what a file, which is no test, defines and implements.
+    /// Records what a file other than a test defines and implements.
     pub(super) fn add(&mut self, file: &str, source: &Source) {
         let Some((folder, _)) = file.split_once("/src/") else { return };
         let key = |name: &str| (folder.to_owned(), name.to_owned());
@@ -69,7 +69,7 @@ impl Objects {
         for (key, implementations) in &self.methods {
             let Some(types) = self.types.get(key) else { continue };
             for (file, methods) in implementations {
-                // Of several types of one name the one that is nearest.
+                // Of several types with the same name, the nearest one.
                 let near = |it: &&(String, usize)| common(&it.0, file);
                 let Some((home, line)) = types.iter().max_by_key(near) else { continue };
                 *counts.entry((home.as_str(), *line, key.1.as_str())).or_default() += methods;
@@ -83,7 +83,7 @@ impl Objects {
         counts
     }
 
-    /// Types with more methods than a type may have, and excuses that are not needed so any more.
+    /// Types with too many methods, and excuses that are no longer needed to that extent.
     pub(super) fn findings(&self) -> Vec<Finding> {
         self.judge(&KNOWN)
     }
@@ -118,7 +118,7 @@ impl Objects {
         over.chain(better).collect()
     }
 
-    /// A line for the summary.
+    /// The line for the summary.
     pub(super) fn summary(&self) -> String {
         let counted = self.counted();
         let over = |limit: usize| counted.iter().filter(|it| it.3 > limit).count();
@@ -134,7 +134,7 @@ impl Objects {
     }
 }
 
-/// How many folders of two paths are the same, and whether all of them are.
+/// How many leading folders two paths share, and whether all of those of `one`.
 fn common(one: &str, other: &str) -> (usize, bool) {
     // `a/b.rs` is the home of `a/b/c.rs`.
     let parts = |path: &str| -> Vec<String> {

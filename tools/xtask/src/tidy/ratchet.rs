@@ -1,10 +1,10 @@
-//! Known excess: findings that are excused, each with a reason, as long as they do not grow.
+//! Known excesses: findings excused, each with a reason, as long as they do not grow.
 //!
 //! A line is `RULE FILE ITEM VALUE REASON...`, with `-` for an empty item; `#` starts a comment.
 
 use super::Finding;
 
-/// Excuses that may stand in the file at once.
+/// Maximum number of excuses in the file.
 const ENTRIES_MAX: usize = 12;
 
 struct Entry<'a> {
@@ -15,7 +15,7 @@ struct Entry<'a> {
     used: bool,
 }
 
-/// What is left of the findings, and what is wrong with the excuses.
+/// The findings that are not excused, and what is wrong with the excuses.
 pub(crate) fn apply(ratchet: &str, findings: Vec<Finding>) -> Vec<String> {
     let mut left = Vec::new();
     let mut entries = Vec::new();

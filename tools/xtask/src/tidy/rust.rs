@@ -1,4 +1,4 @@
-//! Just enough understanding of Rust to count its functions.
+//! Just enough understanding of Rust to measure its functions.
 
 /// What was found in one source file. Lines count from 1.
 #[derive(Debug, Default)]
@@ -9,13 +9,13 @@ pub(crate) struct Source {
     pub(crate) traits: Vec<(usize, String, usize)>,
     /// Line and name of every type that can have methods.
     pub(crate) types: Vec<(usize, String)>,
-    /// Line, name and number of methods with a `self` of every implementation without a trait.
+    /// Type, line and number of methods with a `self` for every implementation without a trait.
     pub(crate) methods: Vec<(usize, String, usize)>,
-    /// First and last line of every `#[cfg(test)]` module written out here.
+    /// First and last line of every inline `#[cfg(test)]` module.
     pub(crate) tests: Vec<(usize, usize)>,
     /// First and last line of every implementation of a trait.
     trait_impls: Vec<(usize, usize)>,
-    /// Lines that say `use super::*`.
+    /// Lines with `use super::*`.
     pub(crate) glob_imports: Vec<usize>,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Function {
     pub(crate) name: String,
     /// Lines from `fn` to the closing brace.
     pub(crate) lines: usize,
-    /// Its parameters without `self`.
+    /// Number of parameters, without `self`.
     pub(crate) parameters: usize,
 }
 
@@ -64,7 +64,7 @@ impl Source {
                 }
                 "mod" if code[..place].trim_end().ends_with("#[cfg(test)]") => {
                     source.tests.extend(block(&code, place).map(|(_, end)| {
-                        // The attribute's own line belongs to the tests.
+                        // The line of the attribute belongs to the tests.
                         (line_of(place) - 1, line_of(end))
                     }));
                 }
@@ -77,24 +77,24 @@ impl Source {
         source
     }
 
-    /// Whether a line lies in a test module.
+    /// Whether a line is in a test module.
     pub(crate) fn is_test(&self, line: usize) -> bool {
         self.tests.iter().any(|(first, last)| (*first..=*last).contains(&line))
     }
 
-    /// Whether a line lies in the implementation of a trait, where signatures are given.
+    /// Whether a line is in the implementation of a trait, where signatures are given.
     pub(crate) fn is_trait_impl(&self, line: usize) -> bool {
         self.trait_impls.iter().any(|(first, last)| (*first..=*last).contains(&line))
     }
 
-    /// Lines that lie in test modules.
+    /// Number of lines in test modules.
     pub(crate) fn test_lines(&self) -> usize {
         self.tests.iter().map(|(first, last)| last - first + 1).sum()
     }
 }
 
-/// The text with the content of comments, strings and characters replaced by spaces, line by line
-/// and byte by byte in the same place.
+/// The text with the content of comments, strings and characters replaced by spaces, so that every
+/// line and byte keeps its position.
 pub(crate) fn code_of(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut code = Vec::with_capacity(bytes.len());
@@ -111,7 +111,7 @@ pub(crate) fn code_of(text: &str) -> String {
     String::from_utf8(code).expect("whole characters are copied or replaced by spaces")
 }
 
-/// How many bytes from `at` on are a comment or a literal with text in it; 0 for code.
+/// Bytes from `at` on that are a comment or a literal with text in it; 0 for code.
 fn literal_or_comment(text: &str, at: usize) -> usize {
     let rest = &text[at..];
     let after_word = text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_');
@@ -162,7 +162,7 @@ fn raw_string(rest: &str) -> Option<usize> {
     Some(rest[start..].find(&end).map_or(rest.len(), |found| start + found + end.len()))
 }
 
-/// The length of a literal that starts and ends with `quote`, escapes understood.
+/// The length of a literal that starts and ends with `quote`, with escapes taken into account.
 fn quoted(rest: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in rest.char_indices().skip(1) {
@@ -176,7 +176,7 @@ fn quoted(rest: &str, quote: char) -> usize {
     rest.len()
 }
 
-/// A character literal's length, 0 for a lifetime.
+/// The length of a character literal; 0 for a lifetime.
 fn character(rest: &str) -> usize {
     let mut after = rest.chars().skip(1);
     match (after.next(), after.next()) {
@@ -185,7 +185,7 @@ fn character(rest: &str) -> usize {
     }
 }
 
-/// Every word of the code with its place.
+/// Every word of the code with its position.
 pub(crate) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     code.split(move |c| !is_word(c)).filter(|word| !word.is_empty()).map(|word| {
@@ -194,7 +194,7 @@ pub(crate) fn words(code: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The function whose `fn` stands at `place`, and the place of its closing brace.
+/// The function whose `fn` is at `place`, and the position of its closing brace.
 fn function(code: &str, place: usize) -> Option<(usize, Function)> {
     let after = code[place..].strip_prefix("fn ")?;
     let name: String = after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
@@ -209,15 +209,15 @@ fn function(code: &str, place: usize) -> Option<(usize, Function)> {
     Some((end, Function { line: 0, name, lines: 0, parameters }))
 }
 
-/// The end of the implementation of a trait whose `impl` stands at `place`.
+/// The end of the trait implementation whose `impl` is at `place`.
 fn trait_impl(code: &str, place: usize) -> Option<usize> {
     let (open, end) = block(code, place)?;
     let is_item = code[..place].trim_end().ends_with(['}', ';', ']']) || place == 0;
     (is_item && code[place..open].contains(" for ")).then_some(end)
 }
 
-/// Name of the type and number of methods of the implementation whose `impl` stands at `place`;
-/// none for a trait's.
+/// The type and number of methods of the implementation whose `impl` is at `place`; `None` for a
+/// trait's.
 fn own_methods(code: &str, place: usize) -> Option<(String, usize)> {
     let (open, end) = block(code, place)?;
     let is_item = code[..place].trim_end().ends_with(['}', ';', ']']) || place == 0;
@@ -246,7 +246,7 @@ fn own_methods(code: &str, place: usize) -> Option<(String, usize)> {
     Some((name, methods))
 }
 
-/// Whether the function whose `fn` stands at `place` takes a `self`; none if there is no function.
+/// Whether the function whose `fn` is at `place` takes a `self`; `None` if there is no function.
 fn has_self(code: &str, place: usize) -> Option<bool> {
     let name = place + code[place..].strip_prefix("fn ").map(|_| "fn ".len())?;
     let open = find_outside(code, name, &['('])?;
@@ -254,7 +254,7 @@ fn has_self(code: &str, place: usize) -> Option<bool> {
     Some(is_self(first))
 }
 
-/// Name and number of methods of the trait whose `trait` stands at `place`.
+/// Name and number of methods of the trait whose `trait` is at `place`.
 fn trait_methods(code: &str, place: usize) -> Option<(String, usize)> {
     let after = code[place..].strip_prefix("trait ")?;
     let name: String = after.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
@@ -274,7 +274,7 @@ fn trait_methods(code: &str, place: usize) -> Option<(String, usize)> {
     Some((name, methods))
 }
 
-/// Places of the braces of the block that follows `from`; none if a `;` ends the item first.
+/// Positions of the braces of the block after `from`; `None` if a `;` ends the item first.
 fn block(code: &str, from: usize) -> Option<(usize, usize)> {
     let open = find_outside(code, from, &['{', ';'])?;
     if !code[open..].starts_with('{') {
@@ -283,7 +283,7 @@ fn block(code: &str, from: usize) -> Option<(usize, usize)> {
     Some((open, closing(code, open)?))
 }
 
-/// The first of `wanted` after `from` that is in no bracket opened after `from`.
+/// The first of `wanted` after `from` that is outside every bracket opened after `from`.
 pub(crate) fn find_outside(code: &str, from: usize, wanted: &[char]) -> Option<usize> {
     let mut depth = 0_i32;
     let mut before = ' ';
@@ -297,7 +297,7 @@ pub(crate) fn find_outside(code: &str, from: usize, wanted: &[char]) -> Option<u
     None
 }
 
-/// The place of the bracket that closes the one at `open`.
+/// The position of the bracket that closes the one at `open`.
 pub(crate) fn closing(code: &str, open: usize) -> Option<usize> {
     let pair = match code[open..].chars().next()? {
         '(' => ('(', ')'),
@@ -333,12 +333,12 @@ fn count_parameters(list: &str) -> usize {
     pieces.iter().filter(|piece| !piece.trim().is_empty() && !is_self(piece)).count()
 }
 
-/// Whether a parameter is the object itself.
+/// Whether a parameter is `self`.
 fn is_self(piece: &str) -> bool {
     piece.split(':').next().is_some_and(|name| name.split([' ', '&', '\n']).any(|w| w == "self"))
 }
 
-/// By how much `c`, coming after `before`, changes the depth of brackets in a signature.
+/// The change in bracket depth of a signature at `c`, which follows `before`.
 fn nesting(before: char, c: char) -> i32 {
     match c {
         '(' | '[' | '<' | '{' => 1,

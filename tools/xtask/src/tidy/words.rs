@@ -1,14 +1,14 @@
-//! Words that have no place in the project.
+//! Words that must not appear in the project.
 
 use super::Finding;
 
-/// A word, and why it must not stand in a file under version control.
+/// A word, and why it must not appear in a file under version control.
 struct Banned {
     word: &'static str,
     reason: &'static str,
 }
 
-/// The words are put together from parts so that this file may hold them.
+/// The words are assembled from parts so that this file may contain them.
 const BANNED: [Banned; 10] = [
     Banned { word: concat!("/wo", "rk/"), reason: "a path of one machine" },
     Banned { word: concat!("/ro", "ot/."), reason: "a path of one machine" },
@@ -22,7 +22,7 @@ const BANNED: [Banned; 10] = [
     Banned { word: concat!("<<<<", "<<<"), reason: "a merge that was not finished" },
 ];
 
-/// Files whose words are not ours.
+/// Files whose words are not our own.
 const FOREIGN: [&str; 3] = ["Cargo.lock", "LICENSE-", "tests/data/"];
 
 /// Every banned word in a file.

@@ -1,4 +1,4 @@
-//! What the LEBs hold, looked at one by one.
+//! Examines the content of each LEB.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -22,14 +22,14 @@ pub(super) struct Held {
     pub(super) end: u32,
     /// It holds index nodes.
     pub(super) index: bool,
-    /// Bytes in it are no node, or a dropped one, or the last write may be torn.
+    /// Some bytes are not a node, or a dropped one, or the last write may be torn.
     pub(super) rewrite: bool,
 }
 
-/// Where a node begins, and the place behind it that the next one may begin at.
+/// Start of a node, and its aligned end.
 pub(super) type Extent = (u32, u32);
 
-/// The nodes that stay, by LEB, in the order they lie.
+/// The nodes that are kept, by LEB, in order of their offsets.
 pub(super) fn kept_nodes(kept: &Overlay) -> BTreeMap<u32, Vec<Extent>> {
     let mut nodes: BTreeMap<u32, Vec<Extent>> = BTreeMap::new();
     let mut add = |at: Location| {
@@ -44,8 +44,8 @@ pub(super) fn kept_nodes(kept: &Overlay) -> BTreeMap<u32, Vec<Extent>> {
     nodes
 }
 
-/// Goes through every LEB: the highest sequence number, and of the main area's what each holds,
-/// with the content it is to get where it must be rewritten.
+/// Examines every LEB: returns the highest sequence number and, for the main area, what each LEB
+/// holds, with its new content where it must be rewritten.
 pub(super) fn survey<V: VolumeMut>(
     fs: &Ubifs<Buffered<V>>,
     state: &NewState,
@@ -63,7 +63,7 @@ pub(super) fn survey<V: VolumeMut>(
         let mut scratch = Scratch::new();
         if access.volume.state(lnum) != LebState::Unmapped {
             if let Ok(leb) = access.leb(lnum, &mut scratch) {
-                // The last write to the journal may have been cut short, and look erased.
+                // The last write to the journal may have been cut short, yet look erased.
                 held.rewrite = fs.is_unclean() && fs.buds.iter().any(|bud| bud.lnum == lnum);
                 let kept = kept.get(&lnum).map_or(&[][..], Vec::as_slice);
                 let last = look((lnum, leb), (kept, &dropped), &mut held, &mut content);
@@ -85,11 +85,11 @@ pub(super) fn survey<V: VolumeMut>(
     (sequence, all)
 }
 
-/// Goes through one LEB; `content` becomes what it should hold.
+/// Examines one LEB; `content` becomes what it should hold.
 ///
-/// The nodes that stay are proved by what leads to them; what a scan finds is not, if a node's
-/// length or padding is wrong under a right checksum. So nothing is cleared where one of them lies,
-/// and a LEB in which the scan steps over one gets other padding.
+/// The nodes kept are proven by what leads to them. The nodes a scan finds are not: a node's length
+/// or padding may be wrong under a correct checksum. So a node that is kept is never cleared, and a
+/// LEB in which the scan steps over one gets new padding.
 fn look(
     (lnum, leb): (u32, &[u8]),
     (kept, dropped): (&[Extent], &BTreeSet<(u32, u32)>),

@@ -5,7 +5,7 @@ use crate::create::CreateOptions;
 
 const LEB_SIZE: u32 = 15_360;
 
-/// LEBs 10 to 13, each with so many bytes in use and so many free.
+/// LEBs from 10 on, each with these bytes in use and free.
 fn space(lebs: &[(u32, u32)]) -> Space {
     let superblock = CreateOptions::new(512, LEB_SIZE, 64).superblock(64).unwrap();
     let properties = |&(used, free): &(u32, u32)| LebProperties {

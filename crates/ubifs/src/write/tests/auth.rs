@@ -13,7 +13,7 @@ use super::{ROOT, SMALL, assert_sound_with, at, authenticated, content, new_file
 use crate::scan::{Item, Scan};
 use crate::{AuthError, AuthKey, HashAlgorithm, OpenError, OpenOptions, Proof, Ubifs, UbifsMut};
 
-/// One with files in it, closed; and one that was not closed.
+/// Two file systems with files in them, one closed and one not.
 fn filled() -> (Ram, Ram, OpenOptions) {
     let (ram, options) = authenticated(SMALL);
     let mut fs = UbifsMut::open_with(ram, &options).unwrap();
@@ -30,7 +30,7 @@ fn filled() -> (Ram, Ram, OpenOptions) {
     (fs.close().unwrap(), open, options)
 }
 
-/// Changes a byte of a node of this kind, and makes its CRC good again.
+/// Changes a byte in all nodes of this kind, and corrects their CRCs; returns their number.
 fn forge(ram: &mut Ram, lebs: impl Iterator<Item = u32>, kind: NodeKind, at: usize) -> u32 {
     let mut forged = 0;
     for lnum in lebs {
@@ -66,7 +66,7 @@ fn what_was_signed_is_verified() {
         let verified = fs.verified().unwrap();
         assert_eq!((verified.superblock, verified.master), (Proof::Hmac, Proof::Hmac));
         assert_eq!(content(&fs, fs.lookup(ROOT, b"last").unwrap()), b"not committed");
-        // Without a key it can be read, and that nothing was verified is told.
+        // Without a key it can be read, and the lack of verification is reported.
         let fs = Ubifs::open(ram, &OpenOptions::default()).unwrap();
         assert!(fs.verified().is_none());
         assert!(fs.findings().iter().any(|it| it.problem.contains("without its key")));
@@ -104,8 +104,8 @@ fn what_all_hangs_on_is_refused_when_it_was_changed() {
         }
         assert!(UbifsMut::open_with(ram, &options).is_err());
     };
-    // `rp_size`, `highest_inum` and, in the journal, a bit of content: CRCs are right, and nothing
-    // else speaks against them.
+    // `rp_size`, `highest_inum` and, in the journal, a bit of content: the CRCs are correct, and
+    // nothing else is suspicious.
     refused(closed.clone(), 0..1, NodeKind::Superblock, 96, "superblock");
     refused(closed.clone(), 1..3, NodeKind::Master, 24, "master node");
     let layout = Ubifs::open(&open, &options).unwrap();
@@ -125,7 +125,7 @@ fn a_changed_node_is_an_error_for_its_file_and_told_by_name() {
         let told = fs.check().into_iter().filter(|it| it.severity == Severity::Lost);
         let told: Vec<_> = told.filter(|it| it.problem.contains("authentication failed")).collect();
         assert!(told.iter().any(|it| it.structure == kind.name()), "{told:#?}");
-        // Inode numbers are given out in the order of creation.
+        // Inode numbers are given out in order of creation.
         let mut bytes = [0; 3000];
         let read = fs.read(flysch_api::vfs::Inode(65), 0, &mut bytes);
         assert!(matches!(read, Err(Error::Damaged { .. })), "{kind:?}: {read:?}");

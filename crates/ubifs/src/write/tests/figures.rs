@@ -1,4 +1,4 @@
-//! What writing costs: room and time.
+//! What writing costs in space and time.
 
 use std::format;
 use std::time::Instant;
@@ -31,14 +31,14 @@ fn a_mebibyte_in_small_writes_takes_what_one_write_takes() {
         fs.sync(None).unwrap();
         costs.push(before - free_kib(&fs));
     }
-    // Linux 2.6.27 took 1364 and 1365 KiB (Simmonds). What `statfs` tells is scaled by what content
-    // takes at worst, so that one mebibyte may count for less than 1024 KiB.
+    // Linux 2.6.27 took 1364 and 1365 KiB (Simmonds). `statfs` scales by the worst case of content,
+    // so that one mebibyte may count for less than 1024 KiB.
     assert!(costs.iter().all(|cost| (960..=1400).contains(cost)), "{costs:?} KiB");
     assert_eq!(costs[0], costs[1]);
 }
 
-/// What the kernel's probes count in the guest (docs/flash-work.md): a file that gets another name
-/// or is removed costs the reading of its name and its inode, once, however often all is synced.
+/// What the kernel's probes count in the guest (docs/flash-work.md): renaming or removing a file
+/// costs reading its name and its inode, once, however often everything is synced.
 #[test]
 fn names_that_change_are_read_once() {
     const FILES: usize = 600;
@@ -78,7 +78,7 @@ fn names_that_change_are_read_once() {
     assert!(reads <= 2 * FILES as u64 + 100, "{reads} reads for {FILES} files");
 }
 
-/// What is written back unasked costs the write buffers and no commit, and a power cut nothing.
+/// Writing back unasked costs the write buffers but no commit, and a power cut loses nothing.
 #[test]
 fn what_is_written_back_is_there_without_a_commit() {
     let mut fs = UbifsMut::open(empty(CHIP, Compression::None)).unwrap();
@@ -88,7 +88,7 @@ fn what_is_written_back_is_there_without_a_commit() {
         let _ = fs.write(file, u64::from(round) * 100, &[round; 100], at(2)).unwrap();
         let before = fs.volume().written;
         fs.sync_data(None).unwrap();
-        // An inode and a block, each in a unit of its head.
+        // An inode and a block, each in one unit of its head.
         let written = fs.volume().written - before;
         assert!(written <= 4 * 2048, "{written} bytes in round {round}");
     }

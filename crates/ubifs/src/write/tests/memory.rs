@@ -1,4 +1,4 @@
-//! A volume in memory whose power can be cut at any operation.
+//! A volume in memory that can lose power at any operation.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,15 +9,15 @@ use flysch_api::flash::{Corrected, Error};
 use flysch_api::volume::{LebState, Volume, VolumeGeometry, VolumeMut};
 use flysch_random::SplitMix64;
 
-/// LEBs in memory, held to the rules of flash.
+/// LEBs in memory, subject to the rules of flash.
 #[derive(Clone, Debug)]
 pub(super) struct Ram {
     leb_size: u32,
     unit: u32,
     lebs: Vec<Option<Leb>>,
-    /// What was given up and may come back.
+    /// Content that was given up and may come back.
     ghosts: BTreeMap<u32, Leb>,
-    /// Operations until the power goes.
+    /// Operations until power is lost.
     pub(super) cut_in: Option<u64>,
     dead: bool,
     random: SplitMix64,
@@ -25,7 +25,7 @@ pub(super) struct Ram {
     pub(super) written: u64,
     /// Operations done.
     pub(super) operations: u64,
-    /// Reads of something that was written.
+    /// Reads of places that were written.
     pub(super) reads: Cell<u64>,
 }
 
@@ -51,7 +51,7 @@ impl Ram {
         }
     }
 
-    /// Whether these bytes stand somewhere.
+    /// Whether these bytes are stored anywhere.
     pub(super) fn find(&self, bytes: &[u8]) -> bool {
         let holds = |leb: &Leb| leb.bytes.windows(bytes.len()).any(|window| window == bytes);
         self.lebs.iter().flatten().any(holds)
@@ -65,7 +65,7 @@ impl Ram {
         self.random.bits()
     }
 
-    /// Power is back: what was given up but not for good may be there again.
+    /// Restores power: content that was given up but not for good may reappear.
     pub(super) fn power_up(&mut self, seed: u64) {
         self.random = SplitMix64::new(seed);
         self.dead = false;
@@ -77,7 +77,7 @@ impl Ram {
         }
     }
 
-    /// Whether the power goes now.
+    /// Whether power is lost now.
     fn step(&mut self) -> Result<bool, Error> {
         if self.dead {
             return Err(Error::PowerLost);

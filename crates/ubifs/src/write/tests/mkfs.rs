@@ -1,4 +1,4 @@
-//! What mkfs.ubifs made is written to.
+//! Writing to images made by mkfs.ubifs.
 
 use std::format;
 use std::process::Command;
@@ -13,7 +13,7 @@ use super::memory::Ram;
 use super::{ROOT, assert_sound, at, content, new_file};
 use crate::UbifsMut;
 
-/// An image with this many LEBs at most, on a volume of as many; `None` without mkfs.ubifs.
+/// An image with at most `lebs` LEBs, on a volume of that many; `None` without mkfs.ubifs.
 fn image((leb_size, lebs, unit): (u32, u32, u32), compression: &str) -> Option<Ram> {
     let folder = std::env::temp_dir().join(format!("flysch-mkfs-{}", std::process::id()));
     let tree = folder.join("tree");

@@ -46,7 +46,7 @@ fn empty((leb_size, lebs, unit): (u32, u32, u32), compression: Compression) -> R
     ram
 }
 
-/// An empty authenticated file system, and what opens it.
+/// An empty authenticated file system, and the options to open it.
 fn authenticated((leb_size, lebs, unit): (u32, u32, u32)) -> (Ram, OpenOptions) {
     let mut ram = Ram::new(leb_size, lebs, unit);
     let authentication = Some(HashAlgorithm::Sha256);
@@ -58,7 +58,7 @@ fn authenticated((leb_size, lebs, unit): (u32, u32, u32)) -> (Ram, OpenOptions) 
     (ram, with_key(key))
 }
 
-/// An empty file system in the format of Linux.
+/// An empty file system in the format that Linux makes.
 fn newer((leb_size, lebs, unit): (u32, u32, u32)) -> Ram {
     let mut ram = Ram::new(leb_size, lebs, unit);
     let usual = CreateOptions::new(unit.max(8), leb_size, lebs);
@@ -78,7 +78,7 @@ fn with_key(key: AuthKey) -> OpenOptions {
 fn encrypted(ram: Ram, options: &OpenOptions, mode: CipherMode) -> (Ram, OpenOptions) {
     let master = MasterKey::new(&[0x42; 64], None).unwrap();
     let auth = options.keys.as_ref().and_then(|keys| keys.auth.clone());
-    // Version 1 for the oldest mode, as it was used.
+    // Version 1 for the oldest mode, with which it was used.
     let name = match mode {
         CipherMode::Aes128Cbc => master.descriptor(),
         _ => master.identifier(),
@@ -92,7 +92,7 @@ fn encrypted(ram: Ram, options: &OpenOptions, mode: CipherMode) -> (Ram, OpenOpt
     (fs.close().unwrap(), options)
 }
 
-/// Nothing but notes is found.
+/// Asserts that the check finds nothing but notes.
 fn assert_sound(ram: &Ram, what: &str) {
     assert_sound_with(ram, &OpenOptions::default(), what);
 }
@@ -149,7 +149,7 @@ fn syncing_data_leaves_times_behind_and_nothing_else() {
     let (bytes, modified) = on_flash(&fs);
     assert_eq!((&bytes[4096..], modified), (&[2; 4096][..], at(3)));
     assert_eq!(fs.attributes(file).unwrap().modified, at(4));
-    // A longer file is another one.
+    // A longer file is a different case.
     assert_eq!(fs.write(file, 8192, &[3; 100], at(5)), Ok(100));
     fs.sync_data(Some(file)).unwrap();
     let (bytes, modified) = on_flash(&fs);
@@ -321,7 +321,7 @@ fn free_space_is_fixed_up_once() {
     let mut ram = Ram::new(15_872, 40, 512);
     let options = CreateOptions { space_fixup: true, ..CreateOptions::new(512, 15_872, 40) };
     format(&mut ram, &options, &NewInode::directory(at(1))).unwrap();
-    // A simple flasher programs all of every LEB.
+    // A simple flasher programs every LEB in full.
     let mut whole = vec![0; 15_872];
     for lnum in 0..40 {
         let _ = ram.read(lnum, 0, &mut whole).unwrap();
@@ -352,8 +352,8 @@ fn what_cannot_be_written_is_refused_with_the_reason() {
     }
 }
 
-/// A master node whose head is nowhere, and LEB properties that hold less than is in use: nothing
-/// is written by them, and nobody panics.
+/// A master node whose heads lie nowhere, and nodes in use where there is no room for them: nothing
+/// is written based on them, and nothing panics.
 #[test]
 fn what_contradicts_itself_is_refused() {
     use flysch_wire::ubifs::{Group, MASTER_NODE_SIZE, Master, Node};
@@ -382,8 +382,8 @@ fn what_contradicts_itself_is_refused() {
     }
 }
 
-/// A deleted file's attributes go with it, also when the LEB that named them was erased before the
-/// power went: what replays the journal can not look them up.
+/// The attributes of a deleted file go with it, even if the LEB with their names was erased before
+/// power was lost: replay cannot look them up.
 #[test]
 fn attributes_of_deleted_files_do_not_outlive_them() {
     for is_late in [false, true] {
@@ -420,7 +420,7 @@ fn attributes_of_deleted_files_do_not_outlive_them() {
     }
 }
 
-/// A superblock may say anything; inodes that said the same could not be read.
+/// A superblock may contain any value; inodes with an unknown one could not be read.
 #[test]
 fn a_compressor_that_nobody_knows_is_not_passed_on() {
     let mut fs = UbifsMut::open(empty((16 << 10, 40, 512), Compression::Zstd)).unwrap();

@@ -1,4 +1,4 @@
-//! Random operations on a file system and on a model; the power goes now and then.
+//! Random operations on a file system and on a model, with power cuts now and then.
 
 use flysch_random::XorShift64;
 use std::boxed::Box;
@@ -43,7 +43,7 @@ struct Model {
     next: Id,
 }
 
-/// What is done.
+/// An operation.
 #[derive(Clone, Debug)]
 enum Op {
     Create(String, FileKind),
@@ -116,7 +116,7 @@ impl Model {
         self.files[&id].kind == FileKind::Directory
     }
 
-    /// Does it; `None` if it cannot be done.
+    /// Performs an operation; `None` if it is impossible.
     fn apply(&mut self, op: &Op) -> Option<()> {
         match op {
             Op::Create(path, kind) => {
@@ -222,7 +222,7 @@ impl Model {
             self.directory(new)?.entries.insert(new_name.into(), id);
             self.directory(old)?.entries.insert(old_name.into(), other);
             let change = i64::from(moved_directory) - i64::from(other_directory);
-            // Paths may lead elsewhere now; links follow what is there.
+            // Paths may lead elsewhere now; recount the links.
             let _ = change;
             self.count_links();
             return Some(());
@@ -262,7 +262,7 @@ impl Model {
         }
     }
 
-    /// Names, kinds, links and attributes: what each operation changes at once.
+    /// Names, kinds, links and attributes: what an operation changes immediately.
     fn shape(&self) -> Vec<Shape> {
         let shape = |(path, id): (String, Id)| {
             let file = &self.files[&id];
@@ -324,21 +324,21 @@ fn read<F: FileSystem>(fs: &F) -> Model {
 struct Run {
     fs: Option<Box<UbifsMut<Ram>>>,
     model: Model,
-    /// States that a power cut may lead back to, the current one last.
+    /// States that a power cut may restore, the current one last.
     since: Vec<Model>,
-    /// What each file's content was since it was made durable.
+    /// The contents of each file since it was last made durable.
     versions: BTreeMap<Id, Vec<Rc<Vec<u8>>>>,
     random: XorShift64,
-    /// The last number of it.
+    /// The last number drawn.
     last: u64,
-    /// Files without a name that are in use.
+    /// Files without names that are in use.
     open: Vec<(Inode, Rc<Vec<u8>>)>,
     seed: u64,
     step: u64,
     no_space: u64,
     cuts: u64,
     prefix: &'static str,
-    /// How it is opened.
+    /// How the file system is opened.
     options: OpenOptions,
 }
 
@@ -433,7 +433,7 @@ impl Run {
         Ok(inode)
     }
 
-    /// Does it to the file system; bytes that a write took.
+    /// Performs it on the file system; returns the bytes that a write took.
     fn perform(&mut self, op: &Op) -> Result<usize, Error> {
         let now = at(self.step as i64);
         match op {
@@ -539,7 +539,7 @@ impl Run {
         }
     }
 
-    /// The state is this now.
+    /// Makes `after` the current state.
     fn note(&mut self, after: Model) {
         for (id, file) in &after.files {
             let versions = self.versions.entry(*id).or_default();
@@ -599,7 +599,7 @@ impl Run {
                 self.versions.clear();
             }
             Err(Error::Medium(_) | Error::ReadOnly) => {
-                // `close` took the volume with it: cut before it instead.
+                // `close` consumed the volume: use the state before it.
                 let mut ram = ram;
                 self.after_cut(&mut ram);
             }
@@ -629,9 +629,9 @@ impl Run {
         let seed = self.next(1 << 30);
         ram.power_up(seed);
         let what = format!("seed {} step {} cut {}", self.seed, self.step, self.cuts);
-        // What the reader sees is what recovery makes durable.
+        // What a reader sees is what recovery makes durable.
         let seen = read(&crate::Ubifs::open(&*ram, &self.options).unwrap());
-        // The power goes during recovery, too.
+        // Power may also be lost during recovery.
         for _ in 0..self.next(3) {
             let mut other = ram.clone();
             other.cut_in = Some(self.next(40));
@@ -650,8 +650,7 @@ impl Run {
         let found = read(&fs);
         assert_eq!(found.shape(), seen.shape(), "{what}: reader and recovery");
         let shape = found.shape();
-        // States may look alike: two files that changed places have the contents of the one or of
-        // the other.
+        // States may look alike: two files that were swapped have the contents of either one.
         let alike = self.since.iter().rev().filter(|state| state.shape() == shape);
         let judged: Vec<_> = alike.map(|state| (state, self.difference(state, &found))).collect();
         let Some((state, _)) = judged.iter().find(|(_, different)| different.is_none()) else {
@@ -671,7 +670,8 @@ impl Run {
         self.fs = Some(Box::new(fs));
     }
 
-    /// What is there and cannot be what is left of a state that looks like it.
+    /// A difference that rules out that `found` is what remains of `state`, which has the same
+    /// shape.
     fn difference(&self, state: &Model, found: &Model) -> Option<String> {
         state.walk().into_iter().find_map(|(path, id)| {
             let there = &found.files[&found.find(&path).unwrap()];
@@ -687,7 +687,7 @@ impl Run {
     }
 }
 
-/// The first block that is from none of the versions, and no hole.
+/// The first block that is neither from one of the versions nor a hole.
 fn unknown_block(found: &[u8], versions: &[Rc<Vec<u8>>]) -> Option<usize> {
     found.chunks(4096).enumerate().position(|(number, block)| {
         let from = |version: &Rc<Vec<u8>>| {
@@ -714,7 +714,7 @@ fn run(
 fn go(mut run: Run, cuts: bool, steps: u64) -> Run {
     let seed = run.seed;
     for step in 0..steps {
-        // Every other file system has no empty LEB for its index.
+        // Every other run treats no LEB as empty for the index.
         run.fs().files.disk.only_gaps = seed % 2 == 1;
         if cuts && step % 40 == 0 {
             let cut = run.next(30);
@@ -727,7 +727,7 @@ fn go(mut run: Run, cuts: bool, steps: u64) -> Run {
 
 const GEOMETRIES: [(u32, u32, u32); 3] = [(15_872, 64, 512), (16_384, 120, 2048), (15_360, 56, 1)];
 
-/// How many seeds: more with `FLYSCH_SEEDS`.
+/// Number of seeds: 4, or `FLYSCH_SEEDS`.
 fn seeds() -> u64 {
     std::env::var("FLYSCH_SEEDS").ok().and_then(|text| text.parse().ok()).unwrap_or(4)
 }
@@ -773,7 +773,7 @@ fn names_of_one_hash_are_told_apart() {
         let key_hash = flysch_wire::ubifs::KeyHash::Test;
         let options = CreateOptions { key_hash, ..CreateOptions::new(unit, leb_size, lebs) };
         format(&mut ram, &options, &NewInode::directory(at(1))).unwrap();
-        // The test hash is the first four bytes.
+        // The test hash is the first four bytes of the name.
         let run = Run { prefix: "name", ..Run::new(ram, 50 + seed) };
         let mut run = go(run, seed % 2 == 1, 2000);
         run.fs.as_mut().unwrap().volume_mut().cut_in = None;
@@ -793,7 +793,7 @@ fn power_cuts_lead_to_a_state_that_was() {
     assert!(cuts > 15 * seeds(), "{cuts} cuts");
 }
 
-/// The same with everything signed: only what is authenticated counts, and all of it is verified.
+/// The same with everything signed: only what is authenticated counts, and everything is verified.
 #[test]
 fn authenticated_power_cuts_lead_to_a_state_that_was() {
     let mut cuts = 0;
@@ -807,7 +807,7 @@ fn authenticated_power_cuts_lead_to_a_state_that_was() {
     assert!(cuts > 10 * seeds(), "{cuts} cuts");
 }
 
-/// The same with all names, targets and contents encrypted, and half of it signed, too.
+/// The same with all names, targets and contents encrypted, and half of the runs signed, too.
 #[test]
 fn encrypted_power_cuts_lead_to_a_state_that_was() {
     let modes = [CipherMode::Aes256Xts, CipherMode::Adiantum, CipherMode::Aes128Cbc];

@@ -67,7 +67,7 @@ fn files_come_back_with_their_key() {
         let bytes = content(&fs, file);
         assert_eq!(&bytes[10_000..10_018], b"public as it seems");
         assert!(bytes.len() == 25_000 && bytes[20_480..].iter().all(|&byte| byte == 7));
-        // A part of it, from the middle of a block.
+        // A part of it, starting in the middle of a block.
         let mut part = [0; 6];
         assert_eq!(fs.read(file, 10_007, &mut part), Ok(6));
         assert_eq!(&part, b"as it ");
@@ -107,7 +107,7 @@ fn without_the_key_there_is_the_structure() {
         let new = new_file(FileKind::Regular);
         assert_eq!(fs.create(folder, b"new", &new, at(5)), Err(Error::Encrypted));
         assert_eq!(fs.lookup(folder, b"link"), Err(Error::NotFound));
-        // What is not wanted can go.
+        // Files can be removed without the key.
         fs.remove(folder, &longest, at(6)).unwrap();
         let after = fs.close().unwrap();
         assert_sound_with(&after, options, "removed without the key");

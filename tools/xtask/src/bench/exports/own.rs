@@ -1,5 +1,5 @@
-//! How much of a device's own rate comes through a door: the same jobs on the modelled UFS device,
-//! in real time, by our own runner and by a client of the export.
+//! How much of a device's own rate an export passes on: the same jobs on the modelled UFS device in
+//! real time, by our own runner and by a client of the export.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,10 +8,10 @@ use std::process::Command;
 use super::{Door, FILE, JOBS, Job, SECONDS, Server, by_fio, by_qemu_img, median_and_span};
 use crate::shell;
 
-/// A device that was measured on a machine one can buy, in its own time.
+/// A model of a device that was measured in a machine on the market, in real time.
 const DEVICE: &str = "ufs,profile=galaxy-book-s,clock=real,size=256M";
 
-/// The rows of one door, in Markdown.
+/// The rows for one kind of export, in Markdown.
 pub(super) fn measure(
     flysch: &Path,
     root: &Path,
@@ -51,7 +51,8 @@ pub(super) fn measure(
     Ok(text)
 }
 
-/// Requests per second of the device by `flysch bench`, in the order the door's client has.
+/// Requests per second of the device with `flysch bench`, in the access order of the export's
+/// client.
 fn by_ourselves(flysch: &Path, door: Door, job: Job) -> Result<f64, String> {
     let Job { block, depth, writes } = job;
     let order = if door == Door::Nbd { "rand" } else { "" };

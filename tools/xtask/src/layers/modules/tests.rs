@@ -16,7 +16,7 @@ fn uses(files: &[(&str, &str)]) -> Vec<String> {
     told.collect()
 }
 
-/// A crate whose modules `a` and `b` are as given.
+/// A crate with modules `a` and `b` of these texts.
 fn crate_of<'t>(a: &'t str, b: &'t str) -> [(&'static str, &'t str); 3] {
     [
         ("lib.rs", "mod a;\nmod b;\npub use b::{Thing, Other as Another};\n"),
@@ -51,7 +51,7 @@ fn every_way_to_name_another_module_is_seen() {
         "fn f() -> crate::b::Thing { g::<super::b::Thing>() }",
         "macro_rules! m { () => { $crate::b::f() } }",
         "mod inner { use super::super::b::Thing; }",
-        // What the root passes on is where it is from.
+        // What the root re-exports counts as where it comes from.
         "use crate::Thing;",
         "fn f() { crate::Another::new() as u32 }",
         "use super::{Thing as That};",
@@ -60,7 +60,7 @@ fn every_way_to_name_another_module_is_seen() {
         assert_eq!(seen.len(), 1, "{text}: {seen:?}");
         assert!(seen[0].starts_with("a b a.rs:"), "{text}: {seen:?}");
     }
-    // Deeper files.
+    // Nested files.
     let files = [
         ("lib.rs", "mod a;\nmod b;"),
         ("a.rs", "mod c;"),
@@ -87,7 +87,7 @@ fn what_names_no_other_module_is_not_seen() {
     ] {
         assert_eq!(uses(&crate_of(text, "")), [""; 0], "{text}");
     }
-    // After an item for tests the others are seen again.
+    // After an item for tests, the others are seen again.
     let after = "#[cfg(test)]\nfn f() { super::b::g() }\nuse crate::b;";
     assert_eq!(uses(&crate_of(after, "")), ["a b a.rs:3"]);
 }
