@@ -134,7 +134,7 @@ code! {
 code! {
     /// bWriteBoosterBufferFlushStatus.
     pub enum WriteBoosterFlushStatus: u8 {
-        /// No flush under way: none asked for, or the buffer is empty.
+        /// No flush under way: none requested, or the buffer is empty.
         Idle = 0 => "idle",
         /// Under way.
         InProgress = 1 => "in progress",
