@@ -19,7 +19,7 @@ use flysch_models::machine::{Inline, Mode};
 use flysch_models::ufs::{Config, Ufs};
 use flysch_ufs::{Host, Options};
 
-/// Accesses so far.
+/// Number of accesses so far.
 #[derive(Debug, Default)]
 struct Counts {
     reads: Cell<u32>,

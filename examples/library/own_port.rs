@@ -96,7 +96,7 @@ impl RamPort {
         Ok(())
     }
 
-    /// As much of a response as there is room for.
+    /// As much of a response as fits.
     fn answer(&self, command: &Command<Scsi>, bytes: &[u8]) {
         let Data::One(room) = command.data else { return };
         let len = bytes.len().min(room.len as usize);

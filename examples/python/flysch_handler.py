@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Flash images for tools that unpack firmware: finds what is in a file, and extracts it.
+"""Flash images for tools that unpack firmware: detects the contents of a file and extracts them.
 
 By itself:  flysch_handler.py FIRMWARE FOLDER
 In unblob:  ExtractionConfig(handlers=(flysch_handler.FlyschHandler,), ...), in place of its own
-            handlers of these formats, which are asked first where both are given
+            handlers of these formats, which take precedence if both are given
 Elsewhere:  flysch_handler.extract(FIRMWARE, FOLDER)
 
-Each volume becomes a folder of its name; what is no file system becomes a file. What cannot be read
-is told, and everything else is extracted all the same.
+Each volume becomes a folder with its name, or a file if it is not a file system. What cannot be
+read is reported, and everything else is extracted.
 """
 
 import pathlib
@@ -17,7 +17,7 @@ import flysch
 
 
 def extract(source, folder):
-    """Extracts all volumes of the image `source` into `folder`. What went wrong, line by line."""
+    """Extracts all volumes of the image `source` into `folder`. Returns what went wrong, by line."""
     image = flysch.open(source)
     pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
     wrong = list(image.failures)
@@ -64,7 +64,7 @@ else:
             except flysch.OpenError:
                 return None
             if parts[0][1] != 0:
-                return None  # It begins further behind: that place is looked at by itself.
+                return None  # It begins later: that offset is examined separately.
             return ValidChunk(start_offset=start_offset, end_offset=start_offset + parts[0][2])
 
 

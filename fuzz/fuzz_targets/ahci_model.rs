@@ -1,9 +1,9 @@
 //! What a host does to the SATA model: registers, command headers, FISes, packets, descriptors,
-//! memory that changes under a command.
+//! memory that changes during a command.
 //!
-//! The first byte chooses the kind of HBA; port 0 has a disk, or a port multiplier with one and an
-//! optical drive, port 1 an optical drive, and all are up when the rest of the bytes, as steps,
-//! comes. Nothing may panic, and what runs must end.
+//! The first byte selects the kind of HBA. Port 0 has a disk, or a port multiplier with a disk and
+//! an optical drive; port 1 has an optical drive. All are up before the other bytes are executed as
+//! steps. Nothing may panic, and everything that runs must end.
 #![no_main]
 
 mod steps;
@@ -27,7 +27,7 @@ const PORT: usize = 0x1_0000;
 const TABLES: usize = 0x1000;
 const RECEIVED: usize = 0x4000;
 const TABLE: usize = 0x100;
-/// Most that happens by itself between two steps.
+/// Most events between two steps.
 const EVENTS_MAX: u32 = 100_000;
 /// PxCMD: ST, SUD and POD, FRE, PMA.
 const ST: u32 = 1;
@@ -38,14 +38,14 @@ const PMA: u32 = 1 << 17;
 const CONTROL: u32 = 5;
 /// Devices behind the multiplier.
 const FANS: u8 = 3;
-/// What goes wrong where the first byte says so.
+/// The faults injected if the first byte asks for them.
 const FAULTS: &str = "detach:n3,power:n9,link:n5,late:n7,stuck-list:n2,busy:n4";
 
 struct Host {
     model: Ahci,
     memory: DmaRegion,
     now: Instant,
-    /// There is a multiplier at port 0, and its devices are kept apart by their FISes.
+    /// Port 0 has a multiplier, and FIS-based switching tracks its devices separately.
     is_multiplied: bool,
     switches: bool,
 }
@@ -123,7 +123,7 @@ impl Host {
         }
     }
 
-    /// The multiplier answers for itself, and its devices are up.
+    /// Sets up the multiplier and wakes its devices.
     fn wake_multiplier(&mut self) {
         for control in [SRST, 0] {
             let fis = H2d { pmp: CONTROL_PORT, control, ..H2d::default() };
@@ -148,14 +148,14 @@ impl Host {
         self.write(registers + PX_IS, u32::MAX);
     }
 
-    /// A command for the multiplier itself.
+    /// Sends a command to the multiplier itself.
     fn tell(&mut self, access: Access) {
         let fis = access.to_fis();
         self.put(0, CONTROL, &bytes(&fis), (0, 0), &[0; 12]);
         self.rest(1_000_000);
     }
 
-    /// Puts a command into a slot and rings.
+    /// Writes a command into a slot and rings the doorbell.
     fn put(&mut self, place: u8, flags: u32, fis: &[u8; 20], prd: (u16, u32), packet: &[u8; 12]) {
         let (port, slot) = (usize::from(place >> 7), usize::from(place & 31));
         let at = port * PORT;
@@ -165,7 +165,7 @@ impl Host {
         let data = BASE + u64::from(prd.0) * 16;
         self.memory.write(table + 0x80, &data.to_le_bytes());
         self.memory.write(table + 0x88, &u64::from(prd.1).wrapping_shl(32).to_le_bytes());
-        // Most often header, FIS and register speak of one device.
+        // Usually header, FIS and register are about the same device.
         let pmp = u32::from(fis[1] & 0xF);
         let flags = if self.is_multiplied { flags ^ pmp << 12 } else { flags };
         let header = u64::from(flags);
@@ -215,7 +215,7 @@ fuzz_target!(|bytes: &[u8]| {
                 host.memory.write(at, &data);
             }
             3 => host.rest(u64::from(u16::from_le_bytes(take(&mut bytes))) * 10_000),
-            // A command that is nearly right.
+            // A command that is nearly valid.
             4..=6 => {
                 let [place, command, features, count, lba, pages] = take(&mut bytes);
                 let mut fis = [0; 20];
@@ -247,7 +247,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     host.rest(10_000_000_000);
-    // Whatever was done to it, a reset brings it back.
+    // Whatever was done to the model, a reset recovers it.
     host.model.reset(host.now);
     if host.model.read32(0, host.now) != u32::MAX {
         host.enable();

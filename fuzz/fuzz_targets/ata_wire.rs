@@ -1,5 +1,5 @@
-//! What a SATA device says: identify data, FISes, log pages, SMART pages; and what a host puts into
-//! its list.
+//! What a SATA device sends: identify data, FISes, log pages, SMART pages; and what a host writes
+//! into its list.
 #![no_main]
 
 use flysch_wire::ata::fis::PioSetup;

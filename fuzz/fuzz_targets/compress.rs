@@ -1,4 +1,4 @@
-//! Decompression: method and size of the output, then the input.
+//! Decompression: method and size of the output, followed by the compressed input.
 #![no_main]
 
 use flysch_compress::{Method, decompress};

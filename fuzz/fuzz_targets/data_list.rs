@@ -1,5 +1,5 @@
-//! Lists of segments, as a request's owner may leave them in memory: what a walk hands to a device
-//! is what the list names, cut and within the limits, and nothing good is refused.
+//! Lists of segments that a request's owner may leave in memory. A walk passes to a device what the
+//! list describes, cut and within the limits, and rejects nothing valid.
 #![no_main]
 
 use flysch_api::data::{Data, SegmentLimits, Walk};
@@ -8,14 +8,14 @@ use libfuzzer_sys::fuzz_target;
 
 const BASE: u64 = 0x1_0000;
 const MEMORY: u64 = 0x1_0000;
-/// The driver's own memory, where no data may be.
+/// The driver's own memory, in which data must not lie.
 const RESERVED: u64 = BASE + 0x8000;
 const RESERVED_LEN: u64 = 0x1000;
 const LONGEST: u32 = 1 << 15;
 const ENTRY: usize = 16;
 
-/// What is known of the list without the code under test: its ranges as 64-bit numbers, cut to the
-/// run that is named.
+/// The ranges of the list as 64-bit numbers, cut to the requested part, computed without the code
+/// under test.
 fn ranges(list: &[u8], skip: u64, len: u64) -> Option<Vec<(u64, u64)>> {
     let (mut skip, mut left, mut ranges) = (skip, len, Vec::new());
     for entry in list.chunks_exact(ENTRY) {
@@ -32,7 +32,7 @@ fn ranges(list: &[u8], skip: u64, len: u64) -> Option<Vec<(u64, u64)>> {
     (left == 0).then_some(ranges)
 }
 
-/// Whether a device of these limits may be told of the ranges.
+/// Whether a device with these limits may get the ranges.
 fn is_good(ranges: &[(u64, u64)], limits: &SegmentLimits) -> bool {
     let (alignment, inner) = (u64::from(limits.alignment), u64::from(limits.inner));
     let placed = ranges.iter().all(|&(at, len)| {
@@ -92,7 +92,7 @@ fuzz_target!(|bytes: &[u8]| {
         let boundary = u64::from(limits.boundary.max(1));
         assert!(limits.boundary == 0 || segment.address / boundary == last / boundary);
     }
-    // Joined again they are the ranges.
+    // Joined again, they are the ranges.
     let mut segments = segments.into_iter();
     for (mut at, mut left) in named {
         while left > 0 {

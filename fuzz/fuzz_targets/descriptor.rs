@@ -55,7 +55,7 @@ fuzz_target!(|bytes: &[u8]| {
     configuration(bytes);
 });
 
-/// The first bytes choose the device that announces the layout.
+/// The first bytes select the device that announces the layout.
 fn configuration(bytes: &[u8]) {
     let &[base, length, ref descriptor @ ..] = bytes else { return };
     let device = DeviceDescriptor {

@@ -1,8 +1,9 @@
-//! What a host does to the eMMC model: registers in accesses of every width, commands, lists of
-//! descriptors, the buffer port, tasks of the engine, memory that changes under a transfer.
+//! What a host does to the eMMC model: register accesses of every width, commands, descriptor
+//! lists, the buffer port, tasks of the engine, memory that changes during a transfer.
 //!
-//! The first byte chooses the controller and the card, which is selected and has its engine on when
-//! the rest of the bytes, as steps, comes. Nothing may panic, and what runs must end.
+//! The first byte selects the controller and the card. The card is selected and the engine enabled
+//! before the other bytes are executed as steps. Nothing may panic, and everything that runs must
+//! end.
 #![no_main]
 
 mod steps;
@@ -25,22 +26,22 @@ use steps::{rest, take};
 
 const BASE: u64 = 0x10_0000;
 const LEN: usize = 1 << 20;
-/// Where the engine's slots and the list of the host's own commands lie.
+/// Offsets of the engine's slots and of the list for the host's own commands.
 const SLOTS: usize = 0;
 const LIST: usize = 0x1000;
-/// Most that happens by itself between two steps.
+/// Most events between two steps.
 const EVENTS_MAX: u32 = 200_000;
-/// What goes wrong where the first byte says so.
+/// The faults injected if the first byte asks for them.
 const FAULTS: &str = "power:n9,late:n7,crc:n5,switch:n4,task:n6,medium:n11,stuck:n13";
-/// Internal clock, card clock, 200 MHz over 4: 50 MHz.
+/// Internal clock, card clock, 200 MHz divided by 8: 25 MHz.
 const FAST: u32 = 4 << 8 | 5;
-/// The same over 512.
+/// The same divided by 510.
 const SLOW: u32 = 0xFF << 8 | 5;
 
-/// Identification up to the transfer state, as the command register has it, and the arguments.
+/// Identification up to the transfer state: values of the command register, and the arguments.
 const EMMC: &[(u32, u32)] =
     &[(0, 0), (0x102, 0x40FF_8080), (0x209, 0), (0x31A, 1 << 16), (0x71B, 1 << 16)];
-/// The address is the one the model's cards take.
+/// The address is the one that the model's cards choose.
 const SD: &[(u32, u32)] = &[
     (0, 0),
     (0x81A, 0x1AA),
@@ -65,7 +66,7 @@ impl Host {
             0 => Plan::none(),
             _ => Plan::parse(FAULTS, &Kind::EMMC).unwrap_or_default(),
         };
-        // Direct commands are an engine's: without one the bit makes it an SD card.
+        // Direct commands need an engine: without one, the bit selects an SD card.
         let is_sd = mode & (2 | 64) == 2 | 64;
         let config = Config {
             profile: if is_sd { SD_UHS } else { HS400_CMDQ },
@@ -133,7 +134,7 @@ impl Host {
         self.command(0x061B << 16, argument.into_bits());
     }
 
-    /// The list of the host's own commands: one descriptor for `pages` pages.
+    /// Writes the list for the host's own commands: one descriptor for `pages` pages.
     fn list(&mut self, pages: u8, attributes: u32) {
         let word = adma::transfer(u32::from(pages) << 12 & 0xFFFF, attributes);
         self.memory.write(LIST, &word.to_le_bytes());
@@ -156,7 +157,7 @@ fuzz_target!(|bytes: &[u8]| {
                 host.write(offset, u32::from_le_bytes(take(&mut bytes)));
             }
             1 => {
-                // Naturally aligned, as a bus has them.
+                // Naturally aligned, as on a bus.
                 let width = 1_u8 << (step >> 3 & 3);
                 let offset = u32::from(u16::from_le_bytes(take(&mut bytes))) & 0x2FF;
                 let offset = offset & !(u32::from(width) - 1);
@@ -175,7 +176,7 @@ fuzz_target!(|bytes: &[u8]| {
                 host.memory.write(at & 0x7FF0, &data);
             }
             3 => host.rest(u64::from(u16::from_le_bytes(take(&mut bytes))) * 10_000),
-            // A command that is nearly right, with data by DMA or through the port.
+            // A command that is nearly valid, with data by DMA or through the port.
             4 => {
                 let [index, flags, count, pages] = take(&mut bytes);
                 let argument = u32::from_le_bytes(take(&mut bytes));
@@ -198,7 +199,7 @@ fuzz_target!(|bytes: &[u8]| {
                 host.switch(index, value);
                 host.rest(2_000_000);
             }
-            // A task, nearly right.
+            // A task that is nearly valid.
             6 => {
                 let [number, count, pages, flags] = take(&mut bytes);
                 let sector = u32::from_le_bytes(take(&mut bytes));
@@ -224,7 +225,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     host.rest(10_000_000_000);
-    // Whatever was done to it, a reset brings it back.
+    // Whatever was done to the model, a reset recovers it.
     host.model.reset(host.now);
     host.enable(mode & 128 == 0);
 });

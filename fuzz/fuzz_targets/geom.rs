@@ -1,6 +1,6 @@
-//! A disk that anybody may have written: every class tastes it, partitions in partitions.
+//! A disk with hostile contents: every class tastes it, and partitions within partitions.
 //!
-//! The first 8 sectors and the last 8 of a small disk are the input's; the rest is zeros.
+//! The input is the first 8 and the last 8 sectors of a small disk; the others are zero.
 #![no_main]
 
 use flysch_geom::class::disk::{MD, Memory};
@@ -60,7 +60,7 @@ fn parse(bytes: &[u8]) {
     }
 }
 
-/// The right checksum of Intel's metadata, if it is in one or two sectors.
+/// Corrects the checksum of Intel's metadata, if it takes one or two sectors.
 fn fix_imsm(disk: &mut [u8]) {
     let anchor = disk.len() - 2 * SECTOR;
     let mut whole = disk[anchor..][..SECTOR].to_vec();
@@ -78,7 +78,7 @@ fn fix_promise(record: &mut [u8]) {
     record[0x7FC..0x800].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Makes the sum of so many words of `sector` zero by the one at `at`.
+/// Makes the sum of the first `words` words of `sector` zero by changing the one at `at`.
 fn fix_words(sector: &mut [u8], words: usize, at: usize) {
     sector[at..at + 2].fill(0);
     let words = sector.chunks_exact(2).take(words);
@@ -87,7 +87,7 @@ fn fix_words(sector: &mut [u8], words: usize, at: usize) {
     sector[at..at + 2].copy_from_slice(&sum.wrapping_neg().to_le_bytes());
 }
 
-/// Right checksums of the formats of one sector.
+/// Corrects the checksums of the formats that take one sector.
 fn fix_old(disk: &mut [u8]) {
     let len = disk.len();
     let (front, last) = disk.split_at_mut(len - SECTOR);
@@ -107,7 +107,7 @@ fn fix_old(disk: &mut [u8]) {
     }
 }
 
-/// The right checksum of a 64-bit disklabel.
+/// Corrects the checksum of a 64-bit disklabel.
 fn fix_disklabel64(disk: &mut [u8]) {
     let count = u32::from_le_bytes(disk[524..528].try_into().unwrap()) as usize;
     if disk[512..516] == disklabel64::MAGIC.to_le_bytes() && count <= disklabel64::PARTITIONS {
@@ -117,7 +117,7 @@ fn fix_disklabel64(disk: &mut [u8]) {
     }
 }
 
-/// Right checksums of a first GPT header and its table, so that what stands behind is reached.
+/// Corrects the checksums of a first GPT header and its table, so that what follows is reached.
 fn fix_checksums(disk: &mut [u8]) {
     fix_imsm(disk);
     fix_old(disk);

@@ -1,7 +1,7 @@
 //! Whole JFFS2 images: mounted by summaries and by scanning, checked, walked, read.
 //!
-//! The input is pieces of an erased image: offset (4 bytes), length (2 bytes), bytes. Checksums of
-//! nodes are made right afterwards, so that their fields are reached.
+//! The input is pieces of an erased image: offset (4 bytes), length (2 bytes), bytes. The checksums
+//! of nodes are corrected afterwards, so that their fields are reached.
 #![no_main]
 
 use flysch_api::flash::Geometry;
@@ -27,8 +27,8 @@ fuzz_target!(|input: &[u8]| {
     let _ = check(&flash, Some(order), &mut |_| {});
 });
 
-/// Checksums of headers and fixed parts, where the magic number stands at a node boundary. Each
-/// node type has its checksum over so many bytes at such a place.
+/// Corrects the checksums of headers and fixed parts wherever the magic number is at a node
+/// boundary. The length covered by a checksum and its position depend on the node type.
 fn fix_checksums(image: &mut [u8], order: ByteOrder) {
     let magic: [u8; 2] = if order == ByteOrder::Little { [0x85, 0x19] } else { [0x19, 0x85] };
     for at in (0..image.len() - 72).step_by(4) {

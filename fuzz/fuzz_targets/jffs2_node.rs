@@ -17,7 +17,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-/// Right checksums, so that what stands behind them is reached.
+/// Corrects the checksums, so that what follows them is reached.
 fn fix_checksums(bytes: &mut [u8], order: ByteOrder) {
     let Ok(header) = Header::parse_unchecked(bytes, order) else { return };
     header.emit(order, bytes);

@@ -1,5 +1,5 @@
-//! What eMMC devices and SD cards say of themselves: CID, CSD, EXT_CSD, SCR and switch status. What
-//! was parsed comes back from what it emits, and no number that is derived from them overflows.
+//! What eMMC devices and SD cards report about themselves: CID, CSD, EXT_CSD, SCR and switch
+//! status. Parsed values survive being emitted, and no number computed from them overflows.
 #![no_main]
 
 use flysch_wire::mmc::sd::{SWITCH_STATUS, Scr, access_mode_of, access_modes};

@@ -1,7 +1,7 @@
-//! What an image holds and how it is laid out: page formats, error correction, bad blocks,
-//! contents of the front.
+//! The contents and layout of an image: page formats, error correction, bad blocks, contents at the
+//! front.
 //!
-//! The first byte chooses a page format, the second an erase block size; the rest is the image.
+//! The first byte selects a page format, the second an erase block size; the rest is the image.
 #![no_main]
 
 use flysch_api::flash::{Flash, OobMode};

@@ -1,9 +1,9 @@
-//! What a host does to the NVMe model: registers, doorbells, queue entries, lists of pages and of
-//! segments, memory that changes under a command.
+//! What a host does to the NVMe model: registers, doorbells, queue entries, page and segment lists,
+//! memory that changes during a command.
 //!
-//! The first byte chooses the kind of controller. The controller is up with one I/O queue pair
-//! when the rest of the bytes, as steps, comes. Nothing may panic, and what runs must end: a model
-//! whose memory is a megabyte has a bounded number of things to do.
+//! The first byte selects the kind of controller. The controller is up with one I/O queue pair
+//! before the other bytes are executed as steps. Nothing may panic, and everything that runs must
+//! end: a model with a megabyte of memory has a bounded amount of work.
 #![no_main]
 
 mod steps;
@@ -19,7 +19,7 @@ const BASE: u64 = 0x10_0000;
 const LEN: usize = 1 << 20;
 /// Entries of every queue.
 const ENTRIES: u32 = 16;
-/// Most that happens by itself between two steps.
+/// Most events between two steps.
 const EVENTS_MAX: u32 = 100_000;
 
 struct Host {
@@ -74,7 +74,7 @@ impl Host {
             self.write(register, (BASE + at) as u32);
             self.write(register + 4, 0);
         }
-        // All command sets, where there is more than one.
+        // All command sets, if there are several.
         let sets = (self.model.read32(4, self.now) >> 11 & 1) * 6;
         self.write(CC, 4 << 20 | 6 << 16 | sets << 4 | 1);
         self.rest(10_000_000);
@@ -90,7 +90,7 @@ impl Host {
         }
     }
 
-    /// Puts an entry into a queue and rings.
+    /// Writes an entry into a queue and rings the doorbell.
     fn put(&mut self, queue: usize, entry: &[u8; 64], stride: u8) {
         let at = [0, 0x3000][queue] + self.tails[queue] as usize * 64;
         self.memory.write(at, entry);
@@ -98,7 +98,7 @@ impl Host {
         let step = 4_u32 << stride;
         let tail = self.tails[queue];
         self.write(DOORBELLS + 2 * queue as u32 * step, tail);
-        // The host takes whatever there is: the head is behind the tail.
+        // The host takes all completions: the head follows the tail.
         self.write(DOORBELLS + (2 * queue as u32 + 1) * step, tail);
     }
 }
@@ -132,7 +132,7 @@ fuzz_target!(|bytes: &[u8]| {
                 host.memory.write(at, &data);
             }
             3 => host.rest(u64::from(u16::from_le_bytes(take(&mut bytes))) * 10_000),
-            // An entry that is nearly right: addresses lie in memory.
+            // An entry that is nearly valid: its addresses lie in memory.
             4..=6 => {
                 let mut entry = [0; 64];
                 let [opcode, flags, nsid, first, second] = take(&mut bytes);
@@ -153,7 +153,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
     }
     host.rest(10_000_000_000);
-    // Whatever was done to it, a reset brings it back.
+    // Whatever was done to the model, a reset recovers it.
     host.model.reset(host.now);
     host.tails = [0; 2];
     if host.model.read32(0, host.now) != u32::MAX {

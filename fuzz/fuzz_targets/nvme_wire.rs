@@ -1,4 +1,4 @@
-//! What an NVMe controller says: identify data, log pages, completions, features.
+//! What an NVMe controller sends: identify data, log pages, completions, features.
 #![no_main]
 
 use flysch_wire::nvme::identify::{descriptors, ids};
@@ -6,7 +6,7 @@ use flysch_wire::nvme::log::{ErrorEntry, FirmwareSlots, SanitizeStatus, Smart};
 use flysch_wire::nvme::{Cqe, IdentifyController, IdentifyNamespace, Sqe, Status};
 use libfuzzer_sys::fuzz_target;
 
-/// What is parsed, written and parsed again is the same, and can be shown.
+/// A value that is parsed, written and parsed again is the same, and can be listed.
 macro_rules! round_trip {
     ($bytes:ident, $($structure:ident),*) => {
         $(if let Ok(value) = $structure::parse($bytes) {

@@ -11,7 +11,7 @@ fuzz_target!(|bytes: [u8; LENGTH]| {
     assert!(matches!(cdb.opcode().cdb_length(), 6 | 10 | 12 | 16));
     let out = cdb.to_bytes();
     assert_eq!(Cdb::parse(&out), cdb);
-    // What emit writes has no bit that the input did not have.
+    // What `to_bytes` writes has no bit that the input did not have.
     for (out, byte) in out.iter().zip(&bytes) {
         assert_eq!(out & !byte, 0);
     }

@@ -1,4 +1,4 @@
-//! Sense data and what commands return or take.
+//! Sense data, and data returned or taken by commands.
 #![no_main]
 
 use flysch_wire::scsi::capacity::Capacity16;

@@ -1,4 +1,4 @@
-//! Mode parameter lists, both lengths of header, both directions.
+//! Mode parameter lists, with both lengths of header, in both directions.
 #![no_main]
 
 use flysch_wire::scsi::mode::{Caching, Control, ModeView, ReadWriteErrorRecovery};
@@ -7,7 +7,7 @@ use libfuzzer_sys::fuzz_target;
 macro_rules! settles {
     ($page:expr, $($value:ty),*) => {$(
         if let Ok(value) = <$value>::parse($page) {
-            // A header of MODE SELECT(6) before the page makes a list of it.
+            // A header of MODE SELECT(6) before the page turns it into a list.
             let mut list = [0; 4 + <$value>::LENGTH];
             value.emit((&mut list[4..]).try_into().expect("the length of the page"));
             let view = ModeView::select_6(&list).expect("just written");

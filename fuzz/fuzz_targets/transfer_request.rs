@@ -1,4 +1,4 @@
-//! What lies in host memory between driver and controller, and what registers can say.
+//! Structures in host memory between driver and controller, and register values.
 #![no_main]
 
 use flysch_wire::ufs::cqe::{self, Cqe};

@@ -14,7 +14,7 @@ macro_rules! settles {
 
 fuzz_target!(|bytes: &[u8]| {
     let mut bytes = bytes.to_vec();
-    // A right checksum, so that the fields are reached.
+    // A valid checksum, so that the fields are reached.
     for covered in [60, 168] {
         if bytes.len() >= covered + 4 {
             let crc = crc32(&bytes[..covered]);

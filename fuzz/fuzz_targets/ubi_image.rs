@@ -1,7 +1,7 @@
-//! Whole UBI images: found, attached by scan and by fastmap, read.
+//! Whole UBI images: detected, attached by scan and by fastmap, read.
 //!
-//! The input is pieces of an erased image: offset (4 bytes), length (2 bytes), bytes. Checksums of
-//! headers, and of fastmaps of one block, are made right afterwards.
+//! The input is pieces of an erased image: offset (4 bytes), length (2 bytes), bytes. The checksums
+//! of headers, and of fastmaps that take one block, are corrected afterwards.
 #![no_main]
 
 use flysch_api::flash::{Flash, Geometry};
@@ -42,7 +42,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// A fastmap of one block has its checksum over that block's data.
+/// A fastmap that takes one block has its checksum over that block's data.
 fn fix_fastmaps(image: &mut [u8]) {
     for peb in image.chunks_exact_mut(PEB_SIZE) {
         let offset = [peb[20], peb[21], peb[22], peb[23]];

@@ -1,7 +1,7 @@
 //! Whole UBIFS images: opened, checked, walked, read.
 //!
-//! The input is pieces of an erased image: offset (4 bytes), length (2 bytes), bytes. Checksums of
-//! nodes are made right afterwards, so that their fields are reached.
+//! The input is pieces of an erased image: offset (4 bytes), length (2 bytes), bytes. The checksums
+//! of nodes are corrected afterwards, so that their fields are reached.
 #![no_main]
 
 use std::ops::ControlFlow;

@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 fuzz_target!(|bytes: &[u8]| {
     let mut node = bytes.to_vec();
     if node.len() >= 24 {
-        // A right frame, so that the bodies are reached.
+        // A valid header, so that the bodies are reached.
         node[..4].copy_from_slice(&0x0610_1831_u32.to_le_bytes());
         let length = (node.len() as u32).to_le_bytes();
         node[16..20].copy_from_slice(&length);

@@ -28,7 +28,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(sense.len() <= SENSE_LENGTH_MAX);
 
     if let Upiu::Response(mut response) = unit {
-        // Extra header segments and CRCs are not emitted with sense.
+        // Extra header segments and CRCs are not emitted together with sense data.
         response.header.ehs_length = 0;
         response.header.transaction.set_hd(false);
         let mut long = [0xA5; RESPONSE_LENGTH_MAX];

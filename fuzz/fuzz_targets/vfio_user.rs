@@ -1,8 +1,8 @@
 //! What a virtual machine monitor sends to the vfio-user server.
 //!
-//! The first byte says whether the bytes go as they are, or are cut into messages with right
-//! headers: a command, a length and a body each, some with a descriptor. Whatever is answered must
-//! be whole replies; the server must end, whatever came.
+//! The first byte selects whether the bytes are sent as they are, or cut into messages with valid
+//! headers: a command, a length and a body each, some with a descriptor. All answers must be whole
+//! replies, and the server must end whatever it received.
 #![no_main]
 
 use std::io::{IoSlice, Read};
@@ -17,7 +17,7 @@ use rustix::event::EventfdFlags;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-/// A function that reads and writes memory where it is told to, and drives its line.
+/// A function that reads and writes memory as requested, and drives its line.
 #[derive(Default)]
 struct Board {
     memory: GuestMemory,
@@ -95,7 +95,7 @@ fn header(command: u8, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Everything that was answered is whole replies.
+/// Checks that the answers are whole replies.
 fn check_answers(socket: &mut UnixStream) {
     let mut answers = vec![];
     socket.set_nonblocking(true).expect("a socket of ours");

@@ -1,10 +1,10 @@
-//! What a virtual machine monitor and its guest give the vhost-user server: messages, and what lies
-//! in the rings.
+//! What a virtual machine monitor and its guest pass to the vhost-user server: messages, and the
+//! contents of the rings.
 //!
-//! The first byte says whether the bytes go as they are, in pieces, or are steps: a message with
-//! its descriptors, bytes written into the guest's memory, or a chain of descriptors offered on a
-//! ring that runs. Whatever is answered must be whole replies; whatever a request names, the disk,
-//! which checks, is asked only for what it has; and the server must end.
+//! The first byte selects whether the bytes are sent as they are, in pieces, or are steps: a
+//! message with its descriptors, bytes written into the guest's memory, or a chain of descriptors
+//! offered on a running ring. All answers must be whole replies; whatever range a request names,
+//! the disk, which checks it, must only get ranges it has; and the server must end.
 #![no_main]
 
 use std::io::{IoSlice, Read};
@@ -27,17 +27,17 @@ use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 /// Bytes of the guest's memory; the client calls its first byte `USER`.
 const MEMORY: u64 = 1 << 16;
 const USER: u64 = 0x7000_0000_0000;
-/// Entries of the ring, and where its parts lie.
+/// Entries of the ring, and the addresses of its parts.
 const SIZE: u16 = 16;
 const DESC: u64 = 0x1000;
 const AVAIL: u64 = 0x2000;
 const USED: u64 = 0x3000;
-/// Where a chain's pieces lie unless it says otherwise.
+/// Address of a chain's pieces unless the chain gives another.
 const DATA: u64 = 0x4000;
-/// Turns that are enough for whatever is under way at one time.
+/// Turns that suffice for everything that can be under way at once.
 const TURNS: u32 = 1 << 16;
 
-/// A socket to listen at, for the life of the process.
+/// A listening socket, for the life of the process.
 fn listener() -> &'static (UnixListener, PathBuf) {
     static LISTENER: std::sync::OnceLock<(UnixListener, PathBuf)> = std::sync::OnceLock::new();
     LISTENER.get_or_init(|| {
@@ -76,7 +76,7 @@ impl Client {
         let _ = rustix::io::pwrite(&self.memory, &bytes[..room], at);
     }
 
-    /// Has ring 0 run, with these features.
+    /// Starts ring 0 with these features.
     fn start(&self, features: u64) {
         let longs = |longs: &[u64]| -> Vec<u8> {
             longs.iter().flat_map(|long| long.to_le_bytes()).collect()
@@ -94,8 +94,8 @@ impl Client {
         self.message(message::SET_VRING_KICK, 0, &[0; 8], &[self.event.as_fd()]);
     }
 
-    /// Offers a chain of `pieces` of 4 bytes each: flags and what follows, length, place. The first
-    /// is headed by a request of this kind.
+    /// Offers a chain of `pieces` of 4 bytes each: flags and shift of the length, length, place.
+    /// The bytes at [`DATA`] are a request of this kind.
     fn offer(&mut self, kind: u8, sector: u8, pieces: &[u8]) {
         let head = self.avail % SIZE;
         let request = [&u32::from(kind).to_le_bytes()[..], &[0; 4], &[sector], &[0; 7]].concat();
@@ -118,7 +118,7 @@ impl Client {
         self.put(AVAIL + 2, &self.avail.to_le_bytes());
     }
 
-    /// Everything that was answered is whole replies.
+    /// Checks that the answers are whole replies.
     fn check_answers(&mut self) {
         let mut answers = vec![];
         self.socket.set_nonblocking(true).expect("a socket of ours");
@@ -149,11 +149,11 @@ fn disk() -> Disk {
     Disk::new(geometry, 64 << 10, 0x11)
 }
 
-/// Serves until nothing is under way: what came is taken, carried out and answered.
+/// Serves until nothing is under way: requests are received, executed and answered.
 fn serve<L: FnMut(&Event)>(door: &mut Server<'_, L>, jobs: &mut Jobs<'_, Disk, Ticks, Call>) {
     let block = jobs.block();
     for turn in 0..TURNS {
-        // A server that slept looks at its socket.
+        // A server that has slept polls its socket.
         door.rest();
         let mut moved = door.receive(block, |job| jobs.add(job));
         moved |= jobs.advance(|job| door.finish(job));
@@ -186,7 +186,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         return client.check_answers();
     }
-    // Event index, indirect descriptors, flush; bits 32 and 30 are always there.
+    // Event index, indirect descriptors, flush; bits 32 and 30 are always offered.
     let features = u64::from(mode >> 1 & 3) << 28 | u64::from(mode >> 3 & 1) << 9;
     client.start(features | 1 << 32 | 1 << 30);
     while let [what, len, rest @ ..] = bytes {

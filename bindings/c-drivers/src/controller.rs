@@ -17,10 +17,11 @@ use crate::machine::Wired;
 use crate::platform::Told;
 use crate::values::{Completion, Operation, Options, Platform, Queue, Request, Unit};
 
-/// What parts of DMA memory are aligned to.
+/// Alignment of parts of DMA memory.
 const PAGE: u64 = 4096;
 
-/// A controller, up, with its units and the disks in use. It belongs to one thread at a time.
+/// A controller that is up, with its units and the disks in use. It belongs to one thread at a
+/// time.
 #[derive(Debug)]
 pub struct Controller {
     machine: Wired,
@@ -35,7 +36,7 @@ enum Lanes {
     Nvme(Disks<flysch_nvme::Port<Wired>>),
 }
 
-/// The same words for the lanes of every kind of controller.
+/// Evaluates the same expression for the lanes of either kind of controller.
 macro_rules! each {
     ($lanes:expr, $disks:ident => $what:expr) => {
         match $lanes {
@@ -45,19 +46,19 @@ macro_rules! each {
     };
 }
 
-/// The lanes of a controller: first those that disks use, in the order they were attached. The
-/// first lane carries the host.
+/// The lanes of a controller, first those used by disks, in the order in which they were attached.
+/// The first lane carries the host.
 #[derive(Debug)]
 struct Disks<P: Port> {
     used: Vec<Disk<P>>,
     spare: Vec<P>,
-    /// Whose turn it is to be polled.
+    /// Index of the disk to poll next.
     next: usize,
 }
 
-/// A port whose controller can be switched off through it.
+/// A port through which its controller can be stopped.
 trait Carrier: Port {
-    /// Makes everything safe and stops the controller.
+    /// Flushes everything and stops the controller.
     fn shut_down(&mut self, machine: &Wired) -> Outcome<()>;
 }
 
@@ -86,7 +87,7 @@ fn controller(cause: impl fmt::Display) -> Box<Error> {
     Error::new(Status::Controller, cause)
 }
 
-/// Memory for `what`, or how much of it is missing.
+/// Memory for `what`, or an error that says how much is missing.
 fn part(memory: &mut DmaAllocator, len: usize, what: &str) -> Outcome<DmaRegion> {
     let (_, longest) = memory.available();
     memory.take(len, PAGE).ok_or_else(|| {
@@ -95,7 +96,7 @@ fn part(memory: &mut DmaAllocator, len: usize, what: &str) -> Outcome<DmaRegion>
     })
 }
 
-/// What UFS makes of the options.
+/// The options for the UFS driver.
 fn ufs_options(options: &Options) -> Outcome<flysch_ufs::Options> {
     let queue = match options.queue {
         number if number == Queue::Auto as u8 => QueueMode::Auto,
@@ -110,21 +111,21 @@ fn ufs_options(options: &Options) -> Outcome<flysch_ufs::Options> {
     Ok(flysch_ufs::Options { queue, lanes, depth, interrupts, transfer_max, ..rest })
 }
 
-/// What NVMe makes of the options.
+/// The options for the NVMe driver.
 fn nvme_options(options: &Options) -> flysch_nvme::Options {
     let Options { disks, depth, interrupts, transfer_max, .. } = *options;
     let rest = flysch_nvme::Options::default();
     flysch_nvme::Options { lanes: disks.into(), depth, interrupts, transfer_max, ..rest }
 }
 
-/// Bytes of memory that the disks' own lists take, whatever their units.
+/// Bytes of memory for the disks' own lists, whatever their units.
 fn lists(options: &Options) -> usize {
     let disk = Disk::<flysch_ufs::Port<Wired>>::scratch_bytes(options.depth.into())
         .max(Disk::<flysch_nvme::Port<Wired>>::scratch_bytes(options.depth.into()));
     usize::from(options.disks) * disk.next_multiple_of(PAGE as usize)
 }
 
-/// Bytes of DMA memory that a controller with these options takes; data comes on top.
+/// Bytes of DMA memory that a controller needs with these options, in addition to data.
 pub(crate) fn memory_needed(options: &Options) -> Outcome<usize> {
     let ufs = flysch_ufs::Host::<Wired>::memory_len(&ufs_options(options)?);
     let nvme = flysch_nvme::Host::<Wired>::memory_len(&nvme_options(options));
@@ -185,12 +186,12 @@ impl Controller {
         Ok(Self { machine, memory, units, lanes })
     }
 
-    /// The units that can be disks, by rising number.
+    /// The units that can be disks, in ascending order of their numbers.
     pub(crate) fn units(&self) -> impl ExactSizeIterator<Item = &Unit> {
         self.units.iter().map(|(unit, _)| unit)
     }
 
-    /// Makes a unit a disk with a lane of its own; its number for requests.
+    /// Makes a unit a disk with a lane of its own; returns the disk's number for requests.
     pub(crate) fn attach(&mut self, unit: u64) -> Outcome<usize> {
         let shape = self.units.iter().find(|(known, _)| known.number == unit);
         let (_, shape) = shape.ok_or_else(|| {
@@ -204,7 +205,7 @@ impl Controller {
         self.memory.take(len, PAGE)
     }
 
-    /// Takes back what [`take`](Self::take) gave at this place. Whether it had.
+    /// Takes back what [`take`](Self::take) returned at this address. Returns whether it had.
     pub(crate) fn give_back(&mut self, place: *mut c_void, len: usize) -> bool {
         let Ok(len) = u32::try_from(len) else { return false };
         let Ok(slice) = self.machine.data(place, len) else { return false };
@@ -213,7 +214,7 @@ impl Controller {
         self.memory.give_back(memory.carve(offset, len as usize)).is_ok()
     }
 
-    /// Takes a request for a disk.
+    /// Submits a request for a disk.
     pub(crate) fn submit(&mut self, disk: usize, request: &Request) -> Result<(), Status> {
         let now = self.machine.now();
         let request = self.understood(request, now)?;
@@ -227,7 +228,7 @@ impl Controller {
         })
     }
 
-    /// The request in the words of the drivers.
+    /// Converts a request to the drivers' type.
     fn understood(&self, request: &Request, now: Instant) -> Result<block::Request, Status> {
         let operation = match request.operation {
             code if code == Operation::Read as u8 => block::Operation::Read,
@@ -267,31 +268,31 @@ impl Controller {
         each!(&mut self.lanes, disks => disks.poll(now))
     }
 
-    /// When to poll next even if nothing comes.
+    /// When to poll next even if there is no interrupt.
     pub(crate) fn poll_at(&self) -> Option<Instant> {
         each!(&self.lanes, disks => disks.poll_at())
     }
 
-    /// Waits as the board does: for the interrupt, or for the next time to poll.
+    /// Waits as the board does: for the interrupt or the next time to poll.
     pub(crate) fn wait(&self) {
         self.machine.wait(self.poll_at());
     }
 
-    /// The host of UFS, and its machine.
+    /// The UFS host and its machine.
     pub(crate) fn ufs_host(&mut self) -> Outcome<(&mut flysch_ufs::Host<Wired>, &Wired)> {
         let Lanes::Ufs(disks) = &mut self.lanes else { return Err(of_another_kind("UFS")) };
         let host = disks.carrier().and_then(flysch_ufs::Port::host_mut);
         Ok((host.ok_or_else(gone)?, &self.machine))
     }
 
-    /// The host of NVMe, and its machine.
+    /// The NVMe host and its machine.
     pub(crate) fn nvme_host(&mut self) -> Outcome<(&mut flysch_nvme::Host<Wired>, &Wired)> {
         let Lanes::Nvme(disks) = &mut self.lanes else { return Err(of_another_kind("NVMe")) };
         let host = disks.carrier().and_then(flysch_nvme::Port::host_mut);
         Ok((host.ok_or_else(gone)?, &self.machine))
     }
 
-    /// Makes everything safe and stops the controller.
+    /// Flushes everything and stops the controller.
     pub(crate) fn shut_down(&mut self) -> Outcome<()> {
         each!(&mut self.lanes, disks => disks.carrier().ok_or_else(gone)?.shut_down(&self.machine))
     }
@@ -306,7 +307,7 @@ where
             let text = "no lane is left for another disk: open with more `disks`";
             Error::new(Status::NoLane, text)
         })?;
-        // What a disk refuses must not cost the lane, which may carry the host.
+        // A unit that a disk rejects must not cost the lane, which may carry the host.
         if !shape.block_size.is_power_of_two() || shape.block_size > limits.transfer_max {
             let text = format_args!("its blocks of {} bytes cannot be used", shape.block_size);
             return Err(Error::new(Status::NotADisk, text));
@@ -324,7 +325,7 @@ where
         used.or(self.spare.first_mut())
     }
 
-    /// The next completion, of each disk in turn.
+    /// The next completion, polling the disks in turn.
     fn poll(&mut self, now: Instant) -> Option<Completion> {
         if self.used.is_empty() {
             // Only the host: its recovery, its events.
@@ -347,7 +348,7 @@ where
     }
 }
 
-/// A completion as C takes it.
+/// Converts a completion for C.
 fn told(disk: usize, done: &block::Completion) -> Completion {
     Completion {
         token: done.token,
@@ -359,7 +360,7 @@ fn told(disk: usize, done: &block::Completion) -> Completion {
     }
 }
 
-/// A unit as C takes it.
+/// Converts a unit for C.
 fn unit_of(number: u64, shape: &Shape, name: fmt::Arguments<'_>) -> Unit {
     let mut unit = Unit {
         number,
@@ -375,7 +376,7 @@ fn unit_of(number: u64, shape: &Shape, name: fmt::Arguments<'_>) -> Unit {
     unit
 }
 
-/// Text of a device without the spaces behind it; what is no text is left out.
+/// Text of a device without its trailing spaces; empty if it is not UTF-8.
 fn padded(bytes: &[u8]) -> &str {
     core::str::from_utf8(bytes).unwrap_or_default().trim_ascii_end()
 }

@@ -1,4 +1,4 @@
-//! What goes wrong, as C takes it: a number to switch on and a line to print.
+//! Errors as C gets them: a number to switch on and a line to print.
 
 use alloc::boxed::Box;
 use core::ffi::c_char;
@@ -6,41 +6,41 @@ use core::fmt::{self, Write};
 
 use flysch_api::block;
 
-/// How a call or a request ended. Everything but FLYSCH_OK is below zero.
+/// How a call or a request ended. All values except FLYSCH_STATUS_OK are negative.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Well.
+    /// Success.
     Ok = 0,
     /// No room now: poll, then submit the request again.
     Full = -1,
-    /// What was given makes no sense; the error's text says what.
+    /// An argument is invalid; the error's text says which.
     Argument = -2,
-    /// DMA memory or heap is too small.
+    /// DMA memory or heap memory is too small.
     Memory = -3,
     /// The controller did not come up; the error's text names the step and the cause.
     Controller = -4,
-    /// There is no such unit, or it is no disk.
+    /// There is no such unit, or it cannot be a disk.
     NotADisk = -5,
     /// All disks that the options allow are in use.
     NoLane = -6,
     /// The range is not on the device.
     OutOfRange = -7,
-    /// Offset or length is no multiple of the block size.
+    /// Offset or length is not a multiple of the block size.
     Misaligned = -8,
-    /// The data is not where or what the controller takes.
+    /// The data is not at an address, or not of a form, that the controller accepts.
     BadData = -9,
-    /// The device cannot do this.
+    /// The device does not support this.
     Unsupported = -10,
     /// The unit is write protected.
     WriteProtected = -11,
     /// The medium could not be read or written.
     Medium = -12,
-    /// The device failed in another way.
+    /// The device failed for another reason.
     Device = -13,
-    /// No answer in time; aborted, and the retries are used up.
+    /// No answer in time: aborted, and all retries are used up.
     TimedOut = -14,
-    /// Lost in a reset, and the retries are used up.
+    /// Lost in a reset, and all retries are used up.
     Reset = -15,
     /// The host controller reported a fault.
     Host = -16,
@@ -61,40 +61,40 @@ impl From<block::Error> for Status {
             block::Error::Reset => Self::Reset,
             block::Error::Host(_) => Self::Host,
             block::Error::Gone => Self::Gone,
-            // `Device`, and whatever a later version tells apart.
+            // `Device`, and any status that a later version adds.
             _ => Self::Device,
         }
     }
 }
 
-/// Bytes of an error's text, the zero at its end counted.
+/// Bytes of an error's text, including the zero at its end.
 pub const TEXT_BYTES: usize = 160;
 
 /// Why a call failed. Nothing in it has to be freed.
 #[repr(C)]
 #[derive(Clone, Debug)]
 pub struct Error {
-    /// What to switch on.
+    /// The number to switch on.
     pub status: Status,
-    /// What to print: one line, ended by a zero, cut where it would be longer.
+    /// The text to print: one line, ended by a zero, truncated if it would be longer.
     pub text: [c_char; TEXT_BYTES],
 }
 
-/// What setting up fails with. Requests fail with a [`Status`] alone.
+/// Result of setting up. Requests fail with a [`Status`] only.
 pub(crate) type Outcome<T> = Result<T, Box<Error>>;
 
 impl Error {
-    /// A status with the words for it.
+    /// A status with its text.
     pub(crate) fn new(status: Status, words: impl fmt::Display) -> Box<Self> {
         let mut error = Box::new(Self { status, text: [0; TEXT_BYTES] });
         let mut pen = Pen { text: &mut error.text, used: 0 };
-        // It only fails where the text is full: then it is cut.
+        // Writing fails only when the text is full; it is then truncated.
         let _ = write!(pen, "{words}");
         error
     }
 }
 
-/// Writes into a text, whole characters only, and leaves room for the zero.
+/// Writes into a text, whole characters only, leaving room for the zero.
 struct Pen<'a> {
     text: &'a mut [c_char; TEXT_BYTES],
     used: usize,
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!(text(&Error::new(Status::Gone, "the device is gone")), b"the device is gone");
         let long = Error::new(Status::Gone, format_args!("{:200}", "x"));
         assert_eq!(text(&long).len(), TEXT_BYTES - 1);
-        // No half of a character at the end.
+        // No partial character at the end.
         let wide = Error::new(Status::Gone, format_args!("{:µ<158}", "x"));
         let shown = text(&wide);
         assert_eq!(shown.len(), TEXT_BYTES - 1);

@@ -1,12 +1,12 @@
 //! The UFS and NVMe drivers for C: what `flysch_drivers.h` declares.
 //!
 //! The crate is a static library for firmware, boot loaders and small systems. It has no state of
-//! its own: everything hangs on a controller that [`flysch_ufs_open`] or [`flysch_nvme_open`]
-//! brought up over functions that the caller wrote.
+//! its own: all state belongs to a controller that [`flysch_ufs_open`] or [`flysch_nvme_open`]
+//! brought up through functions written by the caller.
 //!
 //! | module | what |
 //! |---|---|
-//! | `error` | what goes wrong |
+//! | `error` | errors |
 //! | `values` | the structures of the header |
 //! | `machine` | the caller's functions as a machine |
 //! | `platform` | the board around a UFS controller |
@@ -14,7 +14,7 @@
 //! | `manage` | queries and power of UFS, admin commands of NVMe |
 //! | `runtime` | memory and panics where there is no operating system |
 //!
-//! The header is made from this crate by cbindgen; a test holds the two together.
+//! The header is generated from this crate by cbindgen; a test compares them.
 #![no_std]
 #![deny(missing_docs)]
 // The C names are the contract.
@@ -51,7 +51,7 @@ pub use values::{
 use error::Outcome;
 use machine::Wired;
 
-/// Writes an error where the caller wants it.
+/// Writes an error to where the caller wants it.
 ///
 /// # Safety
 /// `place` is NULL or may be written.
@@ -66,7 +66,7 @@ unsafe fn tell<T>(place: *mut Error, outcome: Outcome<T>) -> Result<T, Status> {
     })
 }
 
-/// The words for a status; never NULL.
+/// The text for a status; never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn flysch_status_text(status: i32) -> *const c_char {
     let text = match status {
@@ -100,15 +100,15 @@ pub extern "C" fn flysch_drivers_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// Options for one disk, 32 commands deep, with interrupts and transfers of up to 1 MiB.
+/// Options for one disk, 32 commands in flight, with interrupts and transfers of up to 1 MiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn flysch_default_options() -> Options {
     let queue = Queue::Auto as u8;
     Options { disks: 1, queue, depth: 32, interrupts: true, transfer_max: 1 << 20 }
 }
 
-/// Bytes of DMA memory that the driver itself takes with these options; data comes on top. 0 if
-/// the options make no sense.
+/// Bytes of DMA memory that the driver itself needs with these options, in addition to data. 0 if
+/// the options are invalid.
 ///
 /// `options` is NULL for the defaults.
 #[unsafe(no_mangle)]
@@ -118,10 +118,10 @@ pub unsafe extern "C" fn flysch_dma_needed(options: *const Options) -> usize {
     controller::memory_needed(&options).unwrap_or(0)
 }
 
-/// Brings a UFS host controller and the device behind it up, and finds its logical units.
+/// Brings up a UFS host controller and the device behind it, and finds its logical units.
 ///
-/// `options` and `platform` may be NULL. NULL if it fails: then `error`, if it is not NULL, says
-/// why. What is opened is closed by flysch_close.
+/// `options` and `platform` may be NULL. Returns NULL on failure; `error`, if it is not NULL, then
+/// has the reason. Close the controller with flysch_close.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_ufs_open(
     board: *const Board,
@@ -131,20 +131,20 @@ pub unsafe extern "C" fn flysch_ufs_open(
 ) -> *mut Controller {
     // SAFETY: NULL or a valid pointer, as the header says.
     let platform = unsafe { platform.as_ref() }.copied();
-    // SAFETY: the caller's promises, handed on.
+    // SAFETY: the caller's promises, passed on.
     unsafe {
         open(board, options, error, |machine, options| Controller::ufs(machine, options, platform))
     }
 }
 
-/// Brings an NVMe controller up and finds its namespaces; otherwise as flysch_ufs_open.
+/// Brings up an NVMe controller and finds its namespaces; otherwise like flysch_ufs_open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_nvme_open(
     board: *const Board,
     options: *const Options,
     error: *mut Error,
 ) -> *mut Controller {
-    // SAFETY: the caller's promises, handed on.
+    // SAFETY: the caller's promises, passed on.
     unsafe { open(board, options, error, Controller::nvme) }
 }
 
@@ -173,17 +173,18 @@ unsafe fn open(
     }
 }
 
-/// Frees a controller, which may be NULL. It is not switched off: see flysch_shutdown. Requests
-/// under way are forgotten, so none may be.
+/// Frees a controller, which may be NULL. It does not stop the controller: see flysch_shutdown. No
+/// request may be under way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_close(controller: *mut Controller) {
     if !controller.is_null() {
-        // SAFETY: it is one that an open gave, and is not used any more, as the header says.
+        // SAFETY: an open returned it, and it is no longer used, as the header says.
         drop(unsafe { Box::from_raw(controller) });
     }
 }
 
-/// Writes up to `room` units to `units`, which may be NULL if `room` is 0; how many there are.
+/// Writes up to `room` units to `units`, which may be NULL if `room` is 0; returns how many there
+/// are.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_units(
     controller: *const Controller,
@@ -200,15 +201,15 @@ pub unsafe extern "C" fn flysch_units(
     count
 }
 
-/// Makes a unit, by its number, a disk. Its number for requests, counted from 0, or an enum
-/// flysch_status below zero; then `error`, if it is not NULL, says why.
+/// Makes the unit with this number a disk. Returns the disk's number for requests, counted from 0,
+/// or a negative enum flysch_status; `error`, if it is not NULL, then has the reason.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_attach(
     controller: *mut Controller,
     unit: u64,
     error: *mut Error,
 ) -> i32 {
-    // SAFETY: a controller of ours that nobody else uses meanwhile, as the header says.
+    // SAFETY: a controller of ours that nobody else uses at the same time, as the header says.
     let attached = unsafe { &mut *controller }.attach(unit);
     // SAFETY: NULL or a valid pointer.
     unsafe { tell(error, attached) }.map_or_else(|status| status as i32, |disk| disk as i32)
@@ -222,7 +223,7 @@ pub unsafe extern "C" fn flysch_dma_alloc(controller: *mut Controller, len: usiz
     part.map_or(core::ptr::null_mut(), |part| part.as_ptr().cast())
 }
 
-/// Takes back what flysch_dma_alloc gave, of the same length. Whether it had given that.
+/// Takes back what flysch_dma_alloc returned, with the same length. Returns whether it had.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_dma_free(
     controller: *mut Controller,
@@ -233,8 +234,8 @@ pub unsafe extern "C" fn flysch_dma_free(
     unsafe { &mut *controller }.give_back(place, len)
 }
 
-/// Takes a request for a disk. FLYSCH_OK, FLYSCH_FULL if there is no room now, or why it can
-/// never work.
+/// Submits a request for a disk. Returns FLYSCH_STATUS_OK, FLYSCH_STATUS_FULL if there is no room
+/// now, or the reason why it can never succeed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_submit(
     controller: *mut Controller,
@@ -246,15 +247,15 @@ pub unsafe extern "C" fn flysch_submit(
     taken.err().unwrap_or(Status::Ok)
 }
 
-/// Issues what was submitted: once for a batch.
+/// Issues the submitted requests: once for a batch.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_ring(controller: *mut Controller) {
     // SAFETY: as in `flysch_attach`.
     unsafe { &mut *controller }.ring();
 }
 
-/// The next completion, if there is one. Call until it answers false, after each interrupt and at
-/// flysch_poll_at: deadlines and recovery go on in it.
+/// Writes the next completion, if there is one, to `completion`. Call it until it returns false,
+/// after each interrupt and at flysch_poll_at: it also handles deadlines and recovery.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_poll(
     controller: *mut Controller,
@@ -269,14 +270,14 @@ pub unsafe extern "C" fn flysch_poll(
     done.is_some()
 }
 
-/// When to poll even if no interrupt comes; FLYSCH_NEVER if nothing is under way.
+/// When to poll even without an interrupt; FLYSCH_NEVER if nothing is under way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_poll_at(controller: *const Controller) -> u64 {
     // SAFETY: as in `flysch_units`.
     unsafe { &*controller }.poll_at().map_or(NEVER, |at| at.nanos())
 }
 
-/// One request to its end, waiting as the board waits. No other request may be under way.
+/// Executes one request to its end, waiting as the board does. No other request may be under way.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_run(
     controller: *mut Controller,
@@ -297,7 +298,8 @@ pub unsafe extern "C" fn flysch_run(
     }
 }
 
-/// Flushes and stops device and controller, as before power goes. Only flysch_close may follow.
+/// Flushes and stops the device and the controller, as before power-off. Only flysch_close may
+/// follow.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_shutdown(controller: *mut Controller, error: *mut Error) -> Status {
     // SAFETY: as in `flysch_attach`.

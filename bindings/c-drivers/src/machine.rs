@@ -1,4 +1,4 @@
-//! The board as a machine: what C gave, checked once.
+//! The board as a machine: the structure from C, checked once.
 
 use core::ptr::NonNull;
 
@@ -9,7 +9,7 @@ use flysch_api::machine::{
 use crate::error::{Error, Outcome, Status};
 use crate::values::{self, Board, NEVER};
 
-/// A board whose functions are there.
+/// A board with all required functions.
 #[derive(Clone, Debug)]
 pub(crate) struct Wired {
     board: Board,
@@ -21,7 +21,7 @@ pub(crate) struct Wired {
 }
 
 impl Wired {
-    /// The board, if nothing in it is missing.
+    /// The board, if it is complete.
     ///
     /// # Safety
     /// The board is as its fields say, until the last handle is gone.
@@ -41,15 +41,16 @@ impl Wired {
         if board.memory_len == 0 || board.memory_len > isize::MAX as usize || !fits {
             return Err(Error::new(Status::Argument, "the length of DMA memory makes no sense"));
         }
-        // SAFETY: the caller's promise: valid and nobody else's until flysch_close; aligned as
-        // was just checked. A region that lives on with a handle is the caller's breach of it.
+        // SAFETY: the caller's promise: valid and used by nobody else until flysch_close; the
+        // alignment was just checked. A handle that keeps the region longer is the caller's breach
+        // of the promise.
         let memory =
             unsafe { DmaRegion::from_static(base, board.memory_len, board.memory_address) };
         Ok(Self { board, read32, write32, now, wait, memory })
     }
 
-    /// The device's address of data at a place of the processor's; [`Status::BadData`] if any of
-    /// it is not in DMA memory.
+    /// The device's address of data at an address of the processor; [`Status::BadData`] if any of
+    /// it is outside DMA memory.
     pub(crate) fn data(&self, place: *mut core::ffi::c_void, len: u32) -> Result<DmaSlice, Status> {
         let offset = (place as usize).wrapping_sub(self.memory.as_ptr() as usize);
         let room = self.memory.len().checked_sub(offset);
@@ -61,7 +62,7 @@ impl Wired {
 }
 
 impl Registers for Wired {
-    /// The functions that synchronise say whether there is something to do.
+    /// The synchronising functions know whether there is something to do.
     const COHERENT: bool = false;
 
     fn read32(&self, offset: u32) -> u32 {

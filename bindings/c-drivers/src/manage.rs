@@ -1,5 +1,4 @@
-//! What a controller and its device are asked beside reads and writes: queries and power of UFS,
-//! admin commands of NVMe.
+//! Management of a controller and its device: queries and power of UFS, admin commands of NVMe.
 
 use alloc::boxed::Box;
 use core::ffi::c_void;
@@ -16,12 +15,12 @@ use crate::controller::Controller;
 use crate::error::{Error, Outcome, Status};
 use crate::tell;
 
-/// Most bytes of the data of an admin command: a page.
+/// Most bytes of data of an admin command: a page.
 pub const ADMIN_BYTES: usize = 4096;
 /// Most bytes of a descriptor.
 pub const DESCRIPTOR_BYTES: usize = 256;
 
-/// What a query does.
+/// The operation of a query.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueryKind {
@@ -31,13 +30,13 @@ pub enum QueryKind {
     ReadAttribute = 1,
     /// Writes an attribute.
     WriteAttribute = 2,
-    /// Reads a flag: 0 or 1.
+    /// Reads a flag as 0 or 1.
     ReadFlag = 3,
     /// Sets a flag.
     SetFlag = 4,
     /// Clears a flag.
     ClearFlag = 5,
-    /// Turns a flag over.
+    /// Toggles a flag.
     ToggleFlag = 6,
 }
 
@@ -47,15 +46,15 @@ pub enum QueryKind {
 pub struct Query {
     /// An enum flysch_query_kind.
     pub kind: u8,
-    /// IDN of the descriptor, attribute or flag.
+    /// IDN: number of the descriptor, attribute or flag.
     pub id: u8,
-    /// Of which logical unit, string or context; else 0.
+    /// Index of the logical unit, string or context; else 0.
     pub index: u8,
     /// Selector; else 0.
     pub selector: u8,
-    /// Whether the caller knows that a write cannot be undone: without it such a write is refused.
+    /// Set if the caller knows that a write cannot be undone; if clear, such a write is refused.
     pub irreversible: bool,
-    /// What is written to an attribute.
+    /// The value to write to an attribute.
     pub value: u64,
 }
 
@@ -63,27 +62,27 @@ pub struct Query {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
-    /// An attribute, or a flag as 0 or 1.
+    /// Value of an attribute, or of a flag as 0 or 1.
     pub value: u64,
-    /// Bytes of a descriptor.
+    /// Length of a descriptor, bytes.
     pub len: u16,
-    /// The descriptor, big-endian as the device sends it.
+    /// The descriptor, big-endian, as sent by the device.
     pub bytes: [u8; DESCRIPTOR_BYTES],
 }
 
-/// How the link of UFS runs, or how fast it may become.
+/// Mode of the UFS link, or a limit for it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// High speed, or the low speed that a link starts in. As a limit it says nothing.
+    /// High speed, or the low speed in which a link starts. Ignored in a limit.
     pub high_speed: bool,
-    /// Gear. As a limit: the highest of high speed, 1 to 5; 0 stays in low speed.
+    /// Gear. In a limit: the highest gear of high speed, 1 to 5; 0 stays in low speed.
     pub gear: u8,
     /// Lanes per direction.
     pub lanes: u8,
     /// Rate series: 1 A, 2 B.
     pub series: u8,
-    /// Whether it hibernates on command. As a limit it says nothing.
+    /// Whether it hibernates on command. Ignored in a limit.
     pub hibernating: bool,
 }
 
@@ -91,13 +90,13 @@ pub struct Link {
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
-    /// It takes commands.
+    /// Accepts commands.
     Active = 1,
     /// UFS-Sleep.
     Sleep = 2,
     /// UFS-PowerDown.
     PowerDown = 3,
-    /// UFS-DeepSleep: only a reset leads out.
+    /// UFS-DeepSleep: only a reset leaves it.
     DeepSleep = 4,
 }
 
@@ -107,19 +106,19 @@ pub enum Power {
 pub struct Admin {
     /// Opcode.
     pub opcode: u8,
-    /// Whether the data goes to the controller, else it comes from there.
+    /// Whether data goes to the controller; if clear, it comes from there.
     pub to_controller: bool,
     /// NSID.
     pub nsid: u32,
     /// CDW10 to CDW15.
     pub cdw10: [u32; 6],
-    /// The data; any memory, not DMA memory. NULL if there is none.
+    /// The data, in any memory; need not be DMA memory. NULL if there is none.
     pub data: *mut c_void,
-    /// Bytes of it, FLYSCH_ADMIN_BYTES at most.
+    /// Bytes of data, at most FLYSCH_ADMIN_BYTES.
     pub len: u32,
-    /// How long it may take, milliseconds; 0 is the driver's own limit.
+    /// Time-out, milliseconds; 0 for the driver's own limit.
     pub timeout_ms: u32,
-    /// Written: DW0 of the completion.
+    /// Set on return: DW0 of the completion.
     pub result: u32,
 }
 
@@ -136,7 +135,7 @@ fn nvme_failed(cause: flysch_nvme::Error) -> Box<Error> {
 }
 
 impl Query {
-    /// The query in the words of the driver.
+    /// Converts the query to the driver's type.
     fn understood(&self) -> Outcome<flysch_ufs::Query> {
         use flysch_ufs::Query as Q;
         let (attribute, flag) = (AttributeId::from_bits(self.id), FlagId::from_bits(self.id));
@@ -206,7 +205,7 @@ impl Controller {
         host.run(machine, Operation::Power(power)).map(drop).map_err(ufs_failed)
     }
 
-    /// An admin command with its data in `data`; DW0.
+    /// Sends an admin command with its data in `data`; returns DW0.
     fn admin(&mut self, command: AdminCommand, data: &mut [u8]) -> Outcome<u32> {
         let (host, machine) = self.nvme_host()?;
         let reply = host.admin(machine, command).map_err(nvme_failed)?;
@@ -219,7 +218,7 @@ impl Controller {
 /// The data of an admin command.
 ///
 /// # Safety
-/// It is NULL or has so many bytes that nobody else uses meanwhile.
+/// It is NULL or has `len` bytes that nobody else uses at the same time.
 unsafe fn room<'a>(data: *mut c_void, len: usize) -> Outcome<&'a mut [u8]> {
     if len > ADMIN_BYTES {
         return Err(argument(format_args!("{len} bytes: at most {ADMIN_BYTES} are moved")));
@@ -233,7 +232,7 @@ unsafe fn room<'a>(data: *mut c_void, len: usize) -> Outcome<&'a mut [u8]> {
 }
 
 /// # Safety
-/// `controller` is NULL or a controller of ours that nobody else uses meanwhile.
+/// `controller` is NULL or a controller of ours that nobody else uses at the same time.
 unsafe fn known<'a>(controller: *mut Controller) -> Outcome<&'a mut Controller> {
     // SAFETY: the caller's promise.
     unsafe { controller.as_mut() }.ok_or_else(|| argument("the controller is NULL"))
@@ -253,8 +252,8 @@ unsafe fn status(error: *mut Error, outcome: Outcome<()>) -> Status {
     unsafe { tell(error, outcome) }.map_or_else(|status| status, |()| Status::Ok)
 }
 
-/// Asks a UFS device, and waits for its answer. Requests may be under way. `query` is not changed;
-/// `answer` may be NULL.
+/// Sends a query to a UFS device and waits for its answer. Requests may be under way. `query` is
+/// not changed; `answer` may be NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_ufs_query(
     controller: *mut Controller,
@@ -277,7 +276,7 @@ pub unsafe extern "C" fn flysch_ufs_query(
     unsafe { status(error, asked) }
 }
 
-/// How the link of UFS runs, in `link`.
+/// Writes the mode of the UFS link to `link`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_ufs_link(
     controller: *mut Controller,
@@ -295,7 +294,7 @@ pub unsafe extern "C" fn flysch_ufs_link(
     unsafe { status(error, told) }
 }
 
-/// Changes gear, lanes and rate of the link of UFS to the highest within `limits`.
+/// Changes gear, lanes and rate of the UFS link to the highest within `limits`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_ufs_set_link(
     controller: *mut Controller,
@@ -324,8 +323,8 @@ pub unsafe extern "C" fn flysch_ufs_set_power(
     unsafe { status(error, set) }
 }
 
-/// Sends an admin command to an NVMe controller and waits for its end. Those that would take the
-/// driver's own queues or events away are refused.
+/// Sends an admin command to an NVMe controller and waits for its completion. Commands that would
+/// interfere with the driver's own queues or events are refused.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_nvme_admin(
     controller: *mut Controller,
@@ -353,8 +352,8 @@ pub unsafe extern "C" fn flysch_nvme_admin(
     unsafe { status(error, done) }
 }
 
-/// IDENTIFY: the structure with this CNS of a namespace, or of the controller where `nsid` is 0,
-/// in `data`, which has FLYSCH_ADMIN_BYTES bytes.
+/// IDENTIFY: reads the structure with this CNS, of a namespace or, if `nsid` is 0, of the
+/// controller, into `data`, which has FLYSCH_ADMIN_BYTES bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_nvme_identify(
     controller: *mut Controller,
@@ -374,8 +373,8 @@ pub unsafe extern "C" fn flysch_nvme_identify(
     unsafe { status(error, done) }
 }
 
-/// GET LOG PAGE: the first `len` bytes, a multiple of four and FLYSCH_ADMIN_BYTES at most, of the
-/// controller's own log page `id`, in `data`.
+/// GET LOG PAGE: reads the first `len` bytes, a multiple of four and at most FLYSCH_ADMIN_BYTES, of
+/// the controller's own log page `id` into `data`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_nvme_log_page(
     controller: *mut Controller,
@@ -384,7 +383,7 @@ pub unsafe extern "C" fn flysch_nvme_log_page(
     len: u32,
     error: *mut Error,
 ) -> Status {
-    /// NSID of what belongs to the controller.
+    /// NSID for what belongs to the controller.
     const ALL: u32 = u32::MAX;
     // SAFETY: NULL or as the header says.
     let done = unsafe {
@@ -405,7 +404,7 @@ pub unsafe extern "C" fn flysch_nvme_log_page(
     unsafe { status(error, done) }
 }
 
-/// GET FEATURES: the present value of a feature, its dword, in `value`.
+/// GET FEATURES: reads the current value of a feature, one dword, into `value`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_nvme_feature(
     controller: *mut Controller,
@@ -427,7 +426,7 @@ pub unsafe extern "C" fn flysch_nvme_feature(
     unsafe { status(error, told) }
 }
 
-/// SET FEATURES: a feature whose value is one dword.
+/// SET FEATURES: sets a feature whose value is one dword.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_nvme_set_feature(
     controller: *mut Controller,

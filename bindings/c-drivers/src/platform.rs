@@ -1,4 +1,4 @@
-//! The board's own part in a UFS controller's life, told through C functions.
+//! The board's own part in the life of a UFS controller, through C functions.
 
 use core::ffi::c_char;
 
@@ -7,18 +7,18 @@ use flysch_wire::ufs::uic::UicAttribute;
 
 use crate::values;
 
-/// Longest name of a bring-up step that is told, with the zero at its end.
+/// Longest name of a bring-up step, including the zero at its end.
 const NAME_BYTES: usize = 64;
 
-/// The functions as the driver knows them.
+/// The functions in the form that the driver uses.
 #[derive(Debug)]
 pub(crate) struct Told(pub(crate) values::Platform);
 
-// SAFETY: one controller belongs to one thread at a time, and its platform with it: that is the
+// SAFETY: a controller belongs to one thread at a time, and its platform with it: that is the
 // contract of every function of this library.
 unsafe impl Send for Told {}
 
-/// What C is told of an event: its kind, its name and its number.
+/// An event for C: its kind, name and number.
 fn told(event: Event) -> (values::Event, &'static str, u32) {
     match event {
         Event::Step(name) => (values::Event::Step, name, 0),
@@ -43,7 +43,7 @@ fn told(event: Event) -> (values::Event, &'static str, u32) {
     }
 }
 
-/// A name with a zero at its end.
+/// A name with a terminating zero.
 fn named(name: &str) -> [c_char; NAME_BYTES] {
     let mut text = [0; NAME_BYTES];
     let bytes = name.bytes().take(NAME_BYTES - 1);
@@ -56,7 +56,7 @@ impl flysch_ufs::Platform for Told {
         let Some(notice) = self.0.notice else { return Ok(0) };
         let (event, name, value) = told(event);
         let (name, after) = (named(name), phase == Phase::After);
-        // SAFETY: the platform's function with its context; the name lives over the call.
+        // SAFETY: the platform's function with its context; the name outlives the call.
         let answer = unsafe { notice(self.0.context, event, name.as_ptr(), value, after) };
         u32::try_from(answer).map_err(|_| PlatformError(answer.unsigned_abs() as u16))
     }
@@ -66,7 +66,7 @@ impl flysch_ufs::Platform for Told {
         let (event, _, _) = told(event);
         let mut given = values::DmeSetting { attribute: 0, selector: 0, peer: false, value: 0 };
         let (after, n) = (phase == Phase::After, u32::try_from(n).ok()?);
-        // SAFETY: as in `notice`; `given` is there for it to fill in.
+        // SAFETY: as in `notice`; `given` is valid for writing.
         let is_one = unsafe { setting(self.0.context, event, after, n, &raw mut given) };
         is_one.then(|| DmeSetting {
             attribute: UicAttribute::from(given.attribute),

@@ -1,4 +1,4 @@
-//! What a machine without an operating system owes the library: memory, and an end.
+//! What a machine without an operating system provides to the library: memory, and a panic handler.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::ffi::{c_char, c_void};
@@ -8,25 +8,25 @@ use crate::error::{Error, Status};
 
 unsafe extern "C" {
     /// Memory of `size` bytes whose address is a multiple of `align`, or NULL. Called while a
-    /// controller is opened and a disk is attached, never for a request.
+    /// controller is opened or a disk is attached, never for a request.
     fn flysch_alloc(size: usize, align: usize) -> *mut c_void;
-    /// Takes back what flysch_alloc gave for the same size.
+    /// Takes back what flysch_alloc returned for the same size.
     fn flysch_free(memory: *mut c_void, size: usize, align: usize);
-    /// The library found itself in a state that cannot be, and cannot go on. Must not return.
+    /// The library is in an impossible state and cannot go on. Must not return.
     fn flysch_panic(text: *const c_char) -> !;
 }
 
 struct Heap;
 
-// SAFETY: flysch_alloc and flysch_free are an allocator: that is their contract in the header.
+// SAFETY: flysch_alloc and flysch_free are an allocator by their contract in the header.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: any size and any power of two may be asked for.
+        // SAFETY: any size and any power of two may be requested.
         unsafe { flysch_alloc(layout.size(), layout.align()).cast() }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: it was given for this layout, as the caller promises.
+        // SAFETY: it was allocated for this layout, as the caller promises.
         unsafe { flysch_free(memory.cast(), layout.size(), layout.align()) }
     }
 }

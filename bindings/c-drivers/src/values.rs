@@ -1,4 +1,4 @@
-//! What C and the drivers hand each other: plain structures.
+//! Plain structures passed between C and the drivers.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -7,53 +7,55 @@ use crate::error::Status;
 /// A time that never comes: no deadline.
 pub const NEVER: u64 = u64::MAX;
 
-/// Why waiting came back.
+/// Why waiting ended.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wake {
-    /// The controller raised its interrupt, or nobody knows.
+    /// The controller raised its interrupt, or the reason is unknown.
     Interrupt = 0,
-    /// The time asked for has come.
+    /// The requested time has come.
     Deadline = 1,
 }
 
-/// The machine around one controller. Whatever is pointed to, and the functions, stay as they are
-/// until flysch_close. All functions are called by whoever calls the library, on his stack.
+/// The machine around one controller. Everything pointed to, and the functions, must stay unchanged
+/// until flysch_close. All functions are called on the thread and stack of the library's caller.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Board {
-    /// Handed to every function below.
+    /// Passed to every function below.
     pub context: *mut c_void,
-    /// Reads the 32-bit register `offset` bytes into the controller's window. A read outside it
-    /// gives 0xFFFFFFFF. With the barrier a read of a device register needs before loads (`readl`).
+    /// Reads the 32-bit register at `offset` bytes in the controller's window. A read outside the
+    /// window returns 0xFFFFFFFF. Includes the barrier that a read of a device register needs
+    /// before later loads (`readl`).
     pub read32: Option<unsafe extern "C" fn(context: *mut c_void, offset: u32) -> u32>,
-    /// Writes that register, after all earlier stores (`writel`). A write outside does nothing.
+    /// Writes that register, after all earlier stores (`writel`). A write outside the window does
+    /// nothing.
     pub write32: Option<unsafe extern "C" fn(context: *mut c_void, offset: u32, value: u32)>,
-    /// Nanoseconds by a clock that never goes back.
+    /// Nanoseconds of a monotonic clock.
     pub now: Option<unsafe extern "C" fn(context: *mut c_void) -> u64>,
-    /// Waits for the controller's interrupt or until that time, FLYSCH_NEVER being none. May come
-    /// back early; who cannot sleep returns FLYSCH_WAKE_INTERRUPT at once.
+    /// Waits for the controller's interrupt or until the given time, FLYSCH_NEVER for none. May
+    /// return early; a board that cannot sleep returns FLYSCH_WAKE_INTERRUPT at once.
     pub wait: Option<unsafe extern "C" fn(context: *mut c_void, until: u64) -> c_int>,
-    /// Where caches do not watch the bus: what was stored to these bytes goes to memory (clean).
-    /// NULL where they do.
+    /// If caches are not coherent: writes what was stored to these bytes back to memory (clean).
+    /// NULL if they are.
     pub sync_for_device: Option<unsafe extern "C" fn(context: *mut c_void, address: u64, len: u32)>,
-    /// The same in the other direction (invalidate).
+    /// The same for the other direction (invalidate).
     pub sync_for_cpu: Option<unsafe extern "C" fn(context: *mut c_void, address: u64, len: u32)>,
     /// DMA memory for the driver and for data: contiguous, zeroed, aligned to 4096 bytes, used by
-    /// nobody else. flysch_dma_needed tells how much the driver takes.
+    /// nobody else. flysch_dma_needed returns how much the driver needs.
     pub memory: *mut c_void,
-    /// Bytes of it.
+    /// Bytes of DMA memory.
     pub memory_len: usize,
-    /// The address by which the controller reaches its first byte (behind an IOMMU: the IOVA).
+    /// The address by which the controller accesses its first byte (behind an IOMMU: the IOVA).
     pub memory_address: u64,
-    /// The controller's PCI vendor and device id, 0 where it is not on PCI: the table of known
-    /// deviations goes by them.
+    /// The controller's PCI vendor and device id, 0 if it is not on PCI: they select entries of the
+    /// quirk table.
     pub vendor: u16,
     /// See vendor.
     pub device: u16,
 }
 
-/// What happens to controller, link or device of UFS: see flysch_platform.
+/// Events of the UFS controller, link or device: see flysch_platform.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -61,7 +63,7 @@ pub enum Event {
     Step = 0,
     /// DME_LINKSTARTUP.
     LinkStartup = 1,
-    /// The link changes its speed; `value` is the gear, with 0x100 added in high speed.
+    /// The link changes its speed; `value` is the gear, plus 0x100 in high speed.
     PowerMode = 2,
     /// DME_HIBERNATE_ENTER.
     HibernateEnter = 3,
@@ -70,13 +72,13 @@ pub enum Event {
     /// START STOP UNIT; `value` is 1 active, 2 sleep, 3 power-down, 4 deep sleep (the command's
     /// POWER CONDITION).
     DevicePower = 5,
-    /// The controller is switched off for good.
+    /// The controller is being stopped for good.
     Shutdown = 6,
-    /// Of a later version of the library.
+    /// An event of a later version of the library.
     Other = 7,
 }
 
-/// What the controller's clocks shall do.
+/// State of the controller's clocks.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clocks {
@@ -84,9 +86,9 @@ pub enum Clocks {
     Off = 0,
     /// On: before anything else is done.
     On = 1,
-    /// Slower, after the link got slow: HS-G1 or less.
+    /// Slower, after the link has become slow: HS-G1 or less.
     Slow = 2,
-    /// Faster, before the link gets faster than that.
+    /// Faster, before the link becomes faster than that.
     Fast = 3,
 }
 
@@ -98,20 +100,20 @@ pub struct DmeSetting {
     pub attribute: u16,
     /// GenSelectorIndex: a transmit lane, 4 + a receive lane, or 0.
     pub selector: u16,
-    /// Whether it is the device's end of the link.
+    /// Whether it belongs to the peer, the device.
     pub peer: bool,
     /// Its value.
     pub value: u32,
 }
 
-/// What the board around a UFS controller does and has to be told. Any function may be NULL.
+/// What the board around a UFS controller does and provides. Any function may be NULL.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Platform {
-    /// Handed to every function below.
+    /// Passed to every function below.
     pub context: *mut c_void,
-    /// Told before (`after` false) and after each event. Answers the microseconds the driver shall
-    /// wait before it goes on, or a number below zero: then the event has failed.
+    /// Called before (`after` is false) and after each event. Returns the microseconds that the
+    /// driver must wait before it goes on, or a negative number if the event has failed.
     pub notice: Option<
         unsafe extern "C" fn(
             context: *mut c_void,
@@ -121,7 +123,8 @@ pub struct Platform {
             after: bool,
         ) -> c_int,
     >,
-    /// The `n`-th attribute to set at that moment, with rising `n` until it answers false.
+    /// The `n`-th attribute to set at that moment; called with ascending `n` until it returns
+    /// false.
     pub setting: Option<
         unsafe extern "C" fn(
             context: *mut c_void,
@@ -131,37 +134,37 @@ pub struct Platform {
             setting: *mut DmeSetting,
         ) -> bool,
     >,
-    /// Drives RST_n of the device: true holds it in reset. Answers whether there is such a line.
+    /// Drives RST_n of the device: true holds it in reset. Returns whether there is such a line.
     pub device_reset: Option<unsafe extern "C" fn(context: *mut c_void, hold: bool) -> bool>,
     /// Switches or scales the controller's clocks and supplies.
     pub clocks: Option<unsafe extern "C" fn(context: *mut c_void, clocks: Clocks)>,
-    /// bRefClkFreq: 0 19.2, 1 26, 2 38.4, 3 52 MHz; below zero leaves what the device has.
+    /// bRefClkFreq: 0 19.2, 1 26, 2 38.4, 3 52 MHz; a negative number keeps the device's value.
     pub reference_clock: c_int,
 }
 
-/// Which queue design of UFS.
+/// Queue design of UFS.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Multi-circular queues where the controller has them.
+    /// Multi-circular queues if the controller has them.
     Auto = 0,
-    /// The single doorbell.
+    /// Single doorbell.
     Sdq = 1,
-    /// Multi-circular queues, or failure.
+    /// Multi-circular queues; fails without them.
     Mcq = 2,
 }
 
-/// What is wanted of the driver; flysch_default_options fills it in.
+/// Options of the driver; flysch_default_options fills them in.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// Disks that can be used at once: each has a queue, or a part of the doorbell's slots.
+    /// Most disks in use at once: each has a queue, or a part of the doorbell's slots.
     pub disks: u8,
     /// UFS: an enum flysch_queue.
     pub queue: u8,
     /// Commands in flight per disk, 1 to 255.
     pub depth: u16,
-    /// Whether completions raise the interrupt; without, the caller polls.
+    /// Whether completions raise the interrupt; if clear, the caller polls.
     pub interrupts: bool,
     /// Longest transfer of one command, bytes; longer requests are split.
     pub transfer_max: u32,
@@ -177,15 +180,15 @@ pub struct Unit {
     pub block_size: u32,
     /// Logical blocks.
     pub blocks: u64,
-    /// Whether it refuses writes.
+    /// Whether it rejects writes.
     pub write_protected: bool,
-    /// Whether flysch_delete works.
+    /// Whether FLYSCH_OPERATION_DELETE is supported.
     pub can_delete: bool,
-    /// Vendor, product and revision, or model and firmware; ended by a zero.
+    /// Vendor, product and revision, or model and firmware; terminated by a zero.
     pub name: [c_char; 64],
 }
 
-/// What to do.
+/// Operation of a request.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -193,41 +196,42 @@ pub enum Operation {
     Read = 0,
     /// Memory to device.
     Write = 1,
-    /// Everything written and completed before is on the medium when this completes.
+    /// All writes completed before are on the medium when this completes.
     Flush = 2,
     /// The content of the range is no longer needed.
     Delete = 3,
 }
 
-/// One wish to a disk; copied by whoever takes it.
+/// One request to a disk; copied when it is submitted.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// Comes back in the completion.
+    /// Returned in the completion.
     pub token: u64,
     /// An enum flysch_operation.
     pub operation: u8,
-    /// Write: on the medium, not only in a cache, when it completes.
+    /// Write: the data is on the medium, not only in a cache, at completion.
     pub force_unit_access: bool,
-    /// First byte on the disk; a multiple of the block size. 0 for FLYSCH_FLUSH.
+    /// First byte on the disk; a multiple of the block size. 0 for FLYSCH_OPERATION_FLUSH.
     pub offset: u64,
-    /// Bytes; a multiple of the block size. 0 for FLYSCH_FLUSH.
+    /// Bytes; a multiple of the block size. 0 for FLYSCH_OPERATION_FLUSH.
     pub length: u64,
-    /// Read and write: where the data is, within DMA memory; it stays there until the completion.
+    /// Read and write: address of the data, within DMA memory; it must stay valid until completion.
     pub data: *mut c_void,
 }
 
-/// What became of a request.
+/// Completion of a request.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Completion {
-    /// The request's.
+    /// Token of the request.
     pub token: u64,
-    /// The disk's, as flysch_attach gave it.
+    /// Number of the disk, as returned by flysch_attach.
     pub disk: u32,
-    /// FLYSCH_OK, or why not.
+    /// FLYSCH_STATUS_OK, or the reason of the failure.
     pub status: Status,
-    /// When it was submitted, when the doorbell rang, when its end was seen: the board's time.
+    /// When it was submitted, when the doorbell rang, when its completion was seen: the board's
+    /// time.
     pub accepted: u64,
     /// See accepted.
     pub issued: u64,

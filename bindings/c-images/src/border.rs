@@ -1,4 +1,4 @@
-//! The border to C: what comes over it is checked, and no panic goes over it.
+//! The boundary to C: arguments are checked, and no panic crosses it.
 
 use std::ffi::{OsStr, c_void};
 use std::os::unix::ffi::OsStrExt;
@@ -8,8 +8,8 @@ use std::path::Path;
 use crate::error::{ImageError, ImageStatus, Outcome};
 use crate::values::{Buffer, Bytes};
 
-/// Does the work of a function of the header; `otherwise` is what it answers if that fails, and
-/// `place` is told why.
+/// Executes a function of the header. If `work` fails, it returns `otherwise` and writes the reason
+/// to `place`.
 ///
 /// # Safety
 /// `place` is NULL or may be written.
@@ -32,7 +32,7 @@ pub(crate) unsafe fn guarded<T>(
     })
 }
 
-/// The same for functions that answer a status.
+/// The same for functions that return a status.
 ///
 /// # Safety
 /// As [`guarded`].
@@ -52,10 +52,10 @@ pub(crate) unsafe fn told(
     why
 }
 
-/// What a pointer leads to; `what` is what it is called.
+/// The value behind a pointer, which messages call `what`.
 ///
 /// # Safety
-/// It is NULL or leads to a valid value that nobody changes meanwhile.
+/// It is NULL or points to a valid value that nobody changes at the same time.
 pub(crate) unsafe fn named<'a, T>(pointer: *const T, what: &str) -> Outcome<&'a T> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or_else(|| null(what))
@@ -65,30 +65,30 @@ pub(crate) fn null(what: &str) -> Box<ImageError> {
     ImageError::new(ImageStatus::Argument, format_args!("{what} is NULL"))
 }
 
-/// The bytes themselves.
+/// The bytes as a slice.
 ///
 /// # Safety
-/// They are there, and nobody changes them meanwhile.
+/// They are valid, and nobody changes them at the same time.
 pub(crate) unsafe fn bytes<'a>(bytes: Bytes, what: &str) -> Outcome<&'a [u8]> {
     match (bytes.data.is_null(), bytes.len) {
         (_, 0) => Ok(&[]),
         (true, _) => Err(null(what)),
         (false, len) if isize::try_from(len).is_err() => Err(too_long(what, len)),
-        // SAFETY: the caller's promise; the length is one that memory can have.
+        // SAFETY: the caller's promise; the length is a possible one.
         (false, len) => Ok(unsafe { std::slice::from_raw_parts(bytes.data, len) }),
     }
 }
 
-/// The room itself.
+/// The buffer as a slice.
 ///
 /// # Safety
-/// It is there, is initialised, and nobody else uses it meanwhile.
+/// It is valid and initialised, and nobody else uses it at the same time.
 pub(crate) unsafe fn room<'a>(buffer: Buffer, what: &str) -> Outcome<&'a mut [u8]> {
     match (buffer.data.is_null(), buffer.len) {
         (_, 0) => Ok(&mut []),
         (true, _) => Err(null(what)),
         (false, len) if isize::try_from(len).is_err() => Err(too_long(what, len)),
-        // SAFETY: the caller's promise; the length is one that memory can have.
+        // SAFETY: the caller's promise; the length is a possible one.
         (false, len) => Ok(unsafe { std::slice::from_raw_parts_mut(buffer.data, len) }),
     }
 }
@@ -102,12 +102,12 @@ pub(crate) fn path(bytes: &[u8]) -> &Path {
     Path::new(OsStr::from_bytes(bytes))
 }
 
-/// What the caller wants back.
+/// The caller's context, passed back to its functions.
 #[derive(Clone, Copy)]
 pub(crate) struct Context(pub(crate) *mut c_void);
 
-// SAFETY: it is handed back and never looked at; whoever hands it over answers for what his
-// functions do with it, and the header says by which threads they are called.
+// SAFETY: it is passed back and never dereferenced; the caller is responsible for what its
+// functions do with it, and the header says which threads call them.
 unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn a_panic_stays_on_this_side() {
         let mut error = *ImageError::new(ImageStatus::Ok, "");
-        // SAFETY: the error is there.
+        // SAFETY: the error is valid.
         let status = unsafe { told(&mut error, || panic!("number {}", 7)) };
         assert_eq!((status, error.status), (ImageStatus::Internal, ImageStatus::Internal));
         assert_eq!(error.text[..9].iter().map(|c| *c as u8).collect::<Vec<_>>(), b"number 7\0");
@@ -128,7 +128,7 @@ mod tests {
     #[test]
     fn null_and_lengths_that_cannot_be_are_refused() {
         let (data, none) = (b"abc".as_ptr(), std::ptr::null());
-        // SAFETY: what is refused is not looked at.
+        // SAFETY: rejected arguments are not dereferenced.
         unsafe {
             assert_eq!(bytes(Bytes { data: none, len: 0 }, "path").unwrap(), b"");
             assert_eq!(bytes(Bytes { data, len: 2 }, "path").unwrap(), b"ab");

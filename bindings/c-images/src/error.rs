@@ -1,4 +1,4 @@
-//! What goes wrong, as C takes it: a number to switch on, a line to print, and what is behind it.
+//! Errors as C gets them: a number to switch on, a line to print, and its cause.
 
 use std::error::Error as Cause;
 use std::ffi::c_char;
@@ -7,47 +7,48 @@ use std::fmt;
 use flysch_api::vfs;
 use flysch_image::{OpenError, PathError};
 
-/// How a call ended. Everything but FLYSCH_IMAGE_STATUS_OK is below zero.
+/// How a call ended. All values except FLYSCH_IMAGE_STATUS_OK are negative.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageStatus {
-    /// Well.
+    /// Success.
     Ok = 0,
-    /// What was given makes no sense; the error's text says what.
+    /// An argument is invalid; the error's text says which.
     Argument = -1,
     /// A file of this machine, or the caller's function, failed.
     System = -2,
-    /// Nothing known is in the image, or not what was said about it.
+    /// The image holds nothing known, or not what the caller said.
     Unknown = -3,
-    /// The volume is no file system, or one that cannot be opened.
+    /// The volume is not a file system, or one that cannot be opened.
     NoFileSystem = -4,
     /// No such file or directory.
     NotFound = -5,
-    /// A name was looked up in something that is no directory.
+    /// A name was looked up in something that is not a directory.
     NotDirectory = -6,
     /// It is a directory.
     IsDirectory = -7,
-    /// The file is of a kind that cannot be used so: a device has no content, a file leads nowhere.
+    /// The operation does not fit the kind of file: a device has no content, a file has no target.
     Kind = -8,
-    /// Too many symbolic links lead to each other.
+    /// Too many symbolic links lead to one another.
     Loop = -9,
-    /// The value is longer than the buffer; the error's text says how long.
+    /// The value is longer than the buffer; the error's text gives its length.
     Small = -10,
-    /// What is stored is not what was written.
+    /// The stored data is damaged.
     Damaged = -11,
-    /// It is encrypted, and the key is not there.
+    /// It is encrypted, and the key is missing.
     Encrypted = -12,
-    /// The image has something that is not read.
+    /// The image uses a feature that cannot be read.
     Unsupported = -13,
-    /// The caller's function said that it was enough.
+    /// The caller's function asked to stop.
     Stopped = -14,
-    /// The library found a mistake of its own. The handle must be closed; others are not concerned.
+    /// The library detected an error of its own. The handle must be closed; others are not
+    /// affected.
     Internal = -15,
     /// The file has no such extended attribute.
     NoAttribute = -16,
 }
 
-/// The words for a status; never NULL.
+/// The text for a status; never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn flysch_image_status_text(status: i32) -> *const c_char {
     let text = match status {
@@ -73,31 +74,31 @@ pub extern "C" fn flysch_image_status_text(status: i32) -> *const c_char {
     text.as_ptr()
 }
 
-/// Bytes of an error's text and of its cause, the zero at the end counted.
+/// Bytes of an error's text and of its cause, including the zero at the end.
 pub const TEXT_BYTES: usize = 256;
 
 /// Why a call failed. Nothing in it has to be freed.
 #[repr(C)]
 #[derive(Clone, Debug)]
 pub struct ImageError {
-    /// What to switch on.
+    /// The number to switch on.
     pub status: ImageStatus,
-    /// What to print: one line, ended by a zero, cut where it would be longer.
+    /// The text to print: one line, ended by a zero, truncated if it would be longer.
     pub text: [c_char; TEXT_BYTES],
-    /// What is behind it, if that is known and not in the text; else it is empty.
+    /// The cause, if it is known and not in the text; else empty.
     pub cause: [c_char; TEXT_BYTES],
 }
 
 pub(crate) type Outcome<T> = Result<T, Box<ImageError>>;
 
 impl ImageError {
-    /// A status with the words for it.
+    /// A status with its text.
     pub(crate) fn new(status: ImageStatus, words: impl fmt::Display) -> Box<Self> {
         let text = cut(&words.to_string());
         Box::new(Self { status, text, cause: [0; TEXT_BYTES] })
     }
 
-    /// The same, with what is behind it.
+    /// The same, with its cause.
     fn behind(mut self: Box<Self>, cause: Option<&(dyn Cause + 'static)>) -> Box<Self> {
         let all = std::iter::successors(cause, |cause| (*cause).source());
         let all: Vec<String> = all.map(ToString::to_string).collect();
@@ -114,13 +115,13 @@ impl ImageError {
         Self::new(status, format_args!("{object}: {error}")).behind(error.source())
     }
 
-    /// What a file system says of the file at `path`.
+    /// An error of the file system for the file at `path`.
     pub(crate) fn of_file(path: &[u8], error: vfs::Error) -> Box<Self> {
         let text = format!("{}: {error}", path.escape_ascii());
         Self::new(status_of(error), text).behind(error.source())
     }
 
-    /// Why a path leads nowhere.
+    /// Why a path cannot be resolved.
     pub(crate) fn of_path(error: &PathError) -> Box<Self> {
         let status = match error {
             PathError::At { error, .. } => status_of(*error),
@@ -129,7 +130,7 @@ impl ImageError {
         Self::new(status, error).behind(error.source())
     }
 
-    /// What the operating system says of a file of this machine.
+    /// An error of the operating system for a file of this machine.
     pub(crate) fn of_system(object: impl fmt::Display, error: &std::io::Error) -> Box<Self> {
         let text = format_args!("{object}: {error}");
         Self::new(ImageStatus::System, text).behind(error.source())
@@ -152,7 +153,7 @@ fn status_of(error: vfs::Error) -> ImageStatus {
     }
 }
 
-/// As much of the words as there is room for, whole characters only, and a zero.
+/// As much of the text as fits, whole characters only, and a zero.
 fn cut(words: &str) -> [c_char; TEXT_BYTES] {
     let mut text = [0; TEXT_BYTES];
     let ends = words.char_indices().map(|(at, character)| at + character.len_utf8());

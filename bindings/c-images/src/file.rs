@@ -14,16 +14,16 @@ use crate::error::{ImageError, ImageStatus, Outcome};
 use crate::image::{Image, numbered};
 use crate::values::{Buffer, Bytes, Entry, Stat, Visit};
 
-/// Bytes of a file that are extracted at once.
+/// Bytes of a file that are extracted in one step.
 const CHUNK: usize = 1 << 20;
 
-/// A file, directory or whatever else a path led to.
+/// A file, directory or other object to which a path led.
 pub struct File {
     fs: SharedFileSystem,
     inode: Inode,
-    /// As it was asked for, for messages.
+    /// The path as the caller gave it, for messages.
     path: Vec<u8>,
-    /// What the file system reads from.
+    /// Keeps what the file system reads from.
     _image: Arc<flysch_image::Image>,
 }
 
@@ -71,7 +71,7 @@ impl File {
         Err(ImageError::new(status, format_args!("{path}: it is no {what}")))
     }
 
-    /// Fills `buffer` from `offset` on, less at the end; how much.
+    /// Fills `buffer` from `offset` on, or only up to the end of the file; returns how much.
     fn read(&self, offset: u64, buffer: &mut [u8]) -> Outcome<usize> {
         let mut done = 0;
         loop {
@@ -79,7 +79,7 @@ impl File {
             match self.fs.read(self.inode, at, &mut buffer[done..]) {
                 Ok(0) => return Ok(done),
                 Ok(read) => done += read,
-                // What was read before the damage is handed out; the next call meets it.
+                // What was read before the damage is returned; the next call meets the damage.
                 Err(_) if done > 0 => return Ok(done),
                 Err(error) => return Err(self.failed(error)),
             }
@@ -89,7 +89,7 @@ impl File {
         }
     }
 
-    /// Tells the names of a directory.
+    /// Lists the names of a directory.
     fn list(&self, tell: &mut dyn FnMut(&Entry) -> bool) -> Outcome<()> {
         let mut goes_on = true;
         let listed = self.fs.list(self.inode, 0, &mut |found| {
@@ -109,14 +109,14 @@ impl File {
         ImageError::new(ImageStatus::Stopped, format_args!("{path}: stopped by the caller"))
     }
 
-    /// Goes through everything below it.
+    /// Visits everything below it.
     fn walk(&self, tell: &mut dyn FnMut(&Entry) -> bool) -> Outcome<()> {
         walk(&*self.fs, self.inode, usize::MAX, &mut |met| {
             if tell_of(&met, tell) { Ok(()) } else { Err(self.stopped()) }
         })
     }
 
-    /// Writes its content to a new file at `to`, which is there whole or not at all.
+    /// Writes its content to a new file at `to`, which appears whole or not at all.
     fn extract(&self, to: &[u8]) -> Outcome<u64> {
         let size = self.of_kind(FileKind::Regular, "regular file")?.size;
         let failed = |error: std::io::Error| ImageError::of_system(path(to).display(), &error);
@@ -137,7 +137,7 @@ impl File {
     }
 }
 
-/// Tells of one file of a walk, or of a directory that could not be read to its end.
+/// Visits one file of a walk, or a directory that could not be read to its end.
 fn tell_of(
     met: &Result<Node<'_>, (&[u8], vfs::Error)>,
     tell: &mut dyn FnMut(&Entry) -> bool,
@@ -172,8 +172,8 @@ unsafe fn opened(
     Ok(Box::into_raw(Box::new(File::open(image, volume, path, find)?)))
 }
 
-/// Opens what a path in a volume leads to; symbolic links are followed inside the image. NULL if
-/// it leads nowhere. What is opened is closed by flysch_file_close.
+/// Opens the file to which a path in a volume leads; symbolic links are followed within the image.
+/// NULL if it leads nowhere. Close the file with flysch_file_close.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_open(
     image: *const Image,
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn flysch_file_open(
     unsafe { guarded(error, std::ptr::null_mut(), || opened(image, volume, path, follow)) }
 }
 
-/// The same, and a symbolic link at the end is not followed: it is what is opened.
+/// The same, except that a symbolic link at the end is itself opened instead of followed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_open_link(
     image: *const Image,
@@ -201,12 +201,12 @@ pub unsafe extern "C" fn flysch_file_open_link(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_close(file: *mut File) {
     if !file.is_null() {
-        // SAFETY: it is one that an open gave, and is not used any more, as the header says.
+        // SAFETY: an open returned it, and it is no longer used, as the header says.
         drop(unsafe { Box::from_raw(file) });
     }
 }
 
-/// What stat tells of it, in `stat`.
+/// Writes the attributes of the file to `stat`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_stat(
     file: *const File,
@@ -227,8 +227,8 @@ pub unsafe extern "C" fn flysch_file_stat(
     unsafe { told(error, work) }
 }
 
-/// Reads content from `offset` on. How many bytes: less than there is room for at the end and
-/// before damage alone, 0 behind the end; below zero an enum flysch_image_status.
+/// Reads content from `offset` on. Returns the number of bytes: fewer than there is room for only
+/// at the end and before damage, 0 after the end; or a negative enum flysch_image_status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_read(
     file: *const File,
@@ -246,8 +246,8 @@ pub unsafe extern "C" fn flysch_file_read(
     unsafe { counted(error, work) }
 }
 
-/// Reads where a symbolic link leads, opened by flysch_file_open_link. How many bytes that is; no
-/// zero is written. Below zero an enum flysch_image_status.
+/// Reads the target of a symbolic link that flysch_file_open_link opened. Returns its number of
+/// bytes, which no zero follows, or a negative enum flysch_image_status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_link(
     file: *const File,
@@ -268,7 +268,7 @@ pub unsafe extern "C" fn flysch_file_link(
     unsafe { counted(error, work) }
 }
 
-/// Tells the names of the extended attributes, such as `user.comment`, one by one.
+/// Visits the names of the extended attributes, such as `user.comment`, one by one.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_xattrs(
     file: *const File,
@@ -285,7 +285,7 @@ pub unsafe extern "C" fn flysch_file_xattrs(
             let (stat, problem) = (std::ptr::null(), std::ptr::null());
             let entry =
                 Entry { name: Bytes::of(name), inode: file.inode.0, kind: 0, stat, problem };
-            // SAFETY: the function's contract; the entry lives over the call.
+            // SAFETY: the function's contract; the entry outlives the call.
             goes_on = goes_on && unsafe { visit(context, &raw const entry) };
         });
         listed.map_err(|error| file.failed(error))?;
@@ -295,7 +295,7 @@ pub unsafe extern "C" fn flysch_file_xattrs(
     unsafe { told(error, work) }
 }
 
-/// Reads the value of an extended attribute. How many bytes it has; below zero an enum
+/// Reads the value of an extended attribute. Returns its number of bytes, or a negative enum
 /// flysch_image_status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_xattr(
@@ -316,7 +316,7 @@ pub unsafe extern "C" fn flysch_file_xattr(
     unsafe { counted(error, work) }
 }
 
-/// Tells the names in a directory, one by one, in no particular order.
+/// Visits the names in a directory, one by one, in no particular order.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_list(
     file: *const File,
@@ -326,7 +326,7 @@ pub unsafe extern "C" fn flysch_file_list(
 ) -> ImageStatus {
     let work = || {
         let visit = visit.ok_or_else(|| null("visit"))?;
-        // SAFETY: the function's contract; the entry lives over the call.
+        // SAFETY: the function's contract; the entry outlives the call.
         let mut tell = |entry: &Entry| unsafe { visit(context, entry) };
         // SAFETY: NULL or a file of ours.
         unsafe { named(file, "the file") }?.list(&mut tell)
@@ -335,8 +335,8 @@ pub unsafe extern "C" fn flysch_file_list(
     unsafe { told(error, work) }
 }
 
-/// Tells of a file and of everything below it: directories before what is in them, names in order,
-/// links not followed. What cannot be read is told and does not end the walk.
+/// Visits a file and everything below it: directories before their contents, names in order,
+/// without following links. What cannot be read is reported and does not end the walk.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_walk(
     file: *const File,
@@ -346,7 +346,7 @@ pub unsafe extern "C" fn flysch_file_walk(
 ) -> ImageStatus {
     let work = || {
         let visit = visit.ok_or_else(|| null("visit"))?;
-        // SAFETY: the function's contract; the entry lives over the call.
+        // SAFETY: the function's contract; the entry outlives the call.
         let mut tell = |entry: &Entry| unsafe { visit(context, entry) };
         // SAFETY: NULL or a file of ours.
         unsafe { named(file, "the file") }?.walk(&mut tell)
@@ -355,8 +355,8 @@ pub unsafe extern "C" fn flysch_file_walk(
     unsafe { told(error, work) }
 }
 
-/// Writes the content of a regular file to the file `to` of this machine, which is there whole or
-/// as it was before. How many bytes; below zero an enum flysch_image_status.
+/// Writes the content of a regular file to the file `to` of this machine, which is then complete or
+/// unchanged. Returns the number of bytes, or a negative enum flysch_image_status.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_file_extract(
     file: *const File,
@@ -372,7 +372,7 @@ pub unsafe extern "C" fn flysch_file_extract(
     unsafe { counted(error, work) }
 }
 
-/// For functions that answer a count, or a status below zero.
+/// For functions that return a count or a negative status.
 ///
 /// # Safety
 /// `place` is NULL or may be written.

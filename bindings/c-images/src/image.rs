@@ -10,10 +10,10 @@ use crate::error::{ImageError, ImageStatus, Outcome};
 use crate::source::{Called, Memory};
 use crate::values::{Bytes, Format, ImageOptions, Reader, Volume};
 
-/// What an image in memory or behind a function is called in messages.
+/// The name of an image in memory or behind a function, in messages.
 const NAMELESS: &str = "<image>";
 
-/// An image that is open.
+/// An open image.
 #[derive(Debug)]
 pub struct Image(pub(crate) Arc<Opened>);
 
@@ -24,7 +24,7 @@ pub extern "C" fn flysch_images_version() -> *const c_char {
     VERSION.as_ptr().cast()
 }
 
-/// What is wanted, in the words of the crates.
+/// Converts the options to the types of the crates.
 ///
 /// # Safety
 /// `options` is NULL or as the header says.
@@ -65,8 +65,8 @@ fn handle(opened: Opened) -> *mut Image {
     Box::into_raw(Box::new(Image(Arc::new(opened))))
 }
 
-/// Opens the image in a file; NULL if it cannot be opened. `options` may be NULL. Damage is no
-/// reason not to open it. What is opened is closed by flysch_image_close.
+/// Opens the image in a file; NULL if it cannot be opened. `options` may be NULL. Damage does not
+/// prevent opening. Close the image with flysch_image_close.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_image_open(
     file: Bytes,
@@ -83,8 +83,8 @@ pub unsafe extern "C" fn flysch_image_open(
     unsafe { guarded(error, std::ptr::null_mut(), work) }
 }
 
-/// Opens an image in memory, which stays as it is until the image and its files are closed; it is
-/// not copied. Otherwise as flysch_image_open.
+/// Opens an image in memory, which must stay unchanged until the image and its files are closed; it
+/// is not copied. Otherwise like flysch_image_open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_image_open_memory(
     image: Bytes,
@@ -94,7 +94,7 @@ pub unsafe extern "C" fn flysch_image_open_memory(
     let work = || {
         // SAFETY: the pointers are NULL or as the header says.
         let (image, options) = unsafe { (bytes(image, "the image")?, understood(options)?) };
-        // SAFETY: as the header says, they stay.
+        // SAFETY: as the header says, they stay unchanged.
         let storage = Arc::new(unsafe { Memory::new(image) });
         let opened = Opened::in_storage(NAMELESS.as_ref(), storage, &options);
         opened.map(handle).map_err(|why| ImageError::of_open(NAMELESS, &why))
@@ -103,8 +103,8 @@ pub unsafe extern "C" fn flysch_image_open_memory(
     unsafe { guarded(error, std::ptr::null_mut(), work) }
 }
 
-/// Opens an image behind a function of the caller's, which is called until the image and its files
-/// are closed. Otherwise as flysch_image_open.
+/// Opens an image behind a function of the caller, which is called until the image and its files
+/// are closed. Otherwise like flysch_image_open.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_image_open_reader(
     reader: *const Reader,
@@ -126,19 +126,19 @@ pub unsafe extern "C" fn flysch_image_open_reader(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_image_close(image: *mut Image) {
     if !image.is_null() {
-        // SAFETY: it is one that an open gave, and is not used any more, as the header says.
+        // SAFETY: an open returned it, and it is no longer used, as the header says.
         drop(unsafe { Box::from_raw(image) });
     }
 }
 
-/// How many volumes there are; 0 of NULL.
+/// Number of volumes; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_image_volumes(image: *const Image) -> usize {
     // SAFETY: NULL or an image of ours, as the header says.
     unsafe { image.as_ref() }.map_or(0, |image| image.0.volumes().count())
 }
 
-/// Describes a volume, counted from 0, in `volume`.
+/// Writes the description of a volume, counted from 0, to `volume`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn flysch_image_volume(
     image: *const Image,
@@ -171,7 +171,7 @@ pub unsafe extern "C" fn flysch_image_volume(
     unsafe { told(error, work) }
 }
 
-/// The volume of that number.
+/// The volume with this number.
 pub(crate) fn numbered(image: &Image, number: usize) -> Outcome<&flysch_image::Volume> {
     image.0.volumes().nth(number).ok_or_else(|| {
         let count = image.0.volumes().count();

@@ -1,19 +1,19 @@
 //! Flash images for C: what `flysch_images.h` declares.
 //!
-//! A static library over the crates that the Python package has, too. It has no state of its own:
-//! everything hangs on an image that one of the `flysch_image_open` functions gave.
+//! A static library over the same crates as the Python package. It has no state of its own: all
+//! state belongs to an image that one of the `flysch_image_open` functions returned.
 //!
 //! | module | what |
 //! |---|---|
-//! | `error` | what goes wrong |
+//! | `error` | errors |
 //! | `values` | the structures of the header |
-//! | `border` | what C hands over, checked; panics, stopped |
-//! | `source` | images in the caller's memory and behind his function |
-//! | `image` | opening, and the volumes |
+//! | `border` | arguments from C are checked, panics stopped |
+//! | `source` | images in the caller's memory and behind its function |
+//! | `image` | images and their volumes |
 //! | `file` | files of a volume |
 //!
-//! The header is made from this crate by cbindgen; a test holds the two together. With the feature
-//! `drivers` the functions of `flysch_drivers.h` are in the library as well.
+//! The header is generated from this crate by cbindgen; a test compares them. With the feature
+//! `drivers`, the library also contains the functions of `flysch_drivers.h`.
 #![deny(missing_docs)]
 // The C names are the contract.
 #![allow(clippy::missing_safety_doc)]
@@ -25,7 +25,7 @@ mod image;
 mod source;
 mod values;
 
-/// The other half: named so that it is linked.
+/// The other library: mentioned so that it is linked.
 #[cfg(feature = "drivers")]
 pub use flysch_drivers;
 

@@ -1,4 +1,4 @@
-//! Images that are no files: in the caller's memory, and behind his function.
+//! Images that are not files: in the caller's memory, and behind its function.
 
 use std::ffi::c_int;
 use std::sync::{Mutex, PoisonError};
@@ -16,9 +16,9 @@ pub(crate) struct Memory(&'static [u8]);
 
 impl Memory {
     /// # Safety
-    /// The bytes stay as they are until the last handle of the image is closed.
+    /// The bytes stay unchanged until the last handle of the image is closed.
     pub(crate) unsafe fn new(bytes: &[u8]) -> Self {
-        // SAFETY: the caller's promise: nothing reads them when they are gone.
+        // SAFETY: the caller's promise: nothing reads them once they are gone.
         Self(unsafe { std::slice::from_raw_parts(bytes.as_ptr(), bytes.len()) })
     }
 }
@@ -43,7 +43,7 @@ type Read = unsafe extern "C" fn(*mut std::ffi::c_void, u64, *mut u8, usize) -> 
 pub(crate) struct Called {
     context: Context,
     size: u64,
-    /// One call at a time.
+    /// Called by one thread at a time.
     read: Mutex<Read>,
 }
 

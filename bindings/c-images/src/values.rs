@@ -1,21 +1,21 @@
-//! What C and the library hand each other: plain structures.
+//! Plain structures passed between C and the library.
 
 use std::ffi::{c_char, c_int, c_void};
 
 use flysch_api::vfs::{Attributes, Timestamp};
 
-/// Bytes with a length: a path, a name, an image. No zero stands at their end.
+/// Bytes with a length: a path, a name, an image. They need no terminating zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Bytes {
-    /// The first. May be NULL if there are none.
+    /// The first byte. May be NULL if there are none.
     pub data: *const u8,
-    /// How many.
+    /// Number of bytes.
     pub len: usize,
 }
 
 impl Bytes {
-    /// As long as `bytes` lives.
+    /// Valid as long as `bytes`.
     pub(crate) fn of(bytes: &[u8]) -> Self {
         Self { data: bytes.as_ptr(), len: bytes.len() }
     }
@@ -23,17 +23,17 @@ impl Bytes {
     pub(crate) const NONE: Self = Self { data: std::ptr::null(), len: 0 };
 }
 
-/// Room for bytes.
+/// A buffer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Buffer {
-    /// The first. May be NULL if there is no room.
+    /// Its first byte. May be NULL if it is empty.
     pub data: *mut u8,
-    /// How many fit.
+    /// Number of bytes that fit.
     pub len: usize,
 }
 
-/// What the caller knows better than detection. All zeroes: nothing.
+/// What the caller knows better than detection; zero wherever it does not.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ImageOptions {
@@ -43,17 +43,16 @@ pub struct ImageOptions {
     pub page_size: u32,
     /// Out-of-band bytes of a page, or 0.
     pub oob_size: u32,
-    /// The image is taken as it is: there are no out-of-band bytes in it.
+    /// The image has no out-of-band bytes.
     pub no_oob: bool,
-    /// Bytes to skip at the front.
+    /// Bytes to skip at the start.
     pub offset: u64,
-    /// Error correction in the out-of-band bytes, such as `bch-8-512`, or no bytes: the names are
+    /// Error correction in the out-of-band bytes, such as `bch-8-512`, or empty: the names are
     /// those of `flysch image --ecc`.
     pub ecc: Bytes,
-    /// A file with the key of an authenticated UBIFS, or no bytes.
+    /// File with the key of an authenticated UBIFS, or empty.
     pub auth_key: Bytes,
-    /// A file with the master key of encrypted directories (`FILE` or `FILE:DESCRIPTOR`), or no
-    /// bytes.
+    /// File with the master key of encrypted directories (`FILE` or `DESCRIPTOR:FILE`), or empty.
     pub master_key: Bytes,
 }
 
@@ -61,12 +60,12 @@ pub struct ImageOptions {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
-    /// Handed to the function.
+    /// Passed to the function.
     pub context: *mut c_void,
     /// Bytes of the image.
     pub size: u64,
     /// Writes `len` bytes, from byte `offset` of the image on, to `buffer`; all of them are within
-    /// `size`. Answers 0, or the number of an error (`errno`). Never called by two threads at once.
+    /// `size`. Returns 0 or an error number (`errno`). Never called by two threads at once.
     pub read: Option<
         unsafe extern "C" fn(
             context: *mut c_void,
@@ -77,7 +76,7 @@ pub struct Reader {
     >,
 }
 
-/// What a volume holds.
+/// Contents of a volume.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
@@ -85,27 +84,27 @@ pub enum Format {
     Ubifs = 0,
     /// JFFS2.
     Jffs2 = 1,
-    /// Something that is no file system.
+    /// Not a file system.
     Raw = 2,
     /// A file system that cannot be opened.
     Broken = 3,
 }
 
-/// A volume of an image: of UBI, or the one that a bare UBIFS or JFFS2 is.
+/// A volume of an image: a UBI volume, or the only one of a bare UBIFS or JFFS2.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Volume {
-    /// Name of the UBI volume, else of its format. There until the image is closed.
+    /// Name of the UBI volume, else of its format. Valid until the image is closed.
     pub name: Bytes,
-    /// Id of the UBI volume, or below zero.
+    /// Id of the UBI volume, or negative.
     pub id: i64,
-    /// What it holds.
+    /// Its contents.
     pub format: Format,
-    /// Why it cannot be opened, of a broken one. There until the image is closed.
+    /// Why a broken volume cannot be opened. Valid until the image is closed.
     pub failure: Bytes,
 }
 
-/// What stat tells of a file.
+/// Attributes of a file, as in stat.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
@@ -115,19 +114,19 @@ pub struct Stat {
     pub size: u64,
     /// Space used in units of 512 bytes.
     pub blocks: u64,
-    /// Kind and permission bits, as st_mode has them.
+    /// Type and permission bits, as in st_mode.
     pub mode: u32,
-    /// Names it has.
+    /// Number of names.
     pub links: u32,
     /// User id.
     pub owner: u32,
     /// Group id.
     pub group: u32,
-    /// Of a device node.
+    /// Major number of a device node.
     pub major: u32,
-    /// Of a device node.
+    /// Minor number of a device node.
     pub minor: u32,
-    /// Last read: seconds since 1970, and nanoseconds.
+    /// Last access: seconds since 1970, and nanoseconds.
     pub accessed: i64,
     /// See accessed.
     pub accessed_ns: u32,
@@ -167,23 +166,24 @@ impl From<&Attributes> for Stat {
     }
 }
 
-/// A file met in a directory or on a walk. All of it is gone when the function returns.
+/// A file in a directory or on a walk. Everything in it is valid until the function returns.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// Its name, or on a walk its path from the start on, without a '/' in front; none for the
+    /// Its name; on a walk, its path relative to the start, without a leading '/', empty for the
     /// start itself.
     pub name: Bytes,
-    /// Inode number; 0 of a directory that could not be read to its end.
+    /// Inode number; 0 for a directory that could not be read to its end.
     pub inode: u64,
     /// Kind: the type bits of st_mode.
     pub kind: u32,
-    /// What stat tells of it, on a walk. NULL in a listing and if it cannot be read.
+    /// Its attributes, on a walk. NULL in a listing and if they cannot be read.
     pub stat: *const Stat,
-    /// NULL, or what is wrong with it: its stat cannot be read, or not all of its names. The walk
-    /// goes on.
+    /// NULL, or a description of the problem: its attributes, or some of its names, cannot be read.
+    /// The walk continues.
     pub problem: *const c_char,
 }
 
-/// Takes files one by one. False ends the listing or walk, with FLYSCH_IMAGE_STATUS_STOPPED.
+/// Receives files one by one. Returning false ends the listing or walk with
+/// FLYSCH_IMAGE_STATUS_STOPPED.
 pub type Visit = Option<unsafe extern "C" fn(context: *mut c_void, entry: *const Entry) -> bool>;

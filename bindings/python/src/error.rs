@@ -1,4 +1,4 @@
-//! What goes wrong, as exceptions.
+//! Errors as exceptions.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -19,7 +19,7 @@ create_exception!(flysch, UnsupportedError, Error, "The image has something that
 create_exception!(flysch, MakeError, Error, "The image cannot be made.");
 create_exception!(flysch, RepairError, Error, "The image cannot be repaired.");
 
-/// `errno` of what Python has exceptions of its own for (`errno-base.h`, `errno.h`).
+/// `errno` values for which Python has its own exceptions (`errno-base.h`, `errno.h`).
 const ENOENT: i32 = 2;
 const ENOTDIR: i32 = 20;
 const EISDIR: i32 = 21;
@@ -27,7 +27,7 @@ const EINVAL: i32 = 22;
 const ELOOP: i32 = 40;
 const ENODATA: i32 = 61;
 
-/// What the file system says of `path`.
+/// An error of the file system for `path`.
 pub(crate) fn of_file(error: vfs::Error, path: &OsStr) -> PyErr {
     let path = path.as_bytes().escape_ascii().to_string();
     let text = error.to_string();
@@ -45,7 +45,7 @@ pub(crate) fn of_file(error: vfs::Error, path: &OsStr) -> PyErr {
     }
 }
 
-/// Why a path leads nowhere.
+/// Why a path cannot be resolved.
 pub(crate) fn of_path(error: PathError) -> PyErr {
     match error {
         PathError::At { path, error } => of_file(error, OsStr::new(&format!("/{path}"))),

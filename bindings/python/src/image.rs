@@ -1,4 +1,4 @@
-//! An image.
+//! Images.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -18,24 +18,24 @@ use crate::error::{OpenError, RepairError};
 use crate::volume::Volume;
 
 /// A flash image: UBI with its volumes, a bare UBIFS, JFFS2, a dump with out-of-band bytes, or
-/// several of these behind each other.
+/// several of these one after the other.
 #[pyclass(frozen, module = "flysch")]
 pub(crate) struct Image {
     opened: Arc<Opened>,
 }
 
-/// One thing a check found.
+/// One finding of a check.
 #[pyclass(frozen, get_all, module = "flysch")]
 pub(crate) struct Finding {
     /// "note": nothing is wrong; "inconsistent": nothing is lost; "lost".
     severity: &'static str,
-    /// The structure, in the format's own words.
+    /// The structure, by the format's own name.
     structure: &'static str,
     /// What is wrong with it.
     problem: String,
-    /// The volume; None for what lies below volumes.
+    /// The volume; None for structures below volumes.
     volume: Option<String>,
-    /// The physical and the logical erase block, and the byte in it.
+    /// The physical and the logical erase block, and the offset in it.
     peb: Option<u32>,
     leb: Option<u32>,
     offset: Option<u32>,
@@ -48,11 +48,11 @@ pub(crate) struct Finding {
 /// One change of a repair.
 #[pyclass(frozen, get_all, module = "flysch")]
 pub(crate) struct Change {
-    /// The level it takes: "safe", "danger-default", "danger-rebuild".
+    /// The repair level required: "safe", "danger-default", "danger-rebuild".
     level: &'static str,
-    /// What is wrong.
+    /// The problem.
     finding: Py<Finding>,
-    /// What is done about it.
+    /// The action.
     action: String,
 }
 
@@ -101,7 +101,7 @@ impl Change {
     }
 }
 
-/// What is opened: a path, bytes, or an object whose `read` gives bytes.
+/// A source to open: a path, bytes, or an object with a `read` that returns bytes.
 enum Source {
     Path(PathBuf),
     Bytes(Vec<u8>),
@@ -117,7 +117,7 @@ impl Source {
         }
         if source.hasattr("read")? {
             let bytes = source.call_method0("read")?;
-            // No cause: what it is instead is of no help.
+            // No cause: the type it has instead does not help.
             let bytes = bytes.cast::<PyBytes>().map_err(|_| {
                 PyTypeError::new_err("its read() gives no bytes; open the file in binary mode")
             })?;
@@ -221,15 +221,15 @@ impl Image {
         self.all()
     }
 
-    /// Bytes of a page and of its out-of-band bytes; None where there are none in the image.
+    /// Bytes of a page and of its out-of-band bytes; None if the image has none.
     #[getter]
     fn pages(&self) -> Option<(u32, usize)> {
         let format = self.opened.page_format.as_ref()?;
         Some((format.page_size, format.oob.size))
     }
 
-    /// Stretches with one content: "ubi", "ubifs" or "jffs2", its first byte, and the byte behind
-    /// it, counted without out-of-band bytes.
+    /// Regions of the image: "ubi", "ubifs" or "jffs2", the first byte, and the byte after the
+    /// last, counted without out-of-band bytes.
     #[getter]
     fn parts(&self) -> Vec<(&'static str, u64, u64)> {
         let part = |part: &Part| {
@@ -253,7 +253,7 @@ impl Image {
         parts.chain(volumes).collect()
     }
 
-    /// Checks every checksum and rule; whatever is found, notes included.
+    /// Checks every checksum and rule; returns all findings, notes included.
     fn check(&self, py: Python<'_>) -> Vec<Finding> {
         py.detach(|| {
             let mut findings = Vec::new();
@@ -264,10 +264,10 @@ impl Image {
         })
     }
 
-    /// Repairs the UBIFS of `volume` where it is; keep a copy. `level` is how far it may go:
-    /// "safe", "danger-default" (what cannot be kept is dropped), "danger-rebuild" (the index is
-    /// made anew, and what was deleted may come back). With `dry_run` nothing is written. What was,
-    /// or would be, changed. Whoever repairs opens the image anew.
+    /// Repairs the UBIFS of `volume` in place; keep a copy. `level` is how far it may go: "safe",
+    /// "danger-default" (what cannot be kept is dropped), "danger-rebuild" (the index is rebuilt,
+    /// and deleted files may come back). With `dry_run` nothing is written. Returns what was, or
+    /// would be, changed. Open the image again after a repair.
     #[pyo3(signature = (volume, *, level="safe", dry_run=false))]
     fn repair(
         &self,

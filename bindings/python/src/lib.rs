@@ -1,13 +1,13 @@
-//! Flash images for Python: the module `flysch._flysch`, which the package `flysch` shows.
+//! Flash images for Python: the module `flysch._flysch`, which the package `flysch` wraps.
 //!
 //! | module | what |
 //! |---|---|
 //! | `image` | an image: opening, checking, repairing |
-//! | `volume` | its volumes: names, files, extracting |
+//! | `volume` | its volumes: names, files, extraction |
 //! | `make` | new images |
 //! | `error` | exceptions |
 //!
-//! Whatever takes long releases the interpreter; nothing here keeps a reference to a Python object.
+//! Long operations release the interpreter; nothing here keeps a reference to a Python object.
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 

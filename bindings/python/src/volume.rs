@@ -17,18 +17,18 @@ use pyo3::types::PyBytes;
 
 use crate::error::{UnsupportedError, of_file, of_path};
 
-/// Most bytes of a file that are read at once, and that an attribute may have.
+/// Most bytes of a file that are read in one step, and of an attribute.
 const CHUNK: usize = 1 << 20;
 const XATTR_MAX: usize = 64 << 10;
 
-/// A volume of an image: of UBI, or the one that a bare UBIFS or JFFS2 is.
+/// A volume of an image: a UBI volume, or the only one of a bare UBIFS or JFFS2.
 #[pyclass(frozen, module = "flysch")]
 pub(crate) struct Volume {
     image: Arc<Image>,
     number: usize,
 }
 
-/// What stat tells of a file, in the names of `os.stat_result`.
+/// Attributes of a file, with the names of `os.stat_result`.
 #[pyclass(frozen, get_all, module = "flysch")]
 pub(crate) struct Stat {
     st_mode: u32,
@@ -38,7 +38,7 @@ pub(crate) struct Stat {
     st_gid: u32,
     st_size: u64,
     st_blocks: u64,
-    /// Device nodes: their number, as `os.makedev` makes it.
+    /// Number of a device node, as returned by `os.makedev`.
     st_rdev: u64,
     st_atime: f64,
     st_mtime: f64,
@@ -57,17 +57,17 @@ pub(crate) struct DirEntry {
     kind: u32,
 }
 
-/// What an extraction did.
+/// Result of an extraction.
 #[pyclass(frozen, get_all, module = "flysch")]
 pub(crate) struct Extraction {
-    /// Files, directories and all else that were made.
+    /// Files, directories and other objects created.
     files: u64,
     /// Bytes written.
     bytes: u64,
     /// What could not be extracted: path and cause.
     failures: Vec<(OsString, String)>,
-    /// Files whose owner could not be set, device nodes that could not be made, attributes that
-    /// could not be set, for lack of rights.
+    /// Numbers of files whose owner could not be set, of device nodes that could not be created and
+    /// of attributes that could not be set, for lack of permission.
     without_owner: u64,
     without_device: u64,
     without_xattr: u64,
@@ -156,7 +156,7 @@ impl Volume {
         })
     }
 
-    /// The inode of a path; with `follow_symlinks` of what its last name leads to.
+    /// The inode at a path; with `follow_symlinks`, a final symbolic link is followed.
     fn find(&self, path: &OsStr, follow_symlinks: bool) -> PyResult<(SharedFileSystem, Inode)> {
         let fs = self.fs()?;
         let found = match follow_symlinks {
@@ -184,7 +184,7 @@ impl Volume {
     }
 }
 
-/// So many bytes from `offset` on, less at the end.
+/// Reads `size` bytes from `offset` on, fewer at the end.
 fn read_at(
     fs: &dyn FileSystem,
     inode: Inode,
@@ -192,11 +192,11 @@ fn read_at(
     size: u64,
 ) -> Result<Vec<u8>, flysch_api::vfs::Error> {
     let left = fs.attributes(inode)?.size.saturating_sub(offset).min(size);
-    // A size is a number in an image: what is not there is not asked memory for.
+    // The size comes from the image: no memory is allocated for data that is not there.
     let mut bytes = Vec::new();
     let mut left = usize::try_from(left).unwrap_or(usize::MAX);
     if left == 0 {
-        // Directories, devices and the like say what they are, whatever their size.
+        // A read fails for directories, devices and the like, whatever their size.
         fs.read(inode, offset, &mut [])?;
     }
     while left > 0 {
@@ -245,13 +245,13 @@ impl Volume {
         Ok(self.entries(&path)?.into_iter().map(|entry| entry.name).collect())
     }
 
-    /// Names in a directory with what they are, sorted.
+    /// Entries of a directory, sorted by name.
     #[pyo3(signature = (path=OsString::from("/")))]
     fn scandir(&self, path: OsString) -> PyResult<Vec<DirEntry>> {
         self.entries(&path)
     }
 
-    /// What stat tells of a file.
+    /// Attributes of a file.
     #[pyo3(signature = (path, *, follow_symlinks=true))]
     fn stat(&self, path: OsString, follow_symlinks: bool) -> PyResult<Stat> {
         let (fs, inode) = self.find(&path, follow_symlinks)?;
@@ -263,7 +263,7 @@ impl Volume {
         Ok(follow(&*self.fs()?, path.as_bytes()).is_ok())
     }
 
-    /// Bytes of a file: `size` from `offset` on, or all.
+    /// Content of a file: `size` bytes from `offset` on, or all.
     #[pyo3(signature = (path, *, offset=0, size=None))]
     fn read<'py>(
         &self,
@@ -277,7 +277,7 @@ impl Volume {
         Ok(PyBytes::new(py, &bytes.map_err(|error| of_file(error, &path))?))
     }
 
-    /// Where a symbolic link leads.
+    /// Target of a symbolic link.
     fn readlink(&self, path: OsString) -> PyResult<OsString> {
         let (fs, inode) = self.find(&path, false)?;
         let failed = |error| of_file(error, &path);
@@ -315,9 +315,9 @@ impl Volume {
         Ok(PyBytes::new(py, &value[..len]))
     }
 
-    /// Extracts everything into `directory`, which is made or must be empty; a volume without file
-    /// system becomes a file of that name. Owners and device nodes take rights; what was left out
-    /// is told in the answer.
+    /// Extracts everything into `directory`, which is created or must be empty; a volume without a
+    /// file system becomes a file with the volume's name. Owners and device nodes need permissions;
+    /// the result tells what was left out.
     #[pyo3(signature = (directory, *, keep_damaged=false, threads=0))]
     fn extract(
         &self,
@@ -337,7 +337,7 @@ impl Volume {
             _ => unreachable!("UBIFS and JFFS2 are file systems"),
         });
         let done = done.map_err(|error| {
-            // Of an error without a number only the text says what it is.
+            // An error without a number is described only by its text.
             let text = error.to_string();
             PyOSError::new_err((error.raw_os_error().unwrap_or(0), text, directory.clone()))
         })?;

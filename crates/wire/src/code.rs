@@ -1,7 +1,7 @@
 //! The one macro for numbers on the wire that have names.
 
 /// Declares an enum over a wire number. It is total: a number without a name is kept as
-/// `Unknown(n)` and goes back out as the same number.
+/// `Unknown(n)` and emitted as the same number.
 ///
 /// Each line is `Variant = number => "name as the specification spells it"`.
 macro_rules! code {

@@ -1,25 +1,25 @@
-//! What can be wrong with bytes.
+//! Why bytes can be rejected.
 
 use core::fmt;
 
-/// Why bytes are not what they were taken for.
+/// Why bytes are not the structure they were taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// Fewer bytes than the structure needs.
     Truncated {
         /// Bytes needed.
         needed: usize,
-        /// Bytes there.
+        /// Bytes given.
         got: usize,
     },
-    /// The code that says what the structure is says it is another one.
+    /// The code that identifies the structure is that of another one.
     WrongCode {
-        /// The code looked for.
+        /// The expected code.
         expected: u8,
         /// The code found.
         got: u8,
     },
-    /// A field holds what cannot be.
+    /// A field holds an impossible value.
     BadField(
         /// The field, as the specification spells it.
         &'static str,

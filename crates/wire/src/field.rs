@@ -1,4 +1,4 @@
-//! Where the fields of a structure lie, each stated once: reading and writing both go by it.
+//! The positions of a structure's fields, each stated once and used for both reading and writing.
 //!
 //! [`fields!`] declares them. The compiler refuses a table whose fields overlap, are out of order
 //! or reach beyond the structure.
@@ -51,7 +51,7 @@ macro_rules! numbers {
 
 numbers!(u8, u16, u32, u64, u128);
 
-/// A row of values; of bytes, which have no order, it is those bytes.
+/// An array of values. An array of bytes has no byte order.
 impl<T: Value + Copy, const N: usize> Value for [T; N] {
     const SIZE: usize = N * T::SIZE;
 
@@ -82,11 +82,11 @@ pub(crate) struct Little;
 /// Most significant byte first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Big;
-/// The order of the processor that wrote it, which the reader has to find out.
+/// The byte order of the processor that wrote it, which the reader has to find out.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Native;
 
-/// One field: where it lies, what it holds, in which byte order.
+/// One field: its position, type and byte order.
 #[derive(Debug)]
 pub(crate) struct Field<T, Order> {
     at: usize,
@@ -149,7 +149,7 @@ impl<T: Value> Field<T, Big> {
     }
 }
 
-/// Whether fields lie one behind the other within `length` bytes; gaps are reserved bytes.
+/// Whether the fields follow one another within `length` bytes; gaps are reserved bytes.
 pub(crate) const fn are_in_order(length: usize, fields: &[Range<usize>]) -> bool {
     let (mut end, mut n) = (0, 0);
     while n < fields.len() {
@@ -162,8 +162,8 @@ pub(crate) const fn are_in_order(length: usize, fields: &[Range<usize>]) -> bool
     end <= length
 }
 
-/// Declares where the fields of a structure of so many bytes lie: `NAME: type = offset`, by the
-/// names of the format, in the order of their bytes.
+/// Declares the fields of a structure of the given length: `NAME: type = offset`, by the names of
+/// the format, in the order of their bytes.
 macro_rules! fields {
     (
         $(#[$doc:meta])*

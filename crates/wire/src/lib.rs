@@ -1,9 +1,9 @@
 //! Bytes and values of the protocols Flysch speaks.
 //!
-//! Every structure exists twice: as bytes, seen through a view or a `parse` that checks the
-//! length once, and as a value that holds what the bytes mean. Driver and model use the same
-//! definitions, so a bit range is written down in one place. Nothing here keeps state, does I/O,
-//! allocates or panics on what it is given; a number without a name survives as `Unknown(n)`.
+//! Every structure has two forms: bytes, seen through a view or a `parse` that checks the length
+//! once, and a value that holds what the bytes mean. Driver and model use the same definitions, so
+//! each bit range is written down in one place. Nothing here keeps state, does I/O or allocates,
+//! and no input makes it panic; a number without a name survives as `Unknown(n)`.
 #![no_std]
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]

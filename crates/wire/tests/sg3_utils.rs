@@ -1,7 +1,7 @@
-//! What Flysch writes, read by programs that know nothing of Flysch: sg3_utils and sdparm.
+//! What Flysch writes, read by independent programs: sg3_utils and sdparm.
 //!
-//! Each test gives them bytes and looks for what they must say. Where a program is not installed
-//! its test is skipped and says so; with `CI=true` that is a failure.
+//! Each test passes them bytes and checks their output. If a program is not installed, its test is
+//! skipped with a message; with `CI=true` that is a failure.
 
 use flysch_wire::scsi::inquiry::{self, DeviceType, InquiryData, Peripheral};
 use flysch_wire::scsi::mode::{
@@ -17,8 +17,8 @@ use flysch_wire::scsi::{AdditionalSense, Cdb, LogicalUnitNumber, Opcode, Sense, 
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-/// Runs a program with `input` on its standard input and gives what it printed; `None` if it is
-/// not installed.
+/// Runs a program with `input` on its standard input and returns its output; `None` if it is not
+/// installed.
 fn run(program: &str, arguments: &[&str], input: &[u8]) -> Option<String> {
     let child = Command::new(program)
         .args(arguments)
@@ -49,7 +49,8 @@ fn decode_sense(bytes: &[u8]) -> Option<String> {
     run("sg_decode_sense", &words(&hex(bytes)), &[])
 }
 
-/// Whether the program is there and says all of `expected`, whatever the spacing.
+/// Whether the program is installed; its output must then contain all of `expected`, whatever the
+/// spacing.
 fn says(program: &str, arguments: &[&str], input: &[u8], expected: &[&str]) -> bool {
     let Some(text) = run(program, arguments, input) else { return false };
     let text = words(&text).join(" ");
@@ -68,7 +69,8 @@ fn names_of_sense_are_those_of_sg3_utils() {
         let Some(text) = decode_sense(&fixed) else { return };
         let said = text.lines().find_map(|line| line.strip_prefix("Additional sense: "));
         let said = said.unwrap_or_default().trim();
-        // With nothing to add the program prints no line or the name, depending on its version.
+        // If there is nothing to add, the program prints no line or the name, depending on its
+        // version.
         let none = *additional == AdditionalSense::None && said.is_empty();
         assert!(none || said.eq_ignore_ascii_case(additional.name()), "{additional}: {text}");
     }
@@ -115,7 +117,7 @@ fn names_of_commands_are_those_of_sg3_utils() {
     for opcode in Opcode::ALL {
         let mut bytes = [0; 16];
         bytes[0] = opcode.into_bits();
-        // SERVICE ACTION IN(16) is named after its service action.
+        // SERVICE ACTION IN(16) goes by the name of its service action.
         let mut name = opcode.name().to_lowercase();
         if *opcode == Opcode::ServiceActionIn16 {
             bytes = Cdb::ReadCapacity16 { allocation_length: 32 }.to_bytes();

@@ -1,8 +1,7 @@
 //! From QEMU's hand-over to Rust: PVH entry in 32-bit protected mode, identity mapping of the
 //! first 4 GiB, long mode, a stack.
-//!
 //! The boot protocol is the ELF note XEN_ELFNOTE_PHYS32_ENTRY (18): its value is the physical
-//! address of the entry. There paging is off, segments are flat, interrupts are off.
+//! address of the entry. At entry, paging is off, segments are flat and interrupts are off.
 
 core::arch::global_asm!(
     r#"

@@ -1,5 +1,5 @@
-//! What is done with every disk, whatever is below it: both ends written and read back, reads
-//! timed.
+//! What is done with every disk, whatever is below it: both ends are written and read back, and
+//! reads are timed.
 
 use flysch_api::block::{Completion, Device as _, Operation, Request};
 use flysch_api::command::Port;
@@ -12,11 +12,11 @@ use crate::ports::ticks;
 
 /// Bytes written and read back, at both ends of the disk.
 const LENGTH: u32 = 2 << 20;
-/// Reads that are timed, and their length.
+/// Number of reads that are timed, and their length.
 const READS: u64 = 1000;
 const BLOCK: u32 = 4096;
 
-/// Everything with the disk of `shape` behind `port`; `memory` is what the driver has left.
+/// Runs the whole test on the disk of `shape` behind `port`; `memory` is what the driver left.
 pub fn story<P: Port>(
     machine: &Bare,
     name: &str,
@@ -39,7 +39,7 @@ pub fn story<P: Port>(
     assert_eq!(HEAP.used(), heap, "nothing is allocated per I/O");
 }
 
-/// Writes a pattern, wipes the memory, reads, and compares; answers the checksum of both.
+/// Writes a pattern, clears the memory, reads and compares; returns the checksum of both.
 fn write_and_read_back<P: Port>(
     machine: &Bare,
     disk: &mut Disk<P>,
@@ -72,7 +72,7 @@ fn checksum(data: &DmaRegion) -> u64 {
     })
 }
 
-/// Ticks that so many reads take, one after the other.
+/// Ticks for all timed reads, one after the other.
 fn time_reads<P: Port>(machine: &Bare, disk: &mut Disk<P>, data: &DmaRegion) -> u64
 where
     P::Protocol: Family,
@@ -86,7 +86,7 @@ where
     ticks() - before
 }
 
-/// One request to its end.
+/// Executes one request.
 fn carry_out<P: Port>(
     machine: &Bare,
     disk: &mut Disk<P>,

@@ -1,4 +1,4 @@
-//! One story for each driver: bring-up, what is there, and the disk.
+//! One test for each driver: bring-up, discovery, and the disk.
 
 use flysch_api::machine::{Clock as _, DmaAllocator, Machine as _};
 use flysch_cam::{ada, nda, sdda};
@@ -10,7 +10,7 @@ fn memory(machine: &Bare) -> DmaAllocator {
     DmaAllocator::new(machine.memory().clone())
 }
 
-/// Whole microseconds that `what` takes, and what it gives.
+/// Whole microseconds for `what`, and its result.
 fn timed<T>(machine: &Bare, what: impl FnOnce() -> T) -> (u128, T) {
     let before = machine.now();
     let done = what();
@@ -25,7 +25,7 @@ pub fn ufs(machine: &Bare) {
     }
 }
 
-/// UFS with one queue design; answers whether the controller has MCQ.
+/// UFS with one queue design; returns whether the controller has MCQ.
 fn ufs_with(machine: &Bare, queue: flysch_ufs::QueueMode) -> bool {
     use flysch_ufs::{Host, Options, QueueMode};
     let name = if queue == QueueMode::Mcq { "mcq" } else { "sdq" };

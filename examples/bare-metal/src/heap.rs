@@ -1,5 +1,5 @@
-//! Heap memory for the set-up of driver and disk, which allocate then and never after: a bump
-//! allocator that takes nothing back.
+//! Heap memory for setting up driver and disk, which allocate nothing afterwards: a bump allocator
+//! that frees nothing.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -15,7 +15,7 @@ pub struct Heap {
     used: AtomicUsize,
 }
 
-// SAFETY: parts of the memory are handed out once each, by an atomic counter.
+// SAFETY: each part of the memory is handed out once, by an atomic counter.
 unsafe impl Sync for Heap {}
 
 impl Heap {
@@ -30,7 +30,7 @@ impl Heap {
     }
 }
 
-// SAFETY: every call answers a part of its own, aligned and inside the memory, or null.
+// SAFETY: every call returns its own part, aligned and inside the memory, or null.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let place = |used: usize| {

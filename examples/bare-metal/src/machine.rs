@@ -1,6 +1,5 @@
-//! The bare machine as the driver sees it: registers at their physical address, DMA memory that is
-//! identity mapped, the time stamp counter for a clock, and the PCI status register for the
-//! interrupt line.
+//! The bare machine as the driver sees it: registers at their physical address, identity mapped DMA
+//! memory, the time stamp counter as clock, and the PCI status register for the interrupt line.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{Ordering, fence};
@@ -13,13 +12,13 @@ const COMMAND: u32 = 0x04;
 const CLASS: u32 = 0x08;
 const BAR0: u32 = 0x10;
 const BAR5: u32 = 0x24;
-/// Decoding of memory.
+/// Memory space enable.
 const MEMORY_SPACE: u32 = 1 << 1;
 const MEMORY_AND_BUS_MASTER: u32 = 1 << 1 | 1 << 2;
-/// Interrupt Status in the register of command and status (PCI 3.0, 6.2.3).
+/// Interrupt Status, in the register of command and status (PCI 3.0, 6.2.3).
 const INTERRUPT_STATUS: u32 = 1 << (16 + 3);
 
-/// A kind of controller that there is a driver for.
+/// A kind of controller for which there is a driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// UFS host controller.
@@ -28,14 +27,14 @@ pub enum Class {
     Nvme,
     /// SD host controller, with a card.
     Sdhci,
-    /// AHCI host bus adapter. The last one: q35 has one without a disk.
+    /// AHCI host bus adapter. Tried last: q35 has one without a disk.
     Ahci,
 }
 
 impl Class {
     const ALL: [Self; 4] = [Self::Ufs, Self::Nvme, Self::Sdhci, Self::Ahci];
 
-    /// What it is called.
+    /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ufs => "UFS host controller",
@@ -45,7 +44,8 @@ impl Class {
         }
     }
 
-    /// PCI class code (PCI Code and ID Assignment 1.2), and where its registers are.
+    /// PCI class code (PCI Code and ID Assignment 1.2), and the register with the address of its
+    /// registers.
     const fn codes(self) -> (u32, u32) {
         match self {
             Self::Ufs => (0x01_0901, BAR0),
@@ -56,7 +56,7 @@ impl Class {
     }
 }
 
-/// DMA memory, in the image's zeroed part.
+/// DMA memory, in the zeroed part of the image.
 const MEMORY: usize = 16 << 20;
 #[repr(C, align(4096))]
 struct Memory([u8; MEMORY]);
@@ -74,8 +74,8 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Finds a storage controller on bus 0 and lets it master the bus. To be called once: the DMA
-    /// memory belongs to what it answers.
+    /// Finds a storage controller on bus 0 and enables bus mastering. To be called once: the DMA
+    /// memory belongs to the value returned.
     pub fn find() -> Option<(Class, Self)> {
         let (class, function) = Class::ALL.into_iter().find_map(|class| {
             let is_it = |f: &Function| f.read(CLASS) >> 8 == class.codes().0;
@@ -83,7 +83,7 @@ impl Bare {
         })?;
         let bar = class.codes().1;
         let base = function.read(bar) & !0xF;
-        // Its length is what of the address cannot be set; nobody reads there meanwhile.
+        // The address bits that cannot be set give its length; nothing accesses it meanwhile.
         let command = function.read(COMMAND);
         function.write(COMMAND, command & !MEMORY_SPACE);
         function.write(bar, u32::MAX);
@@ -92,8 +92,8 @@ impl Bare {
         function.write(COMMAND, command | MEMORY_AND_BUS_MASTER);
         let base = base as usize;
         let dma = NonNull::new((&raw mut DMA).cast::<u8>())?;
-        // SAFETY: the static is `MEMORY` bytes, page aligned, lives for ever, and is named nowhere
-        // else; memory is identity mapped, so its address is what the device sees.
+        // SAFETY: the static is `MEMORY` bytes, page aligned, lives for ever and is used nowhere
+        // else; memory is identity mapped, so its address is the one the device uses.
         let memory = unsafe { DmaRegion::from_static(dma, MEMORY, dma.as_ptr() as u64) };
         let ticks_per_millisecond = ticks_per_millisecond();
         let started = ticks();
@@ -109,7 +109,8 @@ impl Bare {
 impl Registers for Bare {
     fn read32(&self, offset: u32) -> u32 {
         let Some(register) = self.register(offset) else { return u32::MAX };
-        // SAFETY: the address is inside the window the firmware gave the BAR, which is mapped.
+        // SAFETY: the address is inside the window that the firmware assigned to the BAR, which is
+        // mapped.
         let value = unsafe { register.read_volatile() };
         fence(Ordering::Acquire);
         value

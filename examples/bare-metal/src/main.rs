@@ -1,9 +1,9 @@
 //! The drivers and the command layer on a machine without an operating system.
 //!
 //! Finds a storage controller on the PCI bus - UFS, NVMe, SD host or AHCI -, brings it up, writes
-//! and reads blocks back, and says so on the serial line; a UFS controller once with the single
-//! doorbell and once with multi-circular queues, if it has them. The crates are the same that run
-//! in user space.
+//! blocks and reads them back, and reports that on the serial line; a UFS controller once with the
+//! single doorbell and once with multi-circular queues, if it has them. The crates are the ones
+//! that run in user space.
 #![no_std]
 #![no_main]
 
@@ -12,7 +12,7 @@ extern crate alloc;
 macro_rules! say {
     ($($text:tt)*) => {{
         use core::fmt::Write as _;
-        // The serial line takes everything.
+        // The serial line accepts everything.
         let _ = writeln!($crate::ports::Serial, $($text)*);
     }};
 }

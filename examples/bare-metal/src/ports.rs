@@ -1,5 +1,5 @@
-//! What sits behind x86 I/O ports: the serial line, the debug exit, PCI configuration space, the
-//! timer the processor's clock is measured with.
+//! Devices behind x86 I/O ports: the serial line, the debug exit, PCI configuration space, and the
+//! timer that calibrates the processor's clock.
 
 use core::arch::asm;
 use core::fmt;
@@ -31,8 +31,8 @@ fn in8(port: u16) -> u8 {
 }
 
 fn out32(port: u16, value: u32) {
-    // SAFETY: as for `out8`; a write to PCI configuration space may let a device access memory,
-    // which is confined to the region its driver was given.
+    // SAFETY: as for `out8`; a write to PCI configuration space may let a device access memory, but
+    // only the region given to its driver.
     unsafe { asm!("out dx, eax", in("dx") port, in("eax") value, options(nostack)) }
 }
 
@@ -70,7 +70,7 @@ pub fn exit(success: bool) -> ! {
 pub struct Function(u32);
 
 impl Function {
-    /// Every function on bus 0 that is there.
+    /// All functions present on bus 0.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..32 * 8).map(|number| Self(1 << 31 | number << 8)).filter(|f| f.read(0) != u32::MAX)
     }
@@ -94,7 +94,7 @@ pub fn ticks() -> u64 {
     unsafe { core::arch::x86_64::_rdtsc() }
 }
 
-/// How many ticks the time stamp counter makes per millisecond, measured over 20 ms.
+/// Ticks of the time stamp counter per millisecond, measured over 20 ms.
 pub fn ticks_per_millisecond() -> u64 {
     const MILLISECONDS: u64 = 20;
     let count = (COUNTER_HZ * MILLISECONDS / 1000) as u16;

@@ -1,7 +1,7 @@
 /* The UFS and NVMe drivers under a C program without an operating system.
  *
  * Finds a controller on the PCI bus, brings it up, writes both ends of the disk, reads them back,
- * and says so on the serial line. Built and booted by the tests; by hand:
+ * and reports that on the serial line. The tests build and boot it; by hand:
  *
  *   cargo build --release -p flysch-c-drivers --target x86_64-unknown-none
  *   gcc -O2 -ffreestanding -fno-stack-protector -fno-pic -no-pie -mno-red-zone -mgeneral-regs-only \
@@ -62,7 +62,7 @@ _Noreturn static void fail(const char *what, const char *why) {
     leave(false);
 }
 
-/* What the library asks of a machine without an operating system. */
+/* What the library needs on a machine without an operating system. */
 
 static _Alignas(4096) uint8_t heap[4u << 20];
 static size_t heap_used;
@@ -87,7 +87,7 @@ _Noreturn void flysch_panic(const char *text) {
     fail("the library", text);
 }
 
-/* PCI by its two ports. */
+/* PCI configuration space through its two ports. */
 
 static uint32_t pci_read(unsigned device, unsigned offset) {
     out32(0xCF8, 0x80000000u | device << 11 | offset);
@@ -200,7 +200,7 @@ static void tell_of_ufs(flysch_controller *controller) {
     say("\n");
 }
 
-/* Identify Controller: NN at 516, as many namespaces there can be. */
+/* Identify Controller: NN at 516, the highest namespace id. */
 static void tell_of_nvme(flysch_controller *controller) {
     static uint8_t data[FLYSCH_ADMIN_BYTES];
     flysch_error error;
@@ -223,7 +223,7 @@ void start(void) {
         unsigned kind = class == kinds[0].class ? 0 : class == kinds[1].class ? 1 : 2;
         if (kind == 2)
             continue;
-        /* The length of BAR 0 is what of it cannot be set. */
+        /* The address bits of BAR 0 that cannot be set give its length. */
         uint32_t command = pci_read(device, 4), base = pci_read(device, 0x10) & ~0xFu;
         pci_write(device, 4, command & ~2u);
         pci_write(device, 0x10, UINT32_MAX);

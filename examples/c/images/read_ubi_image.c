@@ -1,4 +1,4 @@
-/* Reads a file out of a UBI image, or lists what is in it:
+/* Reads a file from a UBI image, or lists its contents:
  *
  *   read_ubi_image IMAGE                 every volume and every file
  *   read_ubi_image IMAGE VOLUME FILE     the content of a file
@@ -59,7 +59,7 @@ static int list(const flysch_image *image)
     return problems != 0;
 }
 
-/* The number of the volume of that name, or -1. */
+/* The number of the volume with this name, or -1. */
 static long named(const flysch_image *image, const char *name)
 {
     flysch_volume volume;

@@ -1,9 +1,9 @@
-//! What the targets that drive a model have in common.
+//! Common parts of the targets that drive a model.
 
 use flysch_api::machine::Instant;
 use flysch_models::machine::Model;
 
-/// Lets `nanos` pass for a model; at most so many things may happen by themselves meanwhile.
+/// Lets `nanos` pass for a model, during which at most `events_max` events may occur.
 pub fn rest(model: &mut impl Model, now: &mut Instant, nanos: u64, events_max: u32) {
     let until = now.after_nanos(nanos);
     for _ in 0..events_max {
@@ -20,7 +20,7 @@ pub fn rest(model: &mut impl Model, now: &mut Instant, nanos: u64, events_max: u
     panic!("it never comes to rest");
 }
 
-/// The next `N` bytes, zeros where there are no more.
+/// The next `N` bytes, padded with zeros.
 pub fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
     let mut taken = [0; N];
     let count = N.min(bytes.len());

@@ -70,12 +70,12 @@ def open(
     auth_key=None,
     master_keys=(),
 ):
-    """Opens an image, whatever is in it.
+    """Opens an image and detects its contents.
 
     `source` is a path, bytes, or a file opened in binary mode (whose content is read at once). Sizes
-    are found out; who knows better names them. `auth_key` is the file of the key that a UBIFS is
-    verified with, `master_keys` are the files of keys that directories are encrypted with,
-    `DESCRIPTOR:FILE` where a key has a descriptor."""
+    are detected unless they are given. `auth_key` is the file with the key that verifies a UBIFS;
+    `master_keys` are the files with the keys of encrypted directories, `DESCRIPTOR:FILE` for a key
+    with a descriptor."""
     options = dict(locals())
     return _open(options.pop("source"), options)
 
@@ -90,10 +90,10 @@ def create_ubifs(
     compression="lzo",
     squash_owners=False,
 ):
-    """Makes a UBIFS of the files in `source`: the content of one UBI volume, as mkfs.ubifs makes it.
+    """Makes a UBIFS from the files in `source`: the content of one UBI volume, like mkfs.ubifs.
 
-    `min_io_size` and `leb_size` are mkfs.ubifs's -m and -e, `max_lebs` its -c (0: room for twice what
-    it holds). `output` is replaced in one step or stays as it was."""
+    `min_io_size` and `leb_size` are mkfs.ubifs's -m and -e, `max_lebs` its -c (0: room for twice its
+    contents). `output` is replaced in one step or left unchanged."""
     options = dict(locals())
     return _create_ubifs(options.pop("source"), options.pop("output"), options)
 
@@ -109,10 +109,10 @@ def create_jffs2(
     pad=None,
     squash_owners=False,
 ):
-    """Makes a JFFS2 of the files in `source`, as mkfs.jffs2 makes it.
+    """Makes a JFFS2 from the files in `source`, like mkfs.jffs2.
 
     `erase_size` is mkfs.jffs2's -e; `cleanmarkers=False` its -n, for NAND; `pad` fills the image with
-    0xFF up to so many bytes, True up to the end of the last erase block."""
+    0xFF up to that many bytes, True up to the end of the last erase block."""
     options = dict(locals())
     return _create_jffs2(options.pop("source"), options.pop("output"), options)
 
@@ -124,7 +124,7 @@ class File(_io.RawIOBase):
         super().__init__()
         found = volume.stat(path)
         if not _stat.S_ISREG(found.st_mode):
-            volume.read(path, size=1)  # Says what it is instead.
+            volume.read(path, size=1)  # Raises the error for its kind.
         self.name = path
         self.size = found.st_size
         self._volume = volume
@@ -165,9 +165,9 @@ def open_file(volume, path):
 
 
 def walk(volume, top="/"):
-    """Goes through a tree as os.walk does, from the top: (path, directories, files) of each
-    directory. Who takes names out of `directories` leaves them out. Symbolic links to directories
-    are among the files, and are not followed."""
+    """Walks a tree from the top, like os.walk: (path, directories, files) for each directory. Names
+    removed from `directories` are skipped. Symbolic links to directories are among the files, and
+    are not followed."""
     entries = volume.scandir(top)
     directories = [entry.name for entry in entries if entry.is_dir()]
     files = [entry.name for entry in entries if not entry.is_dir()]

@@ -1,4 +1,4 @@
-//! Commands (ACS 7): their codes, and the fields some of them take.
+//! Commands (ACS 7): their codes, and the fields that some of them take.
 
 use crate::code::code;
 
@@ -106,7 +106,7 @@ code! {
     }
 }
 
-/// DEVICE: LBA addressing, and in queued writes forced unit access.
+/// DEVICE: LBA addressing, and in queued writes force unit access.
 pub mod device {
     /// Addresses are LBAs.
     pub const LBA: u8 = 1 << 6;
@@ -122,19 +122,19 @@ pub mod feature {
     pub const TRANSFER_MODE: u16 = 0x03;
     /// Spin up.
     pub const SPIN_UP: u16 = 0x07;
-    /// Use of a SATA feature, in COUNT.
+    /// Enables the SATA feature in COUNT.
     pub const SATA: u16 = 0x10;
     /// Read look-ahead off.
     pub const NO_LOOK_AHEAD: u16 = 0x55;
     /// Write cache off.
     pub const NO_WRITE_CACHE: u16 = 0x82;
-    /// No use of a SATA feature, in COUNT.
+    /// Disables the SATA feature in COUNT.
     pub const NO_SATA: u16 = 0x90;
     /// Read look-ahead on.
     pub const LOOK_AHEAD: u16 = 0xAA;
 }
 
-/// COUNT of SET FEATURES about SATA features.
+/// COUNT of SET FEATURES for SATA features.
 pub mod sata_feature {
     /// Device initiated power management.
     pub const DIPM: u16 = 0x03;
@@ -144,25 +144,25 @@ pub mod sata_feature {
     pub const DEVSLEEP: u16 = 0x09;
 }
 
-/// FEATURES of SMART (ACS 7.45), and what its LBA must be.
+/// FEATURES of SMART (ACS 7.45), and the value its LBA must have.
 pub mod smart {
     /// Attributes.
     pub const READ_DATA: u16 = 0xD0;
-    /// Thresholds (of old devices).
+    /// Thresholds (old devices).
     pub const READ_THRESHOLDS: u16 = 0xD1;
     /// Off-line tests.
     pub const EXECUTE: u16 = 0xD4;
     /// A log.
     pub const READ_LOG: u16 = 0xD5;
-    /// Writes one.
+    /// Writes a log.
     pub const WRITE_LOG: u16 = 0xD6;
-    /// On.
+    /// SMART on.
     pub const ENABLE: u16 = 0xD8;
-    /// Off.
+    /// SMART off.
     pub const DISABLE: u16 = 0xD9;
-    /// Whether a threshold is exceeded.
+    /// Reports whether a threshold is exceeded.
     pub const RETURN_STATUS: u16 = 0xDA;
-    /// The signature in LBA 23:8.
+    /// The signature, in LBA 23:8.
     pub const LBA: u64 = 0xC2_4F00;
     /// LBA of the answer if a threshold is exceeded.
     pub const EXCEEDED: u64 = 0x2C_F400;
@@ -175,7 +175,7 @@ pub mod smart {
         pub const SHORT: u8 = 1;
         /// Extended self-test.
         pub const EXTENDED: u8 = 2;
-        /// Ends the one that runs.
+        /// Aborts the running self-test.
         pub const ABORT: u8 = 0x7F;
     }
 }
@@ -184,33 +184,33 @@ pub mod smart {
 pub mod max_address {
     /// Native max address.
     pub const GET_NATIVE: u16 = 0;
-    /// Sets the accessible one, in LBA.
+    /// Sets the accessible max address to LBA.
     pub const SET: u16 = 1;
-    /// Not to be changed until power comes anew.
+    /// Forbids changes until the next power-on.
     pub const FREEZE: u16 = 2;
 }
 
 /// FEATURES of DOWNLOAD MICROCODE (ACS 7.7).
 pub mod microcode {
-    /// A part; the last puts the image into force.
+    /// One part; the last activates the image.
     pub const PARTS: u16 = 0x03;
-    /// A part of an image that is kept until it is activated.
+    /// One part of an image that is saved until it is activated.
     pub const DEFERRED: u16 = 0x0E;
-    /// Puts the image that was kept into force.
+    /// Activates the saved image.
     pub const ACTIVATE: u16 = 0x0F;
-    /// COUNT of the answer: more parts are expected; in force; kept.
+    /// COUNT of the answer: more parts are expected.
     pub const MORE: u16 = 1;
-    /// In force.
+    /// COUNT of the answer: the image is active.
     pub const APPLIED: u16 = 2;
-    /// Kept.
+    /// COUNT of the answer: the image is saved.
     pub const SAVED: u16 = 3;
-    /// Bytes that offset and length count.
+    /// Unit of offset and length, bytes.
     pub const BLOCK: usize = 512;
 }
 
 /// FEATURES of SANITIZE DEVICE (ACS 7.36), and the signatures in LBA.
 pub mod sanitize {
-    /// How far it is.
+    /// Reports progress.
     pub const STATUS: u16 = 0x00;
     /// Crypto scramble.
     pub const CRYPTO: u16 = 0x11;
@@ -230,7 +230,7 @@ pub mod sanitize {
     pub const INVERT: u16 = 1 << 7;
     /// LBA of freeze lock: "FrLk".
     pub const FREEZE_LOCK_LBA: u64 = 0x4672_4C6B;
-    /// COUNT of the answer: done without an error.
+    /// COUNT of the answer: completed without an error.
     pub const COMPLETED: u16 = 1 << 15;
     /// COUNT of the answer: under way.
     pub const IN_PROGRESS: u16 = 1 << 14;
@@ -256,9 +256,9 @@ pub mod power {
     pub const ACTIVE: u16 = 0xFF;
 }
 
-/// Where the tag lies in COUNT of a queued command.
+/// Position of the tag in COUNT of a queued command.
 pub const TAG_SHIFT: u32 = 3;
-/// Most sectors of a 48-bit command; COUNT says 0 then.
+/// Most sectors of a 48-bit command; COUNT is then 0.
 pub const SECTORS_MAX: u32 = 1 << 16;
-/// Most sectors of a 28-bit command; COUNT says 0 then.
+/// Most sectors of a 28-bit command; COUNT is then 0.
 pub const SECTORS_MAX_28: u32 = 1 << 8;

@@ -6,13 +6,13 @@ pub const RANGE: usize = 8;
 pub const RANGE_SECTORS_MAX: u32 = 0xFFFF;
 /// Ranges in a block of 512 bytes.
 pub const RANGES: usize = super::SECTOR / RANGE;
-/// Most sectors that one block of ranges names.
+/// Most sectors that one block of ranges can cover.
 pub const SECTORS_MAX: u32 = RANGES as u32 * RANGE_SECTORS_MAX;
 /// FEATURES: trim.
 pub const TRIM: u16 = 1;
 
-/// Fills a block with the ranges of `sectors` from `lba`; what does not fit is left out. Answers
-/// how many sectors it names.
+/// Fills a block with the ranges of `sectors` from `lba` on; those that do not fit are left out.
+/// Returns how many sectors the block covers.
 pub fn fill(block: &mut [u8; super::SECTOR], lba: u64, sectors: u32) -> u32 {
     let (mut at, mut left) = (lba, sectors);
     for entry in block.as_chunks_mut::<RANGE>().0 {
@@ -25,7 +25,7 @@ pub fn fill(block: &mut [u8; super::SECTOR], lba: u64, sectors: u32) -> u32 {
     sectors - left
 }
 
-/// LBA and sectors of each range; those of no sectors are left out.
+/// LBA and sectors of each range; empty ranges are skipped.
 pub fn ranges(bytes: &[u8]) -> impl Iterator<Item = (u64, u32)> + '_ {
     bytes.as_chunks::<RANGE>().0.iter().filter_map(|entry| {
         let value = u64::from_le_bytes(*entry);

@@ -3,7 +3,7 @@
 use crate::Error;
 use crate::bytes::{array, le16, le32};
 
-/// Bytes of a register FIS, either way.
+/// Bytes of a register FIS, in either direction.
 pub const REGISTER_LENGTH: usize = 20;
 /// Dwords of a host to device register FIS.
 pub const H2D_DWORDS: u8 = 5;
@@ -30,11 +30,11 @@ pub mod kind {
     pub const SET_DEVICE_BITS: u8 = 0xA1;
 }
 
-/// Bit 7 of byte 1 of a host to device FIS: COMMAND is written, and not CONTROL.
+/// Bit 7 of byte 1 of a host to device FIS: COMMAND is written rather than CONTROL.
 const COMMAND: u8 = 1 << 7;
-/// Bit 6 of byte 1 of a FIS from the device: it interrupts.
+/// Bit 6 of byte 1 of a FIS from the device: it raises an interrupt.
 const INTERRUPT: u8 = 1 << 6;
-/// Bit 7 of byte 1 of a set device bits FIS: a notification.
+/// Bit 7 of byte 1 of a set device bits FIS: it is a notification.
 const NOTIFICATION: u8 = 1 << 7;
 /// CONTROL: software reset.
 pub const SRST: u8 = 1 << 2;
@@ -65,7 +65,7 @@ pub struct H2d {
 }
 
 impl H2d {
-    /// As it lies in memory: three words, the last with four bytes of zero behind the FIS.
+    /// As it lies in memory: three words, the last with four zero bytes after the FIS.
     #[inline]
     pub const fn to_words(self) -> [u64; 3] {
         let flags = (self.is_command as u8) << 7 | self.pmp & 0xF;
@@ -83,10 +83,10 @@ impl H2d {
         [low.to_le(), high.to_le(), (self.auxiliary as u64).to_le()]
     }
 
-    /// What these bytes say.
+    /// Parses a FIS.
     ///
     /// # Errors
-    /// Too few of them, or a FIS of another type.
+    /// Too few bytes, or a FIS of another type.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, REGISTER_LENGTH)?;
         if bytes[0] != kind::H2D {
@@ -115,7 +115,7 @@ fn lba(bytes: &[u8]) -> u64 {
 /// A register FIS from device to host (SATA 10.5.6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct D2h {
-    /// I: it interrupts.
+    /// I: it raises an interrupt.
     pub interrupt: bool,
     /// STATUS.
     pub status: u8,
@@ -130,10 +130,10 @@ pub struct D2h {
 }
 
 impl D2h {
-    /// What these bytes say.
+    /// Parses a FIS.
     ///
     /// # Errors
-    /// Too few of them, or a FIS of another type.
+    /// Too few bytes, or a FIS of another type.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, REGISTER_LENGTH)?;
         if bytes[0] != kind::D2H {
@@ -162,7 +162,7 @@ impl D2h {
         bytes
     }
 
-    /// The signature it carries after a reset: LBA and COUNT, as [`PX_SIG`] shows it.
+    /// The signature it carries after a reset: LBA and COUNT, in the order of [`PX_SIG`].
     ///
     /// [`PX_SIG`]: super::registers::PX_SIG
     pub const fn signature(self) -> u32 {
@@ -175,7 +175,7 @@ impl D2h {
 pub struct PioSetup {
     /// D: data from the device.
     pub to_host: bool,
-    /// I: it interrupts.
+    /// I: it raises an interrupt.
     pub interrupt: bool,
     /// STATUS before the data.
     pub status: u8,
@@ -183,7 +183,7 @@ pub struct PioSetup {
     pub error: u8,
     /// STATUS after the data.
     pub end_status: u8,
-    /// Bytes.
+    /// Bytes to transfer.
     pub bytes: u16,
 }
 
@@ -202,10 +202,10 @@ impl PioSetup {
         bytes
     }
 
-    /// What these bytes say.
+    /// Parses a FIS.
     ///
     /// # Errors
-    /// Too few of them, or a FIS of another type.
+    /// Too few bytes, or a FIS of another type.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, PIO_SETUP_LENGTH)?;
         if bytes[0] != kind::PIO_SETUP {
@@ -225,15 +225,15 @@ impl PioSetup {
 /// A set device bits FIS (SATA 10.5.7).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SetDeviceBits {
-    /// I: it interrupts.
+    /// I: it raises an interrupt.
     pub interrupt: bool,
     /// N: the sender asks for attention.
     pub notification: bool,
-    /// STATUS; BSY and DRQ are not in it.
+    /// STATUS without BSY and DRQ.
     pub status: u8,
     /// ERROR.
     pub error: u8,
-    /// Tags that ended.
+    /// Tags of the commands that completed.
     pub ended: u32,
 }
 

@@ -4,7 +4,7 @@ use super::SECTOR;
 use crate::Error;
 use crate::bytes::{array, le16};
 
-/// What kind of device tells.
+/// The kind of device that was identified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Kind {
     /// A disk: IDENTIFY DEVICE.
@@ -14,14 +14,14 @@ pub enum Kind {
     Packet,
 }
 
-/// What is supported of identify data.
+/// The supported fields of identify data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identify {
-    /// Word 0: what kind it is.
+    /// Word 0: the kind of device.
     pub kind: Kind,
     /// Word 0 of a packet device: its SCSI peripheral type.
     pub packet_type: u8,
-    /// Word 0 of a packet device: packets have 16 bytes and not 12.
+    /// Word 0 of a packet device: packets have 16 bytes, not 12.
     pub packet_16: bool,
     /// Words 10 to 19.
     pub serial: [u8; 20],
@@ -41,21 +41,21 @@ pub struct Identify {
     pub sata: u16,
     /// Word 77: negotiated speed in bits 3:1; more capabilities, see [`sata_more`].
     pub sata_more: u16,
-    /// Word 78: SATA features there are, see [`sata_feature`].
+    /// Word 78: supported SATA features, see [`sata_feature`].
     pub sata_features: u16,
-    /// Word 79: SATA features that are on.
+    /// Word 79: enabled SATA features.
     pub sata_enabled: u16,
-    /// Words 80 and 81: editions of ATA that are kept to, a bit each from 1 on; the revision.
+    /// Words 80 and 81: supported editions of ATA, a bit each from 1 on; the revision.
     pub versions: [u16; 2],
-    /// Words 82 to 84: what there is, see [`set82`], [`set83`], [`set84`].
+    /// Words 82 to 84: supported features, see [`set82`], [`set83`], [`set84`].
     pub supported: [u16; 3],
-    /// Words 85 to 87: what is on, the same bits.
+    /// Words 85 to 87: enabled features, the same bits.
     pub enabled: [u16; 3],
     /// Word 88: Ultra DMA modes.
     pub udma: u16,
     /// Words 100 to 103: sectors that 48-bit commands reach.
     pub sectors_48: u64,
-    /// Word 105: most blocks of ranges of one DATA SET MANAGEMENT; 0 names none.
+    /// Word 105: most blocks of ranges of one DATA SET MANAGEMENT; 0 if not given.
     pub trim_blocks: u16,
     /// Word 106: sector sizes, see [`sector`].
     pub sector_size: u16,
@@ -63,7 +63,7 @@ pub struct Identify {
     pub wwn: u64,
     /// Words 117 and 118: words of a logical sector, if word 106 says so.
     pub sector_words: u32,
-    /// Words 119 and 120: more, supported and on, see [`set119`].
+    /// Words 119 and 120: further features, supported and enabled, see [`set119`].
     pub more: [u16; 2],
     /// Word 59: bits 15:12 sanitize, see [`sanitize`].
     pub sanitize: u16,
@@ -71,13 +71,13 @@ pub struct Identify {
     pub security: u16,
     /// Word 169: bit 0 is trim.
     pub dsm: u16,
-    /// Word 217: 1 is no rotation.
+    /// Word 217: 1 if it does not rotate.
     pub rotation: u16,
-    /// Words 234 and 235: fewest and most blocks of 512 bytes of a part of DOWNLOAD MICROCODE.
+    /// Words 234 and 235: fewest and most blocks of 512 bytes in a part of DOWNLOAD MICROCODE.
     pub microcode_blocks: [u16; 2],
     /// Word 222: transport and its versions.
     pub transport: u16,
-    /// Word 69 bits 1:0: zones, 1 host aware, 2 managed by the device.
+    /// Word 69 bits 1:0: zones, 1 host aware, 2 device managed.
     pub zoned: u8,
 }
 
@@ -87,9 +87,9 @@ pub mod capability {
     pub const DMA: u16 = 1 << 8;
     /// LBA.
     pub const LBA: u16 = 1 << 9;
-    /// IORDY, which can be switched off.
+    /// IORDY, which can be disabled.
     pub const IORDY: u16 = 3 << 10;
-    /// Timers of STANDBY are those of the standard.
+    /// Timers of STANDBY follow the standard.
     pub const STANDBY_TIMER: u16 = 1 << 13;
 }
 
@@ -111,7 +111,7 @@ pub mod sata {
     pub const GEN3: u16 = 1 << 3;
     /// Native command queuing.
     pub const NCQ: u16 = 1 << 8;
-    /// Power management that the host asks for.
+    /// Power management initiated by the host.
     pub const HOST_POWER: u16 = 1 << 9;
     /// PHY event counters.
     pub const PHY_EVENTS: u16 = 1 << 10;
@@ -123,15 +123,15 @@ pub mod sata_more {
     pub const NCQ_MANAGEMENT: u16 = 1 << 5;
     /// SEND and RECEIVE FPDMA QUEUED.
     pub const SEND_RECEIVE: u16 = 1 << 6;
-    /// Device sleep leads back to reduced power.
+    /// Device sleep to a reduced power state.
     pub const DEVSLEEP_REDUCED: u16 = 1 << 7;
 }
 
 /// Bits of [`Identify::sata_features`].
 pub mod sata_feature {
-    /// DMA setup activates by itself.
+    /// DMA setup FIS with auto-activate.
     pub const AUTO_ACTIVATE: u16 = 1 << 2;
-    /// Power management that the device asks for.
+    /// Power management initiated by the device.
     pub const DIPM: u16 = 1 << 3;
     /// Device sleep.
     pub const DEVSLEEP: u16 = 1 << 8;
@@ -145,7 +145,7 @@ pub mod set82 {
     pub const SECURITY: u16 = 1 << 1;
     /// Packets.
     pub const PACKET: u16 = 1 << 4;
-    /// READ BUFFER and WRITE BUFFER, host protected area: SET MAX ADDRESS (ACS-2).
+    /// Host protected area: SET MAX ADDRESS (ACS-2).
     pub const HOST_PROTECTED_AREA: u16 = 1 << 10;
     /// Volatile write cache.
     pub const WRITE_CACHE: u16 = 1 << 5;
@@ -207,7 +207,7 @@ pub mod sector {
 
 /// Bits of word 59 about SANITIZE DEVICE.
 pub mod sanitize {
-    /// There is one.
+    /// Supported.
     pub const SUPPORTED: u16 = 1 << 12;
     /// Crypto scramble.
     pub const CRYPTO: u16 = 1 << 13;
@@ -229,15 +229,15 @@ pub mod security {
     pub const FROZEN: u16 = 1 << 3;
     /// Too many attempts.
     pub const COUNT_EXPIRED: u16 = 1 << 4;
-    /// The level is Maximum: the master's password does not unlock.
+    /// Security level Maximum: the master password does not unlock.
     pub const MAXIMUM: u16 = 1 << 8;
 }
 
-/// Low byte of word 255 that says that the high byte is a checksum.
+/// Low byte of word 255 if the high byte is a checksum.
 const INTEGRITY: u8 = 0xA5;
 /// Bits 15:14 of word 0 of a packet device.
 const PACKET: u16 = 2 << 14;
-/// Bits 15:14 of the words that say themselves whether they are valid.
+/// Bits 15:14 of words that carry their own validity.
 const VALIDITY: u16 = 3 << 14;
 const VALID: u16 = 1 << 14;
 
@@ -248,23 +248,23 @@ fn text<const N: usize>(bytes: &[u8], word: usize) -> [u8; N] {
     text
 }
 
-/// A word that counts only if its two highest bits say so.
+/// The word if its two highest bits mark it as valid, else 0.
 fn valid(word: u16) -> u16 {
     if word & VALIDITY == VALID { word } else { 0 }
 }
 
 impl Default for Identify {
-    /// What 256 words of zero say.
+    /// The value of 256 zero words.
     fn default() -> Self {
         Self::of(&[0; SECTOR])
     }
 }
 
 impl Identify {
-    /// What these bytes say.
+    /// Parses identify data.
     ///
     /// # Errors
-    /// Too few of them; a checksum that is there and wrong.
+    /// Too few bytes; a checksum that is present and wrong.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, SECTOR)?;
         if bytes[510] == INTEGRITY && super::sum(&bytes[..SECTOR]) != 0 {
@@ -315,7 +315,7 @@ impl Identify {
         }
     }
 
-    /// The bytes that say this, with a checksum.
+    /// The bytes of identify data, with a checksum.
     pub fn to_bytes(&self) -> [u8; SECTOR] {
         let mut words = [0_u16; SECTOR / 2];
         words[0] = match self.kind {
@@ -404,7 +404,7 @@ impl Identify {
         self.sata & sata::NCQ != 0 && self.has_lba48()
     }
 
-    /// Whether there is a volatile write cache, and it is on.
+    /// Whether there is a volatile write cache and it is enabled.
     pub const fn has_write_cache(&self) -> bool {
         self.enabled[0] & set82::WRITE_CACHE != 0
     }
@@ -419,7 +419,7 @@ impl Identify {
         if self.has_lba48() { self.sectors_48 } else { self.sectors_28 as u64 }
     }
 
-    /// Bytes of a logical sector; 0 if it makes no sense.
+    /// Bytes of a logical sector; 0 if the size is invalid.
     pub const fn sector_bytes(&self) -> u32 {
         if self.sector_size & sector::LOGICAL == 0 {
             return SECTOR as u32;
@@ -430,14 +430,14 @@ impl Identify {
         }
     }
 
-    /// Whether this is the same device as `other`, whatever has been switched on or off.
+    /// Whether this is the same device as `other`, whatever has been enabled or disabled since.
     pub fn is_same_device(&self, other: &Self) -> bool {
         (self.kind, &self.serial, &self.model, self.sectors(), self.wwn)
             == (other.kind, &other.serial, &other.model, other.sectors(), other.wwn)
     }
 }
 
-/// Text of identify data without the padding; what is no printable ASCII becomes a dot.
+/// Text of identify data without its padding; a byte that is not printable ASCII becomes a dot.
 #[derive(Clone, Copy, Debug)]
 pub struct Text<'a>(pub &'a [u8]);
 
@@ -451,7 +451,7 @@ impl core::fmt::Display for Text<'_> {
     }
 }
 
-/// Pads text with spaces, or cuts it.
+/// Pads text with spaces, or truncates it.
 pub fn padded<const N: usize>(text: &str) -> [u8; N] {
     let mut bytes = [b' '; N];
     for (to, from) in bytes.iter_mut().zip(text.bytes()) {

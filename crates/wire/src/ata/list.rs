@@ -1,36 +1,36 @@
-//! What lies in memory (AHCI 4.2): the command list, command tables and the received FISes.
+//! The structures in memory (AHCI 4.2): the command list, command tables and received FISes.
 
 use bitfield_struct::bitfield;
 
-/// Bytes of a command list of 32 headers, and what its address is a multiple of.
+/// Bytes of a command list of 32 headers, and the alignment of its address.
 pub const LIST_LENGTH: usize = 1024;
 /// Bytes of a header.
 pub const HEADER: usize = 32;
-/// Where PRDBC, the bytes moved, lies in a header.
+/// Offset of PRDBC, the bytes transferred, in a header.
 pub const PRDBC: usize = 4;
-/// What the address of a command table is a multiple of.
+/// Alignment of the address of a command table.
 pub const TABLE_ALIGNMENT: usize = 128;
-/// Where the packet of a packet command lies in a table.
+/// Offset of the packet of a packet command in a table.
 pub const ACMD: usize = 0x40;
-/// Where the descriptors lie in a table.
+/// Offset of the descriptors in a table.
 pub const PRDT: usize = 0x80;
 /// Bytes of a descriptor.
 pub const PRD: usize = 16;
 /// Most bytes of one descriptor.
 pub const PRD_BYTES_MAX: u32 = 4 << 20;
 
-/// Bytes of the area for received FISes, and what its address is a multiple of.
+/// Bytes of the area for received FISes, and the alignment of its address.
 pub const RECEIVED_LENGTH: usize = 256;
-/// Bytes of the area with FIS-based switching, one part for each port of a multiplier, and what its
-/// address is a multiple of then.
+/// Bytes of the area with FIS-based switching, one part for each port of a multiplier, and the
+/// alignment of its address then.
 pub const RECEIVED_LENGTH_FBS: usize = 16 * RECEIVED_LENGTH;
-/// Where the DMA setup FIS lies in it.
+/// Offset of the DMA setup FIS in the area.
 pub const RECEIVED_DSFIS: usize = 0x00;
-/// Where the PIO setup FIS lies.
+/// Offset of the PIO setup FIS.
 pub const RECEIVED_PSFIS: usize = 0x20;
-/// Where the D2H register FIS lies.
+/// Offset of the D2H register FIS.
 pub const RECEIVED_RFIS: usize = 0x40;
-/// Where the set device bits FIS lies.
+/// Offset of the set device bits FIS.
 pub const RECEIVED_SDBFIS: usize = 0x58;
 
 /// DW0 of a command header (AHCI 4.2.2).
@@ -44,19 +44,19 @@ pub struct HeaderFlags {
     pub atapi: bool,
     /// W: data to the device.
     pub write: bool,
-    /// P: may be fetched early.
+    /// P: the descriptors may be prefetched.
     pub prefetch: bool,
     /// R: a soft reset.
     pub reset: bool,
     /// B: a built-in self-test.
     pub bist: bool,
-    /// C: BSY is cleared when the FIS was sent.
+    /// C: BSY is cleared once the FIS has been sent.
     pub clear_busy: bool,
     __: bool,
     /// PMP: port of a multiplier.
     #[bits(4)]
     pub pmp: u8,
-    /// PRDTL: descriptors.
+    /// PRDTL: number of descriptors.
     pub prdtl: u16,
 }
 
@@ -65,7 +65,7 @@ pub struct HeaderFlags {
 pub struct Header {
     /// DW0.
     pub flags: HeaderFlags,
-    /// PRDBC: bytes moved, by the HBA.
+    /// PRDBC: bytes transferred, written by the HBA.
     pub moved: u32,
     /// CTBA: the command table.
     pub table: u64,
@@ -95,11 +95,11 @@ pub struct Prd {
     pub address: u64,
     /// Bytes: even, 2 to [`PRD_BYTES_MAX`].
     pub bytes: u32,
-    /// I: raise an interrupt when it is done.
+    /// I: raise an interrupt when its data has been transferred.
     pub interrupt: bool,
 }
 
-/// DBC holds bytes minus one in so many bits.
+/// Mask of DBC, which holds the bytes minus one.
 const DBC: u32 = PRD_BYTES_MAX - 1;
 
 impl Prd {
@@ -110,7 +110,7 @@ impl Prd {
         [self.address.to_le(), ((count as u64) << 32).to_le()]
     }
 
-    /// From memory.
+    /// Reads it from memory.
     #[inline]
     pub const fn from_words(words: [u64; 2]) -> Self {
         let count = (u64::from_le(words[1]) >> 32) as u32;

@@ -6,7 +6,7 @@ use crate::bytes::{le16, le32, le64};
 
 /// Log addresses.
 pub mod address {
-    /// Which logs there are, a word for each: its pages.
+    /// Directory: for each log a word with its number of pages.
     pub const DIRECTORY: u8 = 0x00;
     /// Extended comprehensive SMART errors.
     pub const EXTENDED_ERRORS: u8 = 0x03;
@@ -26,22 +26,22 @@ pub mod address {
     pub const IDENTIFY: u8 = 0x30;
 }
 
-/// LBA of a read of a log: its address and the first page.
+/// LBA of a log read: the log's address and the first page.
 pub const fn lba(address: u8, page: u16) -> u64 {
     address as u64 | ((page & 0xFF) as u64) << 8 | ((page >> 8) as u64) << 32
 }
 
-/// The address and the first page of a read of a log.
+/// The log's address and the first page, from the LBA of a log read.
 pub const fn of_lba(lba: u64) -> (u8, u16) {
     (lba as u8, (lba >> 8 & 0xFF) as u16 | ((lba >> 32 & 0xFF) as u16) << 8)
 }
 
-/// The queued error log (ACS 9.12): which command failed, and how.
+/// The queued error log (ACS 9.12): which command failed and how.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NcqError {
-    /// NQ: the command that failed was not queued.
+    /// NQ: the failed command was not queued.
     pub not_queued: bool,
-    /// The tag of the one that failed.
+    /// Tag of the failed command.
     pub tag: u8,
     /// STATUS.
     pub status: u8,
@@ -53,17 +53,17 @@ pub struct NcqError {
     pub count: u16,
     /// DEVICE.
     pub device: u8,
-    /// Sense key, code, qualifier; zero if there is none.
+    /// Sense key, code and qualifier; zero if there are none.
     pub sense: [u8; 3],
 }
 
 const NOT_QUEUED: u8 = 1 << 7;
 
 impl NcqError {
-    /// What the page says.
+    /// Parses the page.
     ///
     /// # Errors
-    /// Too few bytes, or a checksum that is wrong.
+    /// Too few bytes, or a wrong checksum.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, SECTOR)?;
         if super::sum(&bytes[..SECTOR]) != 0 {
@@ -100,9 +100,9 @@ impl NcqError {
 
 /// Pages of the identify data log (ACS 9.11).
 pub mod identify_page {
-    /// Which pages there are.
+    /// List of the pages.
     pub const LIST: u16 = 0x00;
-    /// IDENTIFY DEVICE as it is.
+    /// A copy of the IDENTIFY DEVICE data.
     pub const COPY: u16 = 0x01;
     /// Capacity.
     pub const CAPACITY: u16 = 0x02;
@@ -114,29 +114,29 @@ pub mod identify_page {
     pub const ZONED: u16 = 0x09;
 }
 
-/// Times of device sleep as the Serial ATA page of the identify data log has them (SATA 13.7.11).
+/// Times of device sleep, from the Serial ATA page of the identify data log (SATA 13.7.11).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DevSleepTiming {
-    /// DETO: to leave it, ms.
+    /// DETO: time to leave device sleep, ms.
     pub exit_ms: u8,
-    /// MDAT: least assertion, ms.
+    /// MDAT: shortest assertion of the signal, ms.
     pub assert_ms: u8,
 }
 
 impl Default for DevSleepTiming {
-    /// What holds where the device names none (SATA 13.7.11): 20 ms and 10 ms.
+    /// The times of a device that gives none (SATA 13.7.11): 20 ms and 10 ms.
     fn default() -> Self {
         Self { exit_ms: 20, assert_ms: 10 }
     }
 }
 
-/// Where the times of device sleep lie in the page.
+/// Offset of the times of device sleep in the page.
 const DEVSLEEP: usize = 48;
 /// The qword is valid.
 const QWORD_VALID: u64 = 1 << 63;
 
 impl DevSleepTiming {
-    /// What the page says, the default where it says nothing.
+    /// Parses the page; what it does not give has its default.
     pub fn parse(page: &[u8]) -> Self {
         if page.len() < DEVSLEEP + 8 || le64(page, DEVSLEEP) & QWORD_VALID == 0 {
             return Self::default();
@@ -149,14 +149,14 @@ impl DevSleepTiming {
         }
     }
 
-    /// Writes it into the page.
+    /// Writes them into the page.
     pub fn put(self, page: &mut [u8; SECTOR]) {
         let value = QWORD_VALID | u64::from(self.exit_ms) << 8 | u64::from(self.assert_ms);
         page[DEVSLEEP..DEVSLEEP + 8].copy_from_slice(&value.to_le_bytes());
     }
 }
 
-/// Whether the send and receive log says that SEND FPDMA QUEUED trims.
+/// Whether the send and receive log lists trim for SEND FPDMA QUEUED.
 pub fn sends_trim(page: &[u8]) -> bool {
     page.len() >= 8 && le32(page, 0) & 1 != 0 && le32(page, 4) & 1 != 0
 }
@@ -164,9 +164,9 @@ pub fn sends_trim(page: &[u8]) -> bool {
 /// One statistic of the device statistics log (ACS 9.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Statistic {
-    /// The page it is on.
+    /// The page that holds it.
     pub page: u8,
-    /// Where its eight bytes lie there.
+    /// Offset of its eight bytes in the page.
     pub at: u16,
     /// Bytes of the value.
     pub bytes: u8,
@@ -198,11 +198,11 @@ pub static STATISTICS: [Statistic; 16] = [
     statistic(7, 8, 1, "Percentage Used Endurance Indicator"),
 ];
 
-/// A statistic is there, and its value means something.
+/// The statistic is supported and its value is valid.
 pub const STATISTIC_VALID: u64 = 3 << 62;
 
 impl Statistic {
-    /// Its value on its page, if the device has one.
+    /// Its value, read from its page; `None` if the device does not have it.
     pub fn of(&self, page: &[u8]) -> Option<u64> {
         let at = usize::from(self.at);
         let value = le64(page.get(at..at + 8)?, 0);

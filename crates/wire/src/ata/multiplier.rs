@@ -1,12 +1,12 @@
 //! Port multipliers (SATA 16): their registers, and the two commands that read and write them.
 //!
 //! A multiplier has general registers (GSCR) and, for each device port, the status and control
-//! registers of that port's link (PSCR). The host reaches both by commands to the control port.
+//! registers of that port's link (PSCR). The host accesses both by commands to the control port.
 
 use super::command::Opcode;
 use super::fis::{D2h, H2d};
 
-/// The port that is the multiplier itself.
+/// The port that addresses the multiplier itself.
 pub const CONTROL_PORT: u8 = 15;
 /// Most device ports.
 pub const PORTS_MAX: usize = 15;
@@ -19,16 +19,16 @@ pub mod gscr {
     pub const REVISION: u16 = 1;
     /// Device ports, bits 3:0.
     pub const PORTS: u16 = 2;
-    /// Device ports with an error that [`ERROR_ENABLE`] lets through, a bit each.
+    /// Device ports with an error that [`ERROR_ENABLE`] selects, a bit each.
     pub const ERROR: u16 = 32;
-    /// Bits of PSCR SError that show in [`ERROR`].
+    /// Bits of PSCR SError that count as an error in [`ERROR`].
     pub const ERROR_ENABLE: u16 = 33;
-    /// What it can do, see [`feature`](super::feature).
+    /// Supported features, see [`feature`](super::feature).
     pub const FEATURES: u16 = 64;
-    /// What of it is on.
+    /// Enabled features.
     pub const FEATURES_ENABLE: u16 = 96;
-    /// Of Silicon Image's 3726 and 3826 alone: how links are used. Bit 0 answers a frame before
-    /// all of it is there, which Linux turns off.
+    /// Only on Silicon Image's 3726 and 3826: how links are used. Bit 0 answers a frame before it
+    /// has arrived completely; Linux clears it.
     pub const SIL_POLICY: u16 = 129;
 }
 
@@ -44,11 +44,11 @@ pub mod pscr {
 
 /// Bits of [`gscr::FEATURES`].
 pub mod feature {
-    /// It tells by itself that a bit of [`gscr::ERROR`](super::gscr::ERROR) was set.
+    /// Sends a notification when a bit of [`gscr::ERROR`](super::gscr::ERROR) is set.
     pub const NOTIFICATION: u32 = 1 << 3;
 }
 
-/// Bits of ERROR that a refused access sets, beside ABRT.
+/// Bits of ERROR that a refused access sets in addition to ABRT.
 pub mod error {
     /// There is no such port.
     pub const PORT: u8 = 1 << 0;
@@ -63,7 +63,7 @@ pub struct Access {
     pub register: u16,
     /// Device port, or [`CONTROL_PORT`] for a general register.
     pub port: u8,
-    /// What is written; `None` reads.
+    /// The value to write; `None` reads.
     pub value: Option<u32>,
 }
 
@@ -97,7 +97,7 @@ impl Access {
         }
     }
 
-    /// The access that a command asks for; `None` for any other command.
+    /// The access that a command requests; `None` for any other command.
     pub fn of(fis: &H2d) -> Option<Self> {
         let value = u32::from(fis.count as u8) | ((fis.lba & 0xFF_FFFF) as u32) << 8;
         let value = match Opcode::from_bits(fis.command) {
@@ -109,12 +109,12 @@ impl Access {
     }
 }
 
-/// The value that a read gave.
+/// The value returned by a read.
 pub const fn value_of(fis: &D2h) -> u32 {
     (fis.count & 0xFF) as u32 | ((fis.lba & 0xFF_FFFF) as u32) << 8
 }
 
-/// LBA and COUNT of the end of a read that gave `value`.
+/// LBA and COUNT with which a read returns `value`.
 pub const fn registers_of(value: u32) -> (u64, u16) {
     ((value >> 8) as u64, (value & 0xFF) as u16)
 }

@@ -191,7 +191,7 @@ pub struct EmCtl {
     pub mr: bool,
     #[bits(7)]
     __: u8,
-    /// CTL.TM: transmit the message; clear when that is done.
+    /// CTL.TM: transmit the message; cleared when that is done.
     pub tm: bool,
     /// CTL.RST: reset.
     pub rst: bool,
@@ -222,7 +222,7 @@ pub struct EmCtl {
 /// First dword of an LED message (AHCI 12.2.1): type 0, four bytes follow.
 pub const LED_HEADER: u32 = 4 << 8;
 
-/// Second dword of an LED message (AHCI 12.2.2): what the LEDs of a port show, three bits each.
+/// Second dword of an LED message (AHCI 12.2.2): the state of a port's LEDs, three bits each.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct LedMessage {
@@ -262,7 +262,7 @@ pub struct PortCmd {
     pub fre: bool,
     #[bits(3)]
     __: u8,
-    /// CCS: the slot being worked on.
+    /// CCS: the current command slot.
     #[bits(5)]
     pub ccs: u8,
     /// MPSS: mechanical presence switch open.
@@ -287,15 +287,15 @@ pub struct PortCmd {
     pub fbscp: bool,
     /// APSTE: automatic partial to slumber.
     pub apste: bool,
-    /// ATAPI: the device is one.
+    /// ATAPI: the device is a packet device.
     pub atapi: bool,
-    /// DLAE: LED for ATAPI, too.
+    /// DLAE: the LED is also driven for ATAPI.
     pub dlae: bool,
     /// ALPE: aggressive link power management.
     pub alpe: bool,
-    /// ASP: it goes to slumber and not to partial.
+    /// ASP: the link goes to slumber rather than to partial.
     pub asp: bool,
-    /// ICC: the state the link is asked to enter, see [`icc`].
+    /// ICC: the state requested for the link, see [`icc`].
     #[bits(4)]
     pub icc: u8,
 }
@@ -332,9 +332,9 @@ pub mod interrupt {
     pub const DMPS: u32 = 1 << 7;
     /// PRCS: PhyRdy changed; cleared through SError.
     pub const PRCS: u32 = 1 << 22;
-    /// IPMS: the wrong port of a multiplier spoke.
+    /// IPMS: a FIS from an unexpected port of a multiplier.
     pub const IPMS: u32 = 1 << 23;
-    /// OFS: more data than the table has room for.
+    /// OFS: more data than the table describes.
     pub const OFS: u32 = 1 << 24;
     /// INFS: an interface error that is not fatal.
     pub const INFS: u32 = 1 << 26;
@@ -344,16 +344,16 @@ pub mod interrupt {
     pub const HBDS: u32 = 1 << 28;
     /// HBFS: host bus fatal error.
     pub const HBFS: u32 = 1 << 29;
-    /// TFES: the device told an error.
+    /// TFES: the device reported an error.
     pub const TFES: u32 = 1 << 30;
     /// CPDS: cold presence changed.
     pub const CPDS: u32 = 1 << 31;
 
-    /// What a command that ends well raises.
+    /// Interrupts of a command that succeeds.
     pub const GOOD: u32 = DHRS | PSS | DSS | SDBS | DPS;
-    /// What stops the command list, or may have.
+    /// Interrupts that stop the command list, or may have stopped it.
     pub const ERRORS: u32 = IFS | HBDS | HBFS | TFES | OFS | IPMS | UFS;
-    /// What tells of a device that came or went.
+    /// Interrupts of a device that was attached or removed.
     pub const CHANGES: u32 = PCS | PRCS | DMPS | CPDS;
 }
 
@@ -372,9 +372,9 @@ pub struct Tfd {
 pub mod status {
     /// ERR, or CHK of a packet device.
     pub const ERR: u8 = 1 << 0;
-    /// SENSE: there is sense data.
+    /// SENSE: sense data is available.
     pub const SENSE: u8 = 1 << 1;
-    /// DRQ: data is to be moved.
+    /// DRQ: data is to be transferred.
     pub const DRQ: u8 = 1 << 3;
     /// DSC, which most devices set when they are ready.
     pub const DSC: u8 = 1 << 4;
@@ -388,13 +388,13 @@ pub mod status {
 
 /// Bits of ERROR (ACS 6.3).
 pub mod error {
-    /// ICRC: the data was damaged on the way.
+    /// ICRC: the data was corrupted on the link.
     pub const ICRC: u8 = 1 << 7;
     /// UNC, WP: the data cannot be read.
     pub const UNC: u8 = 1 << 6;
-    /// IDNF: there is no such address.
+    /// IDNF: no such address.
     pub const IDNF: u8 = 1 << 4;
-    /// ABRT: the device did not carry it out.
+    /// ABRT: the device did not execute the command.
     pub const ABRT: u8 = 1 << 2;
 }
 
@@ -419,7 +419,7 @@ pub struct Ssts {
     /// DET, see [`det`].
     #[bits(4)]
     pub det: u8,
-    /// SPD: the speed that was negotiated, 1 to 3.
+    /// SPD: the negotiated speed, 1 to 3.
     #[bits(4)]
     pub spd: u8,
     /// IPM: power state of the interface, see [`icc`].
@@ -431,9 +431,9 @@ pub struct Ssts {
 
 /// Values of [`Ssts::det`].
 pub mod det {
-    /// Nobody there.
+    /// No device.
     pub const NONE: u8 = 0;
-    /// Somebody there, no communication.
+    /// A device is present, without communication.
     pub const PRESENT: u8 = 1;
     /// Communication is established.
     pub const READY: u8 = 3;
@@ -451,7 +451,7 @@ pub struct Sctl {
     /// SPD: fastest speed allowed, 0 is any.
     #[bits(4)]
     pub spd: u8,
-    /// IPM: states that are not allowed: 1 partial, 2 slumber, 4 device sleep.
+    /// IPM: disabled power states: 1 partial, 2 slumber, 4 device sleep.
     #[bits(4)]
     pub ipm: u8,
     #[bits(20)]
@@ -460,7 +460,7 @@ pub struct Sctl {
 
 /// Bits of [`PX_SERR`] (SATA 14.1.2).
 pub mod serror {
-    /// ERR.T: data was damaged and not recovered.
+    /// ERR.T: data integrity error that was not recovered.
     pub const TRANSIENT: u32 = 1 << 8;
     /// ERR.P: protocol.
     pub const PROTOCOL: u32 = 1 << 10;
@@ -472,7 +472,7 @@ pub mod serror {
     pub const HANDSHAKE: u32 = 1 << 22;
     /// DIAG.F: an unknown FIS.
     pub const UNKNOWN_FIS: u32 = 1 << 25;
-    /// DIAG.X: a device came.
+    /// DIAG.X: a device was attached.
     pub const EXCHANGED: u32 = 1 << 26;
 }
 
@@ -480,18 +480,19 @@ pub mod serror {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Fbs {
-    /// EN: the HBA keeps the devices behind a multiplier apart. Changed while ST is off only.
+    /// EN: the HBA tracks the devices behind a multiplier separately. May be changed only while ST
+    /// is off.
     pub en: bool,
-    /// DEC: forget the error of the one device, and all its commands; clear when that is done.
+    /// DEC: clears the error of one device and all of its commands; cleared when that is done.
     pub dec: bool,
-    /// SDE: the error is one device's alone.
+    /// SDE: the error concerns a single device.
     pub sde: bool,
     #[bits(5)]
     __: u8,
     /// DEV: the device whose commands are issued next, and whose PxTFD and PxSIG are read.
     #[bits(4)]
     pub dev: u8,
-    /// ADO: devices that do best with commands in flight at once.
+    /// ADO: number of devices for which the HBA is optimised.
     #[bits(4)]
     pub ado: u8,
     /// DWE: the device with the error.
@@ -507,14 +508,14 @@ pub struct Fbs {
 pub struct DevSleep {
     /// ADSE: aggressive device sleep.
     pub adse: bool,
-    /// DSP: the device has it.
+    /// DSP: the device supports device sleep.
     pub dsp: bool,
-    /// DETO: to leave it, ms.
+    /// DETO: time to leave device sleep, ms.
     pub deto: u8,
     /// MDAT: least time the signal stays asserted, ms.
     #[bits(5)]
     pub mdat: u8,
-    /// DITO: idle time before, ms.
+    /// DITO: idle time before device sleep, ms.
     #[bits(10)]
     pub dito: u16,
     /// DM: multiplier of DITO, minus one.

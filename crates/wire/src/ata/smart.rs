@@ -1,4 +1,4 @@
-//! SMART data (ACS-3 and before name the attributes; ACS-4 7.45 only the frame).
+//! SMART data. The attributes are from ACS-3 and before; ACS-4 7.45 defines only their frame.
 
 use super::SECTOR;
 use crate::Error;
@@ -6,11 +6,12 @@ use crate::bytes::le16;
 
 /// Most attributes.
 pub const ATTRIBUTES_MAX: usize = 30;
-/// Bytes of one.
+/// Bytes of an attribute.
 const ATTRIBUTE: usize = 12;
-/// Where they begin.
+/// Offset of the attributes.
 const FIRST: usize = 2;
-/// Where the minutes of a short and of an extended self-test are, and of one of 255 and more.
+/// Offset of the minutes of a short self-test, then of an extended one, and of the 16-bit minutes
+/// of an extended self-test of 255 minutes or more.
 const SHORT: usize = 372;
 const EXTENDED: usize = 373;
 const EXTENDED_LONG: usize = 375;
@@ -18,29 +19,29 @@ const EXTENDED_LONG: usize = 375;
 /// One attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Attribute {
-    /// What it is; 0 is none.
+    /// Its number; 0 if the entry is empty.
     pub id: u8,
-    /// Bit 0: falling below the threshold means that the device fails soon.
+    /// Bit 0: a value below the threshold predicts a failure soon.
     pub flags: u16,
-    /// The value, from 253 down to 1.
+    /// The normalised value, from 253 down to 1.
     pub value: u8,
-    /// The lowest it has been.
+    /// The lowest value so far.
     pub worst: u8,
-    /// What the vendor makes of it, 48 bits.
+    /// The raw value, vendor specific, 48 bits.
     pub raw: u64,
 }
 
-/// Numbers of attributes most vendors agree on.
+/// Numbers of attributes on which most vendors agree.
 pub mod attribute {
-    /// Sectors that were moved.
+    /// Reallocated sectors.
     pub const REALLOCATED: u8 = 5;
-    /// Hours with power.
+    /// Hours powered on.
     pub const POWER_ON_HOURS: u8 = 9;
-    /// Times power came.
+    /// Power cycles.
     pub const POWER_CYCLES: u8 = 12;
-    /// Times power went without warning.
+    /// Unexpected power losses.
     pub const UNEXPECTED_POWER_LOSS: u8 = 174;
-    /// Uncorrectable errors that were reported.
+    /// Uncorrectable errors reported.
     pub const UNCORRECTABLE: u8 = 187;
     /// Temperature.
     pub const TEMPERATURE: u8 = 194;
@@ -52,21 +53,21 @@ pub mod attribute {
     pub const READ: u8 = 242;
 }
 
-/// What SMART READ DATA gives.
+/// Data of SMART READ DATA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SmartData {
-    /// The attributes, those that are none among them.
+    /// The attributes, empty ones included.
     pub attributes: [Attribute; ATTRIBUTES_MAX],
     /// State of off-line data collection.
     pub offline: u8,
-    /// State of the last self-test: its result in bits 7:4, see [`self_test`], the tenths that are
-    /// left of one that runs in bits 3:0.
+    /// State of the last self-test: its result in bits 7:4, see [`self_test`]; for a running one,
+    /// the remaining tenths in bits 3:0.
     pub self_test: u8,
     /// Seconds that off-line data collection takes.
     pub offline_seconds: u16,
-    /// What can be done off line, see [`offline`].
+    /// Supported off-line operations, see [`offline`].
     pub offline_capability: u8,
-    /// SMART capabilities: attributes are saved (bit 0), and without being asked (bit 1).
+    /// SMART capabilities: bit 0, attributes are saved; bit 1, they are saved autonomously.
     pub capability: u16,
     /// Bit 0: errors are logged.
     pub error_logging: u8,
@@ -91,7 +92,7 @@ impl Default for SmartData {
 
 /// Bits of [`SmartData::offline_capability`].
 pub mod offline {
-    /// EXECUTE collects at once.
+    /// EXECUTE starts data collection at once.
     pub const IMMEDIATE: u8 = 1 << 0;
     /// Short and extended self-tests.
     pub const SELF_TEST: u8 = 1 << 4;
@@ -99,23 +100,23 @@ pub mod offline {
 
 /// Results of a self-test (ACS-3 7.48.6.6).
 pub mod self_test {
-    /// It ended well, or there was none.
+    /// It succeeded, or there was none.
     pub const GOOD: u8 = 0;
-    /// The host ended it.
+    /// Aborted by the host.
     pub const ABORTED: u8 = 1;
-    /// A reset ended it.
+    /// Interrupted by a reset.
     pub const INTERRUPTED: u8 = 2;
-    /// What was read could not be.
+    /// A read failed.
     pub const READ_FAILURE: u8 = 7;
-    /// It runs.
+    /// It is running.
     pub const RUNS: u8 = 15;
 }
 
 impl SmartData {
-    /// What the page says.
+    /// Parses the page.
     ///
     /// # Errors
-    /// Too few bytes, or a checksum that is wrong.
+    /// Too few bytes, or a wrong checksum.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, SECTOR)?;
         if super::sum(&bytes[..SECTOR]) != 0 {
@@ -174,42 +175,42 @@ impl SmartData {
         bytes
     }
 
-    /// The attribute of this number.
+    /// The attribute with this number.
     pub fn get(&self, id: u8) -> Option<&Attribute> {
         self.attributes.iter().find(|attribute| id != 0 && attribute.id == id)
     }
 }
 
-/// The thresholds of a page of SMART READ THRESHOLDS: attribute and lowest good value.
+/// The thresholds in a page of SMART READ THRESHOLDS: attribute number and lowest good value.
 pub fn thresholds(page: &[u8]) -> impl Iterator<Item = (u8, u8)> + '_ {
     let rows = page.get(FIRST..FIRST + ATTRIBUTES_MAX * ATTRIBUTE).unwrap_or_default();
     rows.chunks_exact(ATTRIBUTE).filter(|row| row[0] != 0).map(|row| (row[0], row[1]))
 }
 
-/// Most self-tests that the log keeps.
+/// Most self-tests that the log holds.
 pub const SELF_TESTS_MAX: usize = 21;
-/// Bytes of one.
+/// Bytes of an entry.
 const SELF_TEST: usize = 24;
-/// Where the number of the newest is, from 1 on; 0 is none.
+/// Offset of the index of the newest entry, from 1 on; 0 if there is none.
 const NEWEST: usize = 508;
 
-/// One self-test of the log (ACS-3 A.15).
+/// One self-test in the log (ACS-3 A.15).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SelfTest {
-    /// What was asked for: LBA 7:0 of EXECUTE.
+    /// The test requested: LBA 7:0 of EXECUTE.
     pub kind: u8,
     /// As [`SmartData::self_test`].
     pub status: u8,
-    /// Hours with power when it ended.
+    /// Power-on hours when it ended.
     pub hours: u16,
-    /// The first sector that failed, if one did.
+    /// LBA of the first failure, if it failed.
     pub lba: u32,
 }
 
-/// The self-tests of a page of the log, the newest first.
+/// The self-tests in a page of the log, the newest first.
 ///
 /// # Errors
-/// Too few bytes, or a checksum that is wrong.
+/// Too few bytes, or a wrong checksum.
 pub fn self_tests(page: &[u8]) -> Result<impl Iterator<Item = SelfTest> + '_, Error> {
     Error::check_len(page, SECTOR)?;
     if super::sum(&page[..SECTOR]) != 0 {
@@ -226,11 +227,11 @@ pub fn self_tests(page: &[u8]) -> Result<impl Iterator<Item = SelfTest> + '_, Er
             lba: u32::from_le_bytes([row[5], row[6], row[7], row[8]]),
         }
     });
-    // A row that nobody has written has no kind and no hours.
+    // An entry that was never written has no kind and no hours.
     Ok(rows.take_while(|test| *test != SelfTest::default()))
 }
 
-/// The page of the log with these self-tests, the newest first.
+/// A page of the log with these self-tests, the newest first.
 pub fn self_test_page(newest_first: &[SelfTest]) -> [u8; SECTOR] {
     let mut page = [0; SECTOR];
     page[0] = 1;

@@ -1,4 +1,4 @@
-//! What the specifications show, and both directions of everything.
+//! Examples from the specifications, and round trips of all structures.
 
 use super::fis::{PioSetup, SetDeviceBits};
 use super::identify::{Text, padded, set82, set83};
@@ -10,7 +10,7 @@ use super::*;
 use std::string::ToString;
 use std::vec::Vec;
 
-/// CAP of QEMU's ich9-ahci as it was read from there, both 10.0.2 and 11.1.3.
+/// CAP as read from QEMU's ich9-ahci, 10.0.2 and 11.1.3.
 #[test]
 fn capabilities_of_a_controller_of_somebody_else() {
     let cap = Cap::from_bits(0xC014_1F05);
@@ -22,7 +22,7 @@ fn capabilities_of_a_controller_of_somebody_else() {
     assert_eq!(cmd.into_bits(), 1 << 0 | 1 << 4 | 1 << 15 | 1 << 28);
 }
 
-/// SATA 10.5.5: which byte is what. A queued read of 8 sectors with tag 5.
+/// SATA 10.5.5: the position of each field. A queued read of 8 sectors with tag 5.
 #[test]
 fn a_host_to_device_fis_lies_as_the_specification_shows_it() {
     let fis = H2d {
@@ -164,7 +164,7 @@ fn ranges_of_a_trim_add_up() {
     assert_eq!(dsm::ranges(&block).count(), dsm::RANGES);
 }
 
-/// SATA 16.4: which byte of READ and WRITE PORT MULTIPLIER is what, and back.
+/// SATA 16.4: the position of each field of READ and WRITE PORT MULTIPLIER, and back.
 #[test]
 fn registers_of_a_multiplier_are_reached_as_the_specification_shows_it() {
     use super::multiplier::{Access, gscr, pscr, registers_of, value_of};

@@ -4,31 +4,31 @@ use super::{Name, begin_label, check_label, magic};
 use crate::Error;
 use crate::bytes::{le32, le64, put};
 
-/// What the label starts with.
+/// Magic of the label.
 pub const MAGIC: [u8; 16] = magic(b"GEOM::CACHE");
-/// Its version.
+/// Version of the label.
 pub const VERSION: u32 = 1;
-/// Bytes of it.
+/// Bytes of the label.
 pub const LEN: usize = 52;
 
 /// The metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cache {
-    /// The name behind `cache/`.
+    /// The name after `cache/`.
     pub name: Name<16>,
     /// Bytes of a block.
     pub block_size: u32,
-    /// Most blocks that are kept.
+    /// Most blocks kept in the cache.
     pub size: u32,
-    /// Bytes of the provider that was labelled.
+    /// Bytes of the labelled provider.
     pub provider_size: u64,
 }
 
 impl Cache {
-    /// Reads the last sector of a provider.
+    /// Reads the label from the last sector of a provider.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is not a valid label.
     pub fn parse(sector: &[u8]) -> Result<Self, Error> {
         check_label(sector, &MAGIC, VERSION..=VERSION, LEN)?;
         Ok(Self {

@@ -4,7 +4,7 @@ use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
 use crate::Error;
 use crate::bytes::{le16, le32, le64, put};
 
-/// What the sector starts with.
+/// Magic of the label.
 pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::CONCAT");
 /// The version that is written and read.
 pub const VERSION: u32 = 4;
@@ -14,25 +14,25 @@ pub const LEN: usize = 68;
 /// The metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Concat {
-    /// The name behind `concat/`.
+    /// The name after `concat/`.
     pub name: Name<16>,
-    /// Tells concatenations of one name apart.
+    /// Distinguishes concatenations of the same name.
     pub id: u32,
-    /// This component's place, from 0.
+    /// Position of this component, from 0.
     pub number: u16,
     /// Number of components.
     pub all: u16,
-    /// The only provider this may be, if one was written down.
+    /// The only provider that may be this component, if one was recorded.
     pub provider: Option<Name<16>>,
-    /// Bytes of the provider that was labelled.
+    /// Bytes of the labelled provider.
     pub provider_size: u64,
 }
 
 impl Concat {
-    /// Reads the last sector of a provider.
+    /// Reads the metadata from the last sector of a provider.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If they are not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, Error> {
         check_label(sector, &MAGIC, VERSION..=VERSION, LEN)?;
         let this = Self {

@@ -1,34 +1,33 @@
-//! Metadata of DDF (SNIA Common RAID Disk Data Format, 1.2 and 2.0): the records of which it is
-//! made.
+//! Metadata of DDF (SNIA Common RAID Disk Data Format, 1.2 and 2.0): its records.
 //!
-//! The anchor lies in the last sector and names the primary and the secondary header; behind each
-//! lie its sections, which a header places relative to itself. All numbers are big endian; sectors
-//! have 512 bytes. Layouts were checked against mdadm's `super-ddf.c`.
+//! The anchor is in the last sector and names the primary and the secondary header. Each header is
+//! followed by its sections, whose positions it gives relative to itself. All numbers are big
+//! endian; sectors have 512 bytes. Layouts were checked against mdadm's `super-ddf.c`.
 
 use crate::Error;
 use crate::bytes::{array, be16, be32, be64, put};
 
 /// Bytes of a sector.
 pub const SECTOR: usize = 512;
-/// What headers start with.
+/// Magic of headers.
 pub const HEADER: u32 = 0xDE11_DE11;
-/// What the table of disks starts with.
+/// Magic of the table of disks.
 pub const PHYSICAL_RECORDS: u32 = 0x2222_2222;
-/// What the table of volumes starts with.
+/// Magic of the table of volumes.
 pub const VIRTUAL_RECORDS: u32 = 0xDDDD_DDDD;
-/// What the configuration of a volume starts with.
+/// Magic of the configuration of a volume.
 pub const CONFIGURATION: u32 = 0xEEEE_EEEE;
-/// What tells about the disk that it lies on starts with.
+/// Magic of the data about the disk itself.
 pub const DISK_DATA: u32 = 0x3333_3333;
-/// What tells about the controller starts with.
+/// Magic of the data about the controller.
 pub const CONTROLLER: u32 = 0xAD11_1111;
-/// What says whose spare a disk is starts with.
+/// Magic of the spare assignment: the volumes whose spare a disk is.
 pub const SPARE_ASSIGNMENT: u32 = 0x5555_5555;
 /// No address.
 pub const NOWHERE: u64 = u64::MAX;
 /// No disk.
 pub const NO_DISK: u32 = u32::MAX;
-/// Where the sum lies in every record; it is computed with ones there.
+/// Offset of the CRC in every record; it is computed with all ones there.
 pub const CRC_AT: usize = 4;
 
 /// An identifier.
@@ -37,7 +36,7 @@ pub type Guid = [u8; 24];
 /// The magic number of a record.
 ///
 /// # Errors
-/// That it is shorter than a sector.
+/// If it is shorter than a sector.
 pub fn magic(bytes: &[u8]) -> Result<u32, Error> {
     Error::check_len(bytes, SECTOR)?;
     Ok(be32(bytes, 0))
@@ -46,26 +45,26 @@ pub fn magic(bytes: &[u8]) -> Result<u32, Error> {
 /// A header: the anchor, the primary or the secondary one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Tells sets of disks apart.
+    /// Distinguishes sets of disks.
     pub guid: Guid,
     /// `01.02.00` or `02.00.00`.
     pub revision: [u8; 8],
-    /// Raised with every write.
+    /// Incremented on every write.
     pub sequence: u32,
-    /// It is being written.
+    /// The header is being written.
     pub open: bool,
     /// Sector of the primary header.
     pub primary: u64,
     /// Sector of the secondary header, or [`NOWHERE`].
     pub secondary: u64,
-    /// 0 of the anchor, 1, 2.
+    /// 0 for the anchor, 1 for the primary header, 2 for the secondary.
     pub kind: u8,
     /// Sectors of the configuration of one volume.
     pub configuration_len: u16,
-    /// Most members that one can have.
+    /// Most members of a volume.
     pub members_max: u16,
-    /// What tells about the controller: first sector behind the header, number of sectors. So are
-    /// the others.
+    /// Controller data: first sector after the header, number of sectors. The other sections are
+    /// given likewise.
     pub controller: (u32, u32),
     /// The table of disks.
     pub physical: (u32, u32),
@@ -73,15 +72,15 @@ pub struct Header {
     pub virtuals: (u32, u32),
     /// The configurations of the volumes on this disk.
     pub configurations: (u32, u32),
-    /// What tells about this disk.
+    /// Data about this disk.
     pub data: (u32, u32),
 }
 
 impl Header {
-    /// Reads it.
+    /// Reads a header.
     ///
     /// # Errors
-    /// What is wrong with it; the sum is not looked at.
+    /// If it is not valid; the CRC is not checked.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         if magic(bytes)? != HEADER {
             return Err(Error::BadField("magic"));
@@ -109,8 +108,8 @@ impl Header {
         Ok(this)
     }
 
-    /// The sector of a new anchor, without places and sum: tables of 15 disks and 15 volumes,
-    /// configurations of 7 volumes of up to 16 members on each disk.
+    /// The sector of a new anchor without positions and CRC: tables of 15 disks and 15 volumes,
+    /// configurations of 7 volumes with up to 16 members on each disk.
     #[must_use]
     pub fn anchor(guid: Guid) -> [u8; SECTOR] {
         let mut bytes = [0xFF; SECTOR];
@@ -136,7 +135,8 @@ impl Header {
         bytes
     }
 
-    /// Puts the sectors of the primary and the secondary header and of the workspace into a header.
+    /// Writes the sectors of the primary and the secondary header and of the workspace into a
+    /// header.
     pub fn set_places(bytes: &mut [u8], [primary, secondary, workspace]: [u64; 3]) {
         put(bytes, 96, primary.to_be_bytes());
         put(bytes, 104, secondary.to_be_bytes());
@@ -149,7 +149,7 @@ impl Header {
         be64(bytes, 120)
     }
 
-    /// Makes a header the anchor (0), the primary (1) or the secondary one (2).
+    /// Makes a header the anchor (0), the primary (1) or the secondary (2).
     pub fn set_kind(bytes: &mut [u8], kind: u8, sequence: u32, open: u8) {
         bytes[112] = kind;
         put(bytes, 40, sequence.to_be_bytes());
@@ -157,7 +157,7 @@ impl Header {
     }
 }
 
-/// The sector that tells about a new controller, without its sum.
+/// The controller data of a new controller, without its CRC.
 #[must_use]
 pub fn controller(guid: Guid, product: [u8; 16]) -> [u8; SECTOR] {
     let mut bytes = [0xFF; SECTOR];
@@ -168,7 +168,7 @@ pub fn controller(guid: Guid, product: [u8; 16]) -> [u8; SECTOR] {
     bytes
 }
 
-/// The front of an empty table, of disks or of volumes, with room for `most` entries.
+/// Begins an empty table, of disks or of volumes, with room for `most` entries.
 pub fn begin_table(bytes: &mut [u8], magic: u32, most: u16) {
     bytes.fill(0xFF);
     put(bytes, 0, magic.to_be_bytes());
@@ -176,26 +176,26 @@ pub fn begin_table(bytes: &mut [u8], magic: u32, most: u16) {
     put(bytes, 10, most.to_be_bytes());
 }
 
-/// Puts the number of entries into a table.
+/// Writes the number of entries into a table.
 pub fn set_count(bytes: &mut [u8], count: u16) {
     put(bytes, 8, count.to_be_bytes());
 }
 
-/// Bits of the kind of a disk.
+/// Bits of [`Physical::kind`].
 pub mod physical_kind {
-    /// Its identifier was made up.
+    /// Its identifier was generated.
     pub const FORCED_GUID: u16 = 1;
     /// A volume uses it.
     pub const ACTIVE: u16 = 2;
-    /// It waits to replace a disk of any volume.
+    /// A spare for any volume.
     pub const GLOBAL_SPARE: u16 = 4;
-    /// It waits to replace a disk of those volumes that its assignment names.
+    /// A spare for the volumes in its assignment.
     pub const SPARE: u16 = 8;
 }
 
 /// Bits of [`Physical::state`].
 pub mod physical_state {
-    /// It is used.
+    /// It is in use.
     pub const ONLINE: u16 = 1;
     /// It failed.
     pub const FAILED: u16 = 2;
@@ -208,24 +208,24 @@ pub mod physical_state {
 /// A disk of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Physical {
-    /// What volumes name it by.
+    /// The reference by which volumes name it.
     pub reference: u32,
     /// [`physical_kind`].
     pub kind: u16,
     /// [`physical_state`].
     pub state: u16,
-    /// Sectors in front of the metadata.
+    /// Sectors before the metadata.
     pub sectors: u64,
 }
 
 impl Physical {
-    /// Bytes of an entry; as many are in front of the first one.
+    /// Bytes of an entry, and of the front of the table.
     pub const LEN: usize = 64;
 
-    /// Reads an entry of the table; none if it is empty.
+    /// Reads an entry of the table; `None` if it is empty.
     ///
     /// # Errors
-    /// That there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Error> {
         Error::check_len(bytes, Self::LEN)?;
         if bytes[..24] == [0xFF; 24] {
@@ -235,12 +235,12 @@ impl Physical {
         Ok(Some(Self { reference, kind, state, sectors: be64(bytes, 32) }))
     }
 
-    /// Fills an entry of the table, of which a new one gets an identifier.
+    /// Fills an entry of the table; a new one gets an identifier.
     pub fn emit(&self, bytes: &mut [u8], new: Option<Guid>) {
         if let Some(guid) = new {
             bytes[..Self::LEN].fill(0xFF);
             put(bytes, 0, guid);
-            // Where it is plugged in is not known.
+            // Where it is plugged in is unknown.
             put(bytes, 40, [0; 18]);
         }
         put(bytes, 24, self.reference.to_be_bytes());
@@ -253,30 +253,30 @@ impl Physical {
 /// A volume of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Virtual {
-    /// What its configurations name it by.
+    /// The identifier by which its configurations name it.
     pub guid: Guid,
     /// Low bits: 0 optimal, 1 degraded, 4 failed; [`Self::INCONSISTENT`], [`Self::MORPHING`].
     pub state: u8,
-    /// Low bits: [`Self::INITIALIZED`] if its members were made equal once.
+    /// Low bits: [`Self::INITIALIZED`] once its members were synchronised.
     pub initialization: u8,
     /// Its name, padded.
     pub name: [u8; 16],
 }
 
 impl Virtual {
-    /// Bytes of an entry; as many are in front of the first one.
+    /// Bytes of an entry, and of the front of the table.
     pub const LEN: usize = 64;
-    /// Its level or size changes.
+    /// Its level or size is changing.
     pub const MORPHING: u8 = 0x08;
     /// Its members may differ.
     pub const INCONSISTENT: u8 = 0x10;
-    /// Its members were made equal.
+    /// Its members were synchronised.
     pub const INITIALIZED: u8 = 2;
 
-    /// Reads an entry of the table; none if it is empty.
+    /// Reads an entry of the table; `None` if it is empty.
     ///
     /// # Errors
-    /// That there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, Error> {
         Error::check_len(bytes, Self::LEN)?;
         if bytes[..24] == [0xFF; 24] {
@@ -300,31 +300,31 @@ impl Virtual {
         put(bytes, 48, self.name);
     }
 
-    /// Puts the states into an entry; what else is in their bytes stays.
+    /// Writes the states into an entry; the other bits of their bytes are preserved.
     pub fn set_state(bytes: &mut [u8], state: u8, initialization: u8) {
         bytes[32] = state;
         bytes[33] = if bytes[33] == 0xFF { 0 } else { bytes[33] & !3 } | initialization;
     }
 }
 
-/// The configuration of a volume, or of one of the parts that a second level joins.
+/// The configuration of a volume, or of one of the parts combined by a second level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Configuration {
     /// The volume.
     pub guid: Guid,
-    /// Raised with every change.
+    /// Incremented on every change.
     pub sequence: u32,
     /// Number of members.
     pub members: u16,
-    /// Bytes of a strip: 512 shifted by so much.
+    /// Log2 of the strip size in sectors of 512 bytes.
     pub strip_shift: u8,
     /// The level: 0, 1, 5, 0x1F concatenation, ...
     pub level: u8,
-    /// Which kind of it.
+    /// The variant of the level.
     pub qualifier: u8,
-    /// Number of parts that the second level joins.
+    /// Number of parts that the second level combines.
     pub parts: u8,
-    /// Which of them this is.
+    /// Number of this part.
     pub part: u8,
     /// Sectors of each member.
     pub blocks: u64,
@@ -333,14 +333,14 @@ pub struct Configuration {
 }
 
 impl Configuration {
-    /// Where the references to the members begin; their first sectors lie behind as many places as
-    /// [`Header::members_max`] says.
+    /// Offset of the references to the members. Their first sectors follow after room for
+    /// [`Header::members_max`] references.
     pub const MEMBERS_AT: usize = 512;
 
-    /// Reads it.
+    /// Reads a configuration.
     ///
     /// # Errors
-    /// What is wrong with it; the sum is not looked at.
+    /// If it is not valid; the CRC is not checked.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         if magic(bytes)? != CONFIGURATION {
             return Err(Error::BadField("magic"));
@@ -362,7 +362,7 @@ impl Configuration {
     /// The reference and the first sector of a member.
     ///
     /// # Errors
-    /// That it lies behind the record.
+    /// If it lies beyond the record.
     pub fn member(bytes: &[u8], members_max: u16, number: u16) -> Result<(u32, u64), Error> {
         let reference = Self::MEMBERS_AT + usize::from(number) * 4;
         let start = Self::MEMBERS_AT + usize::from(members_max) * 4 + usize::from(number) * 8;
@@ -370,7 +370,7 @@ impl Configuration {
         Ok((be32(bytes, reference), be64(bytes, start)))
     }
 
-    /// The record of a new volume or part of it, without members and sum.
+    /// The record of a new volume or part, without members and CRC.
     pub fn emit(&self, bytes: &mut [u8], members_max: u16) {
         bytes.fill(0xFF);
         put(bytes, 0, CONFIGURATION.to_be_bytes());
@@ -378,25 +378,25 @@ impl Configuration {
         put(bytes, 32, [0; 4]);
         Self::set_sequence(bytes, self.sequence);
         put(bytes, 64, self.members.to_be_bytes());
-        // The second level: none, or what RAID 10 has, parts that are all of one size.
+        // The second level: none, or that of RAID 10, with parts that are all of one size.
         let second = if self.parts > 1 { 3 } else { 0xFF };
         let kind = [self.strip_shift, self.level, self.qualifier, self.parts, self.part, second];
         put(bytes, 66, kind);
         put(bytes, 72, self.blocks.to_be_bytes());
         put(bytes, 80, self.volume_blocks.to_be_bytes());
-        // Cache policies, rate of work in the background.
+        // Cache policies, rate of background work.
         put(bytes, 128, [0; 8]);
         bytes[136] = 0x80;
         let starts = Self::MEMBERS_AT + usize::from(members_max) * 4;
         bytes[starts..starts + usize::from(members_max) * 8].fill(0);
     }
 
-    /// Puts the number that is raised with every change into a record.
+    /// Writes the sequence number into a record.
     pub fn set_sequence(bytes: &mut [u8], sequence: u32) {
         put(bytes, 36, sequence.to_be_bytes());
     }
 
-    /// Puts a member into a record, which must have room for it.
+    /// Writes a member into a record, which must have room for it.
     pub fn set_member(bytes: &mut [u8], members_max: u16, number: u16, (disk, start): (u32, u64)) {
         let reference = Self::MEMBERS_AT + usize::from(number) * 4;
         let starts = Self::MEMBERS_AT + usize::from(members_max) * 4;
@@ -405,10 +405,10 @@ impl Configuration {
     }
 }
 
-/// What the disk is known by, from its data section.
+/// The reference of the disk, from its data section.
 ///
 /// # Errors
-/// What is wrong with it.
+/// If the section is not valid.
 pub fn reference(bytes: &[u8]) -> Result<u32, Error> {
     if magic(bytes)? != DISK_DATA {
         return Err(Error::BadField("magic"));
@@ -416,14 +416,14 @@ pub fn reference(bytes: &[u8]) -> Result<u32, Error> {
     Ok(be32(bytes, 32))
 }
 
-/// The sector that tells about a new disk, without its sum.
+/// The data section of a new disk, without its CRC.
 #[must_use]
 pub fn disk_data(guid: Guid, reference: u32) -> [u8; SECTOR] {
     let mut bytes = [0xFF; SECTOR];
     put(&mut bytes, 0, DISK_DATA.to_be_bytes());
     put(&mut bytes, 8, guid);
     put(&mut bytes, 32, reference.to_be_bytes());
-    // Both were made up.
+    // Both were generated.
     put(&mut bytes, 36, [1, 1]);
     put(&mut bytes, 38, [b' '; 32]);
     bytes

@@ -5,19 +5,19 @@ use crate::bytes::{le16, le32, put};
 
 /// First and 34th word of a label.
 pub const MAGIC: u32 = 0x8256_4557;
-/// Where the label is: in sector 1 of a slice, at its front.
+/// Sector of the label in a slice.
 pub const SECTOR: u64 = 1;
-/// Fewest partitions of a label as FreeBSD writes it.
+/// Fewest partitions of a label that FreeBSD writes.
 pub const PARTITIONS_MIN: usize = 8;
 /// Most partitions.
 pub const PARTITIONS_MAX: usize = 20;
-/// The partition that is the whole slice: `c`.
+/// The partition that covers the whole slice: `c`.
 pub const RAW: usize = 2;
-/// Bytes in front of the partitions.
+/// Bytes before the partitions.
 const FIXED: usize = 148;
 
 crate::code::code! {
-    /// What a partition is for, by the names of `gpart`.
+    /// What a partition is used for, by the names of `gpart`.
     pub enum Kind: u8 {
         /// No partition.
         Unused = 0 => "unused",
@@ -37,11 +37,11 @@ crate::code::code! {
 pub struct Partition {
     /// Sectors.
     pub size: u32,
-    /// First sector, counted as partition `c` is.
+    /// First sector, counted from the same origin as that of partition `c`.
     pub offset: u32,
     /// Bytes of a fragment.
     pub fragment_size: u32,
-    /// What it is for.
+    /// What it is used for.
     pub kind: Kind,
     /// Fragments of a block.
     pub fragments: u8,
@@ -84,7 +84,7 @@ impl Disklabel {
     /// Reads the label at the front of `sector`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is not a valid label.
     pub fn parse(sector: &[u8]) -> Result<Self, Error> {
         Error::check_len(sector, Self::len(PARTITIONS_MIN))?;
         if le32(sector, 0) != MAGIC || le32(sector, 132) != MAGIC {
@@ -121,8 +121,8 @@ impl Disklabel {
         })
     }
 
-    /// Puts the label into `sector`, which must hold [`len`](Self::len) bytes. What this value does
-    /// not know of an older label stays.
+    /// Writes the label into `sector`, which must hold [`len`](Self::len) bytes. Fields of an older
+    /// label that this value does not hold are preserved.
     pub fn emit(&self, sector: &mut [u8]) {
         let count = self.count.min(PARTITIONS_MAX);
         put(sector, 0, MAGIC.to_le_bytes());
@@ -132,7 +132,7 @@ impl Disklabel {
         put(sector, 52, self.cylinders.to_le_bytes());
         put(sector, 56, self.sectors.wrapping_mul(self.tracks).to_le_bytes());
         put(sector, 60, self.total.to_le_bytes());
-        // Turns a minute and interleave: FreeBSD writes these.
+        // Revolutions per minute and interleave, as FreeBSD writes them.
         put(sector, 72, 3600_u16.to_le_bytes());
         put(sector, 74, 1_u16.to_le_bytes());
         put(sector, 132, MAGIC.to_le_bytes());
@@ -154,7 +154,7 @@ impl Disklabel {
     }
 }
 
-/// Exclusive or of all 16-bit words: 0 over a label with its checksum.
+/// Exclusive or of all 16-bit words; 0 over a label that includes its checksum.
 fn sum(bytes: &[u8]) -> u16 {
     bytes.chunks_exact(2).fold(0, |sum, word| sum ^ u16::from_le_bytes([word[0], word[1]]))
 }

@@ -9,22 +9,22 @@ use crate::bytes::{le32, le64, put};
 
 /// First word of a label.
 pub const MAGIC: u32 = 0xC446_4C59;
-/// The byte of a slice at which it lies; what is in front of it is not its own.
+/// Offset of the label in a slice, bytes; it does not own what precedes it.
 pub const AT: usize = 512;
-/// Most partitions, and as many as FreeBSD writes.
+/// Most partitions, which is also how many FreeBSD writes.
 pub const PARTITIONS: usize = 16;
-/// The place that is kept for the whole slice: `c`.
+/// The entry reserved for the whole slice: `c`.
 pub const RAW: usize = 2;
-/// Bytes of a slice up to the end of a label with all partitions.
+/// Bytes of a slice up to the end of a label with every partition.
 pub const LEN: usize = ENTRIES_AT + ENTRY_LEN * PARTITIONS;
-/// Bytes that are kept for a label: room for 32 partitions.
+/// Bytes reserved for a label: room for 32 partitions.
 pub const ROOM: usize = ENTRIES_AT + ENTRY_LEN * 32;
-/// Where the partitions are.
+/// Offset of the partitions.
 const ENTRIES_AT: usize = 712;
 const ENTRY_LEN: usize = 64;
 
 crate::code::code! {
-    /// What a partition is for, by the names of `gpart`.
+    /// What a partition is used for, by the names of `gpart`.
     pub enum Kind: u8 {
         /// No partition.
         Unused = 0 => "unused",
@@ -32,11 +32,11 @@ crate::code::code! {
         Swap = 1 => "dragonfly-swap",
         /// UFS.
         Ufs = 7 => "dragonfly-ufs",
-        /// What its GUID says.
+        /// Given by its GUID.
         Other = 10 => "other",
         /// Vinum.
         Vinum = 14 => "dragonfly-vinum",
-        /// Disks that were joined.
+        /// Concatenated disks.
         Ccd = 20 => "dragonfly-ccd",
         /// HAMMER.
         Hammer = 22 => "dragonfly-hammer",
@@ -52,7 +52,7 @@ pub struct Partition {
     pub offset: u64,
     /// Bytes.
     pub size: u64,
-    /// What it is for.
+    /// What it is used for.
     pub kind: Kind,
     /// The same as a GUID, or zero.
     pub type_id: Guid,
@@ -66,10 +66,10 @@ impl Partition {
         Self { offset: 0, size: 0, kind: Kind::Unused, type_id: Guid::ZERO, id: Guid::ZERO };
 }
 
-/// A label. All places are bytes of the slice.
+/// A label. All positions are bytes from the start of the slice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disklabel64 {
-    /// Multiple that partitions should be of.
+    /// Preferred alignment of partitions.
     pub alignment: u32,
     /// Number of partitions, 1 to 16.
     pub count: usize,
@@ -81,9 +81,9 @@ pub struct Disklabel64 {
     pub boot: u64,
     /// First byte of partitions.
     pub first: u64,
-    /// Where they end.
+    /// End of the area of partitions.
     pub stop: u64,
-    /// Where a copy of the label is, or 0.
+    /// Position of a copy of the label, or 0.
     pub backup: u64,
     /// The partitions; those from `count` on are unused.
     pub partitions: [Partition; PARTITIONS],
@@ -93,7 +93,7 @@ impl Disklabel64 {
     /// Reads the label of a slice that begins with `bytes`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is not a valid label.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, LEN)?;
         if le32(bytes, AT) != MAGIC {
@@ -135,8 +135,8 @@ impl Disklabel64 {
         })
     }
 
-    /// Puts the label into the front of a slice, of which `bytes` has [`LEN`] at least. Its name,
-    /// and what this value does not know, stay.
+    /// Writes the label into the front of a slice, of which `bytes` holds at least [`LEN`]. The
+    /// label's name and fields that this value does not hold are preserved.
     pub fn emit(&self, bytes: &mut [u8]) {
         let count = self.count.clamp(1, PARTITIONS);
         put(bytes, AT, MAGIC.to_le_bytes());
@@ -162,7 +162,7 @@ impl Disklabel64 {
     }
 }
 
-/// CRC-32 of a label with so many partitions, its checksum left out.
+/// CRC-32 of a label with `count` partitions, its checksum left out.
 fn sum(bytes: &[u8], count: usize) -> u32 {
     let mut hasher = crc32fast::Hasher::new();
     hasher.update(&bytes[AT..AT + 4]);
@@ -205,7 +205,7 @@ mod tests {
             (1736, 2760, [0x59, 0x4C, 0x46, 0xC4].into())
         );
         assert_eq!((bytes[712 + 192 + 2], bytes[712 + 192 + 16]), (0x10, 23));
-        // As zlib and DragonFly compute it, over an empty checksum.
+        // As zlib and DragonFly compute it, with the checksum field empty.
         let mut crc = bytes[512..1736].to_vec();
         crc[4..8].fill(0);
         assert_eq!(crc32fast::hash(&crc).to_le_bytes(), bytes[516..520]);

@@ -6,13 +6,13 @@ use core::str::FromStr;
 use crate::Error;
 use crate::bytes::{array, le32, le64, put};
 
-/// What a header starts with.
+/// Signature of a header.
 pub const SIGNATURE: [u8; 8] = *b"EFI PART";
 /// The revision that is written.
 pub const REVISION: u32 = 0x0001_0000;
 /// Bytes of a header.
 pub const HEADER_LEN: usize = 92;
-/// Bytes of an entry, as it is written; others are read.
+/// Bytes of an entry that is written; entries of other lengths can be read.
 pub const ENTRY_LEN: usize = 128;
 /// Fewest entries that are written.
 pub const ENTRIES: u32 = 128;
@@ -25,31 +25,31 @@ pub const NAME_LEN: usize = 36;
 
 /// Bits of an entry's attributes that have a name.
 pub mod attributes {
-    /// A PC without UEFI boots from it.
+    /// A PC without UEFI boots from this partition.
     pub const LEGACY_BOOT: u64 = 1 << 2;
-    /// FreeBSD: tried once, without success.
+    /// FreeBSD: booting was tried once and failed.
     pub const BOOT_FAILED: u64 = 1 << 57;
-    /// FreeBSD: to be tried once.
+    /// FreeBSD: boot from it once.
     pub const BOOT_ONCE: u64 = 1 << 58;
-    /// FreeBSD: to be booted from.
+    /// FreeBSD: boot from it.
     pub const BOOT_ME: u64 = 1 << 59;
 }
 
-/// A GUID in the order of its bytes on disk: the first three fields little endian.
+/// A GUID in its byte order on disk: the first three fields little endian.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Guid(pub [u8; 16]);
 
-/// Where each byte of the text comes from.
+/// Index of the stored byte for each byte of the text.
 const TEXT_ORDER: [usize; 16] = [3, 2, 1, 0, 5, 4, 7, 6, 8, 9, 10, 11, 12, 13, 14, 15];
 
 impl Guid {
     /// All zeros: no partition.
     pub const ZERO: Self = Self([0; 16]);
 
-    /// Of a text such as `c12a7328-f81f-11d2-ba4b-00a0c93ec93b`, for constants.
+    /// Parses a text such as `c12a7328-f81f-11d2-ba4b-00a0c93ec93b`, for constants.
     ///
     /// # Panics
-    /// If it is none.
+    /// If the text is not a GUID.
     #[must_use]
     pub const fn constant(text: &str) -> Self {
         match Self::parse_text(text.as_bytes()) {
@@ -112,14 +112,14 @@ impl FromStr for Guid {
     }
 }
 
-/// What a header is worth, by FreeBSD's order of checks.
+/// Why a header cannot be used, in FreeBSD's order of checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFault {
     /// There is none.
     Missing,
     /// Its checksum or its size is wrong.
     Corrupt(&'static str),
-    /// Its checksum is right, and what it says cannot be.
+    /// Its checksum is right, but its contents are impossible.
     Invalid(&'static str),
 }
 
@@ -136,15 +136,15 @@ impl fmt::Display for HeaderFault {
 /// A header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Where it is.
+    /// Sector of this header.
     pub own_lba: u64,
-    /// Where the other one is.
+    /// Sector of the other header.
     pub alternate_lba: u64,
     /// First sector for partitions.
     pub first_usable: u64,
     /// Last sector for partitions.
     pub last_usable: u64,
-    /// The disk.
+    /// GUID of the disk.
     pub disk: Guid,
     /// First sector of the table.
     pub table_lba: u64,
@@ -161,7 +161,7 @@ impl Header {
     /// `last_lba`.
     ///
     /// # Errors
-    /// What it is worth.
+    /// Why the header cannot be used.
     pub fn parse(sector: &[u8], lba: u64, last_lba: u64) -> Result<Self, HeaderFault> {
         use HeaderFault::{Corrupt, Invalid, Missing};
         if sector.get(..8) != Some(&SIGNATURE[..]) {
@@ -255,9 +255,9 @@ impl Header {
 /// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What the partition is for; [`Guid::ZERO`] if there is none.
+    /// Type of the partition; [`Guid::ZERO`] if the entry is empty.
     pub kind: Guid,
-    /// The partition.
+    /// GUID of the partition.
     pub unique: Guid,
     /// First sector.
     pub start: u64,
@@ -302,7 +302,7 @@ impl Entry {
         }
     }
 
-    /// The characters of its name; what is no character is U+FFFD.
+    /// The characters of its name; an invalid one becomes U+FFFD.
     pub fn name(&self) -> impl Iterator<Item = char> + '_ {
         let units = self.name.iter().copied().take_while(|&unit| unit != 0);
         char::decode_utf16(units).map(|char| char.unwrap_or(char::REPLACEMENT_CHARACTER))

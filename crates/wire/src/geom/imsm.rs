@@ -1,97 +1,96 @@
-//! Metadata of Intel's RAID (Intel Matrix Storage Manager, `isw` of dmraid): the records of which
-//! it is made.
+//! Metadata of Intel's RAID (Intel Matrix Storage Manager, `isw` in dmraid): its records.
 //!
-//! Learnt from FreeBSD's `sys/geom/raid/md_intel.c` and mdadm's `super-intel.c`. The anchor lies in
-//! the last sector but one; what does not fit into it lies in the sectors in front of it. A header
-//! is followed by the table of disks and the volumes, each with one map, or two while it migrates.
-//! All numbers are little endian, all sectors of 512 bytes.
+//! From FreeBSD's `sys/geom/raid/md_intel.c` and mdadm's `super-intel.c`. The anchor is in the
+//! second to last sector; what does not fit there is in the sectors before it. A header is followed
+//! by the table of disks and by the volumes, each with one map, or with two while it migrates. All
+//! numbers are little endian; all sectors have 512 bytes.
 //!
-//! Each record keeps the bytes that have no name here, so that what is read and written again is
-//! the same.
+//! Each record keeps the bytes that have no name here, so that reading and writing it changes
+//! nothing.
 
 use crate::Error;
 use crate::bytes::{array, le16, le32, put};
 
-/// What the anchor starts with.
+/// Signature of the anchor.
 pub const SIGNATURE: [u8; 24] = *b"Intel Raid ISM Cfg Sig. ";
 /// Bytes of a serial number in the table of disks.
 pub const SERIAL_LEN: usize = 16;
-/// Most bytes of the whole: more is nobody's.
+/// Most bytes of the metadata; larger ones are rejected.
 pub const LEN_MAX: u32 = 65536;
-/// Of an ordinal of a map: the number of the disk.
+/// Mask of the disk number in an ordinal of a map.
 pub const ORDINAL_DISK: u32 = 0x00FF_FFFF;
-/// Of an ordinal of a map: the disk does not hold everything.
+/// Bit of an ordinal of a map: the disk is not up to date.
 pub const ORDINAL_REBUILD: u32 = 0x0100_0000;
-/// The failed member of a map, if there is none.
+/// Value of the failed member of a map if there is none.
 pub const NO_MEMBER: u8 = 0xFF;
-/// The SCSI address of a disk that is not there.
+/// The SCSI address of a missing disk.
 pub const NO_ADDRESS: u32 = u32::MAX;
 
 /// Bits of [`Header::attributes`].
 pub mod attributes {
-    /// The checksum is right.
+    /// The checksum is valid.
     pub const CHECKSUM: u32 = 0x8000_0000;
-    /// A log of bad blocks is at the end.
+    /// A log of bad blocks follows at the end.
     pub const BAD_BLOCKS: u32 = 0x0800_0000;
     /// A volume is larger than 2 TiB.
     pub const LARGE_VOLUME: u32 = 0x2000_0000;
-    /// Those that are known: levels, clone, extended stripes and RAID 10, caches, sizes.
+    /// The known ones: levels, clone, extended stripes and RAID 10, caches, sizes.
     pub const KNOWN: u32 = 0xEE00_00FF;
 }
 
 /// Bits of [`Disk::status`].
 pub mod disk_status {
-    /// Waits to replace another one.
+    /// A spare.
     pub const SPARE: u32 = 1;
-    /// Is part of the volumes.
+    /// Used by a volume.
     pub const CONFIGURED: u32 = 2;
     /// Failed.
     pub const FAILED: u32 = 4;
-    /// Is there (only FreeBSD writes it).
+    /// Present (written by FreeBSD only).
     pub const ONLINE: u32 = 8;
 }
 
 /// Bits of [`Volume::status`].
 pub mod volume_status {
-    /// Reads of neighbours may be joined.
+    /// Adjacent reads may be coalesced.
     pub const READ_COALESCING: u32 = 4;
-    /// Writes of neighbours may be joined.
+    /// Adjacent writes may be coalesced.
     pub const WRITE_COALESCING: u32 = 8;
 }
 
 crate::code::code! {
-    /// What a map says of its members.
+    /// State of the members of a map.
     pub enum MapState: u8 {
-        /// All hold everything.
+        /// All members are up to date.
         Normal = 0 => "normal",
-        /// They were never made equal.
+        /// The members were never synchronised.
         Uninitialized = 1 => "uninitialized",
-        /// One that can be done without does not.
+        /// A member is missing or out of date; redundancy covers it.
         Degraded = 2 => "degraded",
-        /// Too many do not.
+        /// More members are missing or out of date than redundancy covers.
         Failed = 3 => "failed",
     }
 }
 
 crate::code::code! {
-    /// What goes on while a volume has two maps.
+    /// Why a volume has two maps.
     pub enum Migration: u8 {
-        /// Its members are made equal for the first time.
+        /// Its members are synchronised for the first time.
         Init = 0 => "init",
         /// A member is rebuilt from the others.
         Rebuild = 1 => "rebuild",
-        /// It is verified.
+        /// Its members are verified.
         Verify = 2 => "verify",
-        /// Its level or the number of its members changes.
+        /// Its level or its number of members changes.
         General = 3 => "general migration",
-        /// Another kind of change.
+        /// Another change.
         StateChange = 4 => "state change",
-        /// Its members are made equal once more, after an unclean stop.
+        /// Its members are synchronised again after an unclean stop.
         Repair = 5 => "repair",
     }
 }
 
-/// Sum of the 32-bit words of the whole, the checksum left out.
+/// Sum of the 32-bit words of the metadata, the checksum left out.
 #[must_use]
 pub fn checksum(whole: &[u8]) -> u32 {
     let words = whole.chunks_exact(4).map(|word| u32::from_le_bytes(array(word, 0)));
@@ -99,8 +98,8 @@ pub fn checksum(whole: &[u8]) -> u32 {
     sum.wrapping_sub(if whole.len() >= Header::LEN { le32(whole, 0x20) } else { 0 })
 }
 
-/// A serial number as it is compared: without blanks and what is no character, colons made
-/// semicolons, the last [`SERIAL_LEN`] bytes of it.
+/// A serial number in the form used for comparison: without blanks and control characters, with
+/// colons replaced by semicolons, cut to its last [`SERIAL_LEN`] bytes.
 #[must_use]
 pub fn serial(text: &str) -> [u8; SERIAL_LEN] {
     let kept = |byte: &u8| *byte > b' ';
@@ -113,37 +112,37 @@ pub fn serial(text: &str) -> [u8; SERIAL_LEN] {
     serial
 }
 
-/// The front of it.
+/// The header of the metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     raw: [u8; Self::LEN],
-    /// `1.0.00` to `1.3.00`, by what is in it.
+    /// `1.0.00` to `1.3.00`, depending on the contents.
     pub version: [u8; 6],
-    /// Bytes of the whole.
+    /// Bytes of the whole metadata.
     pub len: u32,
-    /// Tells sets of disks apart.
+    /// Distinguishes sets of disks.
     pub family: u32,
-    /// Raised with every write: the highest is believed.
+    /// Incremented on every write; the highest is valid.
     pub generation: u32,
-    /// What is in it: [`attributes`].
+    /// Features in use: [`attributes`].
     pub attributes: u32,
     /// Number of disks.
     pub disks: u8,
     /// Number of volumes.
     pub volumes: u8,
-    /// The family when it was made.
+    /// The family when the metadata was created.
     pub original_family: u32,
     /// Bytes of the log of bad blocks at the end.
     pub bad_blocks_len: u32,
-    /// Number of volumes ever made.
+    /// Number of volumes ever created.
     pub volumes_made: u16,
 }
 
 impl Header {
-    /// Bytes of it.
+    /// Bytes of a header.
     pub const LEN: usize = 0xD8;
 
-    /// One without disks and volumes.
+    /// A header without disks and volumes.
     #[must_use]
     pub fn new(family: u32) -> Self {
         Self {
@@ -161,10 +160,10 @@ impl Header {
         }
     }
 
-    /// Reads it.
+    /// Reads a header.
     ///
     /// # Errors
-    /// What is wrong with it; the checksum is not looked at.
+    /// If it is not valid; the checksum is not checked.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, Self::LEN)?;
         if array::<24>(bytes, 0) != SIGNATURE {
@@ -189,7 +188,7 @@ impl Header {
         })
     }
 
-    /// Fills the front of `bytes`, the checksum as zeros.
+    /// Fills the front of `bytes`, with a checksum of zero.
     pub fn emit(&self, bytes: &mut [u8]) {
         put(bytes, 0, self.raw);
         put(bytes, 0, SIGNATURE);
@@ -207,7 +206,7 @@ impl Header {
     }
 }
 
-/// The low and the high half of a number that grew later.
+/// The low and the high half of a number that was widened later.
 fn split(bytes: &[u8], low: usize, high: usize) -> u64 {
     u64::from(le32(bytes, low)) | u64::from(le32(bytes, high)) << 32
 }
@@ -221,30 +220,30 @@ fn put_split(bytes: &mut [u8], (low, high): (usize, usize), value: u64) {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disk {
     raw: [u8; Self::LEN],
-    /// The end of its serial number, padded with zeros; with `:0` behind it if it is not there.
+    /// The end of its serial number, padded with zeros; followed by `:0` if the disk is missing.
     pub serial: [u8; SERIAL_LEN],
     /// Sectors.
     pub blocks: u64,
-    /// Where it was; [`NO_ADDRESS`] if it is not there.
+    /// Its last SCSI address; [`NO_ADDRESS`] if it is missing.
     pub address: u32,
     /// [`disk_status`].
     pub status: u32,
 }
 
 impl Disk {
-    /// Bytes of it.
+    /// Bytes of a disk.
     pub const LEN: usize = 48;
 
-    /// A disk.
+    /// A new disk.
     #[must_use]
     pub fn new(serial: [u8; SERIAL_LEN], blocks: u64, status: u32) -> Self {
         Self { raw: [0; Self::LEN], serial, blocks, address: 0, status }
     }
 
-    /// Reads it.
+    /// Reads a disk.
     ///
     /// # Errors
-    /// That there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, Self::LEN)?;
         Ok(Self {
@@ -265,7 +264,7 @@ impl Disk {
         put(bytes, 24, self.status.to_le_bytes());
     }
 
-    /// Says in the table that it is not there: no serial number is equal to this one any more.
+    /// Marks it as missing in the table; its serial number then matches no disk.
     pub fn mark_missing(&mut self) {
         self.status |= disk_status::FAILED;
         self.status &= !disk_status::ONLINE;
@@ -274,7 +273,7 @@ impl Disk {
         }
         self.address = NO_ADDRESS;
         let len = self.serial.iter().position(|&byte| byte == 0).unwrap_or(SERIAL_LEN);
-        // With a terminator: what does not fit goes in front.
+        // With a terminator: the first bytes are dropped if it does not fit.
         let gone = (len + 3).saturating_sub(SERIAL_LEN);
         self.serial.copy_within(gone..len, 0);
         self.serial[len - gone..].fill(0);
@@ -288,25 +287,25 @@ pub struct Volume {
     raw: [u8; Self::LEN],
     /// Its name, padded with zeros.
     pub name: [u8; 16],
-    /// Sectors of it.
+    /// Sectors of the volume.
     pub blocks: u64,
     /// [`volume_status`].
     pub status: u32,
-    /// Its number among all volumes ever made.
+    /// Its number among all volumes ever created.
     pub number: u16,
-    /// Whether it has two maps: what goes on.
+    /// The migration under way, if it has two maps.
     pub migration: Option<Migration>,
-    /// Units of migration that are done.
+    /// Completed units of the migration.
     pub unit: u64,
-    /// Writes were under way.
+    /// Writes were in progress.
     pub dirty: u8,
 }
 
 impl Volume {
-    /// Bytes of it.
+    /// Bytes of a volume.
     pub const LEN: usize = 112;
 
-    /// A volume.
+    /// A new volume.
     #[must_use]
     pub fn new(name: [u8; 16], blocks: u64, number: u16) -> Self {
         let status = volume_status::READ_COALESCING | volume_status::WRITE_COALESCING;
@@ -314,10 +313,10 @@ impl Volume {
         Self { raw, name, blocks, status, number, migration, unit, dirty }
     }
 
-    /// Reads it.
+    /// Reads a volume.
     ///
     /// # Errors
-    /// That there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, Self::LEN)?;
         Ok(Self {
@@ -346,7 +345,7 @@ impl Volume {
     }
 }
 
-/// A map, without its ordinals: where the members of a volume lie.
+/// A map without its ordinals: the positions of a volume's members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Map {
     raw: [u8; Self::LEN],
@@ -364,17 +363,17 @@ pub struct Map {
     pub level: u8,
     /// Number of members.
     pub members: u8,
-    /// How often everything is there.
+    /// Number of copies of the data.
     pub domains: u8,
     /// The first failed member, or [`NO_MEMBER`].
     pub failed: u8,
 }
 
 impl Map {
-    /// Bytes of it.
+    /// Bytes of a map.
     pub const LEN: usize = 48;
 
-    /// An empty one.
+    /// An empty map.
     #[must_use]
     pub fn new(level: u8, members: u8, domains: u8) -> Self {
         let mut raw = [0; Self::LEN];
@@ -384,10 +383,10 @@ impl Map {
         Self { raw, start, blocks, stripes, strip, state, level, members, domains, failed }
     }
 
-    /// Reads it.
+    /// Reads a map.
     ///
     /// # Errors
-    /// That there are too few bytes.
+    /// If there are too few bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, Self::LEN)?;
         Ok(Self {

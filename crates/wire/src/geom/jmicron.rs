@@ -1,47 +1,46 @@
 //! Metadata of JMicron's RAID: one record in the last sector of each disk, with the identifiers of
 //! all disks of the volume.
 //!
-//! Learnt from FreeBSD's `sys/geom/raid/md_jmicron.c`, checked against dmraid's `jm.h`. Little
-//! endian.
+//! From FreeBSD's `sys/geom/raid/md_jmicron.c`, checked against dmraid's `jm.h`. Little endian.
 
 use crate::Error;
 use crate::bytes::{array, le16, le32};
 
-/// Sectors from its own to the end of the disk.
+/// Sectors from the record to the end of the disk.
 pub const FROM_END: u64 = 1;
 /// Most disks of a volume.
 pub const DISKS_MAX: usize = 8;
-/// Of an identifier: the disk. The rest is the number of a part of it.
+/// Mask of the disk in an identifier; the other bits number a part of it.
 pub const DISK_MASK: u32 = 0xFFFF_FFF0;
 
 crate::code::code! {
-    /// How bytes lie on the disks.
+    /// Layout of the data on the disks.
     pub enum Kind: u8 {
-        /// In turns.
+        /// Striped.
         Raid0 = 0 => "RAID0",
-        /// The same on both.
+        /// Mirrored on two disks.
         Raid1 = 1 => "RAID1",
-        /// In turns on pairs that hold the same.
+        /// Striped over mirrored pairs.
         Raid01 = 2 => "RAID0+1",
-        /// One disk behind the other.
+        /// Concatenated.
         Concat = 3 => "CONCAT",
-        /// In turns, with parity that moves.
+        /// Striped with rotating parity.
         Raid5 = 5 => "RAID5",
     }
 }
 
 /// Bits of [`JMicron::flags`].
 pub mod flags {
-    /// Disks without this bit beside one that has it do not hold everything.
+    /// If one disk of a volume has this bit, the disks without it are out of date.
     pub const BAD_SECTORS: u16 = 0x04;
-    /// The disk may differ from the others.
+    /// The disk may be out of sync.
     pub const UNSYNC: u16 = 0x20;
 }
 
 /// The record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JMicron {
-    /// This disk.
+    /// Identifier of this disk.
     pub disk: u32,
     /// First byte of its part, in units of 16 sectors.
     pub offset: u32,
@@ -49,23 +48,23 @@ pub struct JMicron {
     pub sectors: u64,
     /// The volume's name, padded with blanks.
     pub name: [u8; 16],
-    /// How bytes lie on the disks.
+    /// Layout of the data on the disks.
     pub kind: Kind,
-    /// Bytes of a strip: 1024 shifted by so much.
+    /// Log2 of the strip size in units of 1024 bytes.
     pub strip_shift: u8,
     /// [`flags`].
     pub flags: u16,
-    /// Disks that wait to replace another one; 0 where there is none.
+    /// Spare disks; 0 if there is none.
     pub spares: [u32; 2],
-    /// The disks in their order; 0 where there is none.
+    /// The disks in order; 0 if there is none.
     pub disks: [u32; DISKS_MAX],
 }
 
 impl JMicron {
-    /// Reads the record, and whether its sum is right.
+    /// Reads the record, and returns whether its sum is right.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, Error> {
         Error::check_len(sector, 512)?;
         if sector[..2] != *b"JM" {
@@ -90,7 +89,7 @@ impl JMicron {
         })
     }
 
-    /// The number of what tells sets of disks apart: there is no such field.
+    /// A number that distinguishes sets of disks, computed because the record has no field for it.
     #[must_use]
     pub fn set(&self) -> u32 {
         let shifted = self.disks.iter().enumerate().map(|(number, disk)| disk << number);

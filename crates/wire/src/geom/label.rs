@@ -4,9 +4,9 @@ use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
 use crate::Error;
 use crate::bytes::{le64, put};
 
-/// What the sector starts with.
+/// Magic of the label.
 pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::LABEL");
-/// The version that is written. Version 0 and 1 have no provider size.
+/// The version written. Versions 0 and 1 have no provider size.
 pub const VERSION: u32 = 2;
 /// Bytes of the metadata.
 pub const LEN: usize = 44;
@@ -14,17 +14,17 @@ pub const LEN: usize = 44;
 /// The metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The name behind `label/`.
+    /// The name after `label/`.
     pub label: Name<16>,
-    /// Bytes of the provider that was labelled; `None` in versions before 2.
+    /// Bytes of the labelled provider; `None` in versions before 2.
     pub provider_size: Option<u64>,
 }
 
 impl Label {
-    /// Reads the last sector of a provider.
+    /// Reads the metadata from the last sector of a provider.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If they are not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, Error> {
         let version = check_label(sector, &MAGIC, 0..=VERSION, LEN)?;
         Ok(Self {

@@ -1,11 +1,12 @@
-//! The partition table of PCs: the master boot record, and the links of extended partitions.
+//! The partition table of PCs: the master boot record and the chained records of extended
+//! partitions.
 
 use crate::Error;
 use crate::bytes::{array, le16, le32, put};
 
-/// Where the four entries are.
+/// Offset of the four entries.
 pub const TABLE_AT: usize = 446;
-/// Where the disk's serial number is.
+/// Offset of the disk's serial number.
 pub const SERIAL_AT: usize = 440;
 /// Bytes of the record.
 pub const LEN: usize = 512;
@@ -31,9 +32,9 @@ crate::code::code! {
         Fat32Lba = 0x0C => "fat32lba",
         /// FAT16.
         Fat16Lba = 0x0E => "fat16lba",
-        /// Partitions inside, addressed by cylinders.
+        /// Extended partition, addressed by cylinders.
         Extended = 0x05 => "ebr",
-        /// Partitions inside.
+        /// Extended partition.
         ExtendedLba = 0x0F => "ebrlba",
         /// PowerPC firmware.
         Prep = 0x41 => "prep-boot",
@@ -51,7 +52,7 @@ crate::code::code! {
         AppleBoot = 0xAB => "apple-boot",
         /// A file system of Apple's HFS.
         AppleHfs = 0xAF => "apple-hfs",
-        /// What is there is described by a GPT.
+        /// Protects a disk that has a GPT.
         Protective = 0xEE => "pmbr",
         /// EFI system partition.
         Efi = 0xEF => "efi",
@@ -61,7 +62,7 @@ crate::code::code! {
 }
 
 impl Kind {
-    /// Whether partitions are inside.
+    /// Whether it is an extended partition.
     #[must_use]
     pub const fn is_extended(self) -> bool {
         matches!(self, Self::Extended | Self::ExtendedLba)
@@ -73,11 +74,11 @@ impl Kind {
 pub struct Chs(pub [u8; 3]);
 
 impl Chs {
-    /// What stands where an address cannot be said.
+    /// Stands for an address that cannot be expressed.
     pub const BEYOND: Self = Self([0xFF; 3]);
 
-    /// The address of sector `lba` on a disk of `heads` heads and `sectors` sectors per track
-    /// (none of them 0).
+    /// The address of sector `lba` on a disk with `heads` heads and `sectors` sectors per track
+    /// (neither 0).
     #[must_use]
     pub fn of(lba: u64, heads: u32, sectors: u32) -> Self {
         let (heads, sectors) = (u64::from(heads.max(1)), u64::from(sectors.max(1)));
@@ -97,11 +98,12 @@ pub struct Entry {
     pub status: u8,
     /// First sector.
     pub first: Chs,
-    /// What it is for.
+    /// What the partition is used for.
     pub kind: Kind,
     /// Last sector.
     pub last: Chs,
-    /// First sector: of the disk in a master boot record, of other things in an extended one.
+    /// First sector, relative to the disk in a master boot record; an extended one has other
+    /// origins.
     pub start: u32,
     /// Number of sectors.
     pub count: u32,
@@ -147,10 +149,10 @@ impl Entry {
     }
 }
 
-/// A boot record: master, or of an extended partition.
+/// A boot record: the master, or one of an extended partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The serial number that Windows gives a disk.
+    /// The serial number that Windows assigns to a disk.
     pub serial: u32,
     /// The entries.
     pub entries: [Entry; ENTRIES],
@@ -160,11 +162,11 @@ impl Record {
     /// A record without partitions.
     pub const EMPTY: Self = Self { serial: 0, entries: [Entry::UNUSED; ENTRIES] };
 
-    /// Reads a record. Whether the entries make sense is another question: see
+    /// Reads a record. It does not check that the entries make sense: see
     /// [`has_sound_status`](Self::has_sound_status).
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is not a record.
     pub fn parse(sector: &[u8]) -> Result<Self, Error> {
         Error::check_len(sector, LEN)?;
         if le16(sector, LEN - 2) != SIGNATURE {
@@ -177,8 +179,8 @@ impl Record {
         })
     }
 
-    /// Puts the entries, the serial number and the signature into `sector`, which must hold
-    /// [`LEN`] bytes; boot code in front of them stays.
+    /// Writes the entries, the serial number and the signature into `sector`, which must hold
+    /// [`LEN`] bytes; boot code before them is preserved.
     pub fn emit(&self, sector: &mut [u8]) {
         put(sector, SERIAL_AT, self.serial.to_le_bytes());
         for (at, entry) in self.entries.iter().enumerate() {
@@ -187,8 +189,8 @@ impl Record {
         put(sector, LEN - 2, SIGNATURE.to_le_bytes());
     }
 
-    /// Whether every status byte is 0 or [`ACTIVE`]: boot code of a file system that is read as a
-    /// record has others.
+    /// Whether every status byte is 0 or [`ACTIVE`]. If a file system's boot code is read as a
+    /// record, they have other values.
     #[must_use]
     pub fn has_sound_status(&self) -> bool {
         self.entries.iter().all(|entry| entry.status & !ACTIVE == 0)
@@ -200,7 +202,7 @@ impl Record {
         self.entries.iter().any(|entry| entry.kind == Kind::Protective)
     }
 
-    /// The record in front of a GPT, on a disk of `sectors` sectors.
+    /// The protective record of a GPT, for a disk of `sectors` sectors.
     #[must_use]
     pub fn protective(sectors: u64) -> Self {
         let mut this = Self::EMPTY;

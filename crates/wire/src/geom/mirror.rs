@@ -6,9 +6,9 @@ use super::{MAGIC_LEN, Name, begin_label, check_label, magic};
 use crate::Error;
 use crate::bytes::{array, le32, le64, put};
 
-/// What the sector starts with.
+/// Magic of the label.
 pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::MIRROR");
-/// The version that is written. 0 and 1 have no generation, versions before 3 no provider size.
+/// The version written. Versions 0 and 1 have no generation, versions before 3 no provider size.
 pub const VERSION: u32 = 4;
 /// Bytes of the metadata.
 pub const LEN: usize = 135;
@@ -18,11 +18,11 @@ crate::code::code! {
     pub enum Balance: u8 {
         /// The first active one.
         None = 0 => "none",
-        /// One after the other.
+        /// Each in turn.
         RoundRobin = 1 => "round-robin",
-        /// The one with the least to do and the head nearest.
+        /// The one with the fewest requests and the nearest head.
         Load = 2 => "load",
-        /// Long reads are cut and read from all.
+        /// Long reads are split over all components.
         Split = 3 => "split",
         /// The one with the highest priority.
         Prefer = 4 => "prefer",
@@ -31,77 +31,78 @@ crate::code::code! {
 
 /// Flags of the whole mirror.
 pub mod flags {
-    /// A stale component is not rebuilt by itself.
+    /// A stale component is not rebuilt automatically.
     pub const NO_AUTO_SYNC: u64 = 1;
-    /// After an unclean stop nothing is rebuilt.
+    /// Nothing is rebuilt after an unclean stop.
     pub const NO_FAIL_SYNC: u64 = 2;
-    /// Those that are known.
+    /// The known ones.
     pub const MASK: u64 = 3;
 }
 
 /// Flags of one component.
 pub mod disk_flags {
-    /// Writes were under way: after an unclean stop the halves may differ.
+    /// Writes were in progress: after an unclean stop the components may differ.
     pub const DIRTY: u64 = 1;
     /// It is being rebuilt.
     pub const SYNCHRONIZING: u64 = 2;
-    /// It is to be rebuilt, also where nothing is rebuilt by itself.
+    /// It is to be rebuilt even if nothing is rebuilt automatically.
     pub const FORCE_SYNC: u64 = 4;
-    /// Taken out by `deactivate`.
+    /// Removed by `deactivate`.
     pub const INACTIVE: u64 = 8;
-    /// Only the provider whose name was written down is this component.
+    /// Only the provider whose name was recorded is this component.
     pub const HARDCODED: u64 = 0x10;
-    /// It can delete.
+    /// It supports delete.
     pub const CAN_DELETE: u64 = 0x40;
-    /// Those that may be on the medium.
+    /// Those allowed on the medium.
     pub const MASK: u64 = 0x7F;
 }
 
 /// The metadata.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mirror {
-    /// The name behind `mirror/`.
+    /// The name after `mirror/`.
     pub name: Name<16>,
-    /// Tells mirrors of one name apart.
+    /// Distinguishes mirrors of the same name.
     pub id: u32,
-    /// Tells the components apart.
+    /// Distinguishes the components.
     pub disk_id: u32,
     /// Number of components.
     pub all: u8,
-    /// Raised when a component failed: who has a lower one stays out until it is inserted again.
+    /// Incremented when a component fails: one with a lower value stays out until it is inserted
+    /// again.
     pub gen_id: u32,
-    /// Raised when a component was away while the others were written: it is rebuilt.
+    /// Incremented when the others are written without a component: it is then rebuilt.
     pub sync_id: u32,
-    /// Of this component, for [`Balance::Prefer`] and for choosing whom to believe.
+    /// Priority of this component, for [`Balance::Prefer`] and for choosing the valid metadata.
     pub priority: u8,
     /// Bytes of a piece, for [`Balance::Split`].
     pub slice: u32,
-    /// How reads are spread.
+    /// How reads are distributed.
     pub balance: Balance,
     /// Bytes of the mirror.
     pub media_size: u64,
     /// Bytes of its sectors.
     pub sector_size: u32,
-    /// Bytes that are rebuilt.
+    /// Bytes already rebuilt.
     pub sync_offset: u64,
-    /// Of the mirror.
+    /// Flags of the mirror.
     pub flags: u64,
-    /// Of the component.
+    /// Flags of the component.
     pub disk_flags: u64,
-    /// The only provider this may be, if [`disk_flags::HARDCODED`].
+    /// The only provider that may be this component, if [`disk_flags::HARDCODED`].
     pub provider: Option<Name<16>>,
-    /// Bytes of the provider that was labelled; 0 where the version has none.
+    /// Bytes of the labelled provider; 0 if the version has none.
     pub provider_size: u64,
 }
 
 impl Mirror {
-    /// Reads the last sector of a provider: versions 0 to 4.
+    /// Reads the metadata from the last sector of a provider: versions 0 to 4.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If they are not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, Error> {
         let version = check_label(sector, &MAGIC, 0..=VERSION, LEN)?;
-        // Versions 0 and 1 have no generation: everything behind it lies 4 bytes nearer.
+        // Versions 0 and 1 have no generation: all later fields are 4 bytes earlier.
         let back = if version < 2 { 4 } else { 0 };
         let summed = if version < 3 { 111 - back } else { 119 };
         let sum: [u8; 16] = array(sector, summed);

@@ -1,8 +1,8 @@
 //! On-disk metadata of the block layer: partition tables, and the last-sector labels of GEOM.
 //!
 //! Layouts and checks are those of FreeBSD (`sys/geom`), of the UEFI specification for GPT, and of
-//! the partition tables of PCs. Every label of GEOM is little endian, packed, in the last sector of
-//! its provider, with zeros behind it.
+//! the partition tables of PCs. Every label of GEOM is little endian and packed, in the last sector
+//! of its provider, padded with zeros.
 
 pub mod cache;
 pub mod concat;
@@ -38,7 +38,7 @@ pub const MAGIC_LEN: usize = 16;
 pub struct Name<const N: usize>([u8; N]);
 
 impl<const N: usize> Name<N> {
-    /// The name `text`, if it can be one: 1 to `N - 1` bytes without control characters.
+    /// The name `text`, if it is valid: 1 to `N - 1` bytes without control characters.
     #[must_use]
     pub fn new(text: &str) -> Option<Self> {
         let mut bytes = [0; N];
@@ -47,7 +47,7 @@ impl<const N: usize> Name<N> {
         Some(Self(bytes))
     }
 
-    /// Reads the field at `at`, which must be inside `bytes`.
+    /// Reads the field at `at`, which must lie within `bytes`.
     fn parse(bytes: &[u8], at: usize, field: &'static str) -> Result<Self, Error> {
         text(&bytes[at..at + N]).and_then(Self::new).ok_or(Error::BadField(field))
     }
@@ -83,14 +83,14 @@ impl<const N: usize> fmt::Display for Name<N> {
     }
 }
 
-/// The text in front of the first zero byte, if it is UTF-8.
+/// The text before the first zero byte, if it is UTF-8.
 #[must_use]
 pub fn text(field: &[u8]) -> Option<&str> {
     let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     core::str::from_utf8(&field[..end]).ok()
 }
 
-/// Magic and version of a label, checked: the length of the sector, then who wrote it.
+/// Checks the magic and version of a label: first the length of the sector, then the magic.
 fn check_label(
     sector: &[u8],
     magic: &[u8; MAGIC_LEN],
@@ -119,15 +119,15 @@ const fn magic(name: &[u8]) -> [u8; MAGIC_LEN] {
     out
 }
 
-/// Starts a label in `sector`: zeros, magic, version.
+/// Begins a label in `sector`: zeros, magic, version.
 fn begin_label(sector: &mut [u8], magic: &[u8; MAGIC_LEN], version: u32) {
     sector.fill(0);
     crate::bytes::put(sector, 0, *magic);
     crate::bytes::put(sector, MAGIC_LEN, version.to_le_bytes());
 }
 
-/// The class whose label starts with these bytes, if GEOM has it: also of classes that only
-/// FreeBSD knows, so that their labels are not written over unseen.
+/// The class whose label starts with these bytes, if GEOM has it. Includes classes that only
+/// FreeBSD implements, so that their labels are not overwritten unnoticed.
 #[must_use]
 pub fn class_of_magic(sector: &[u8]) -> Option<&'static str> {
     const CLASSES: [&str; 12] = [

@@ -4,7 +4,7 @@ use super::{MAGIC_LEN, Name, magic};
 use crate::Error;
 use crate::bytes::{array, le32, le64, put};
 
-/// What the sector starts with.
+/// Magic of the label.
 pub const MAGIC: [u8; MAGIC_LEN] = magic(b"GEOM::MULTIPATH");
 /// The version that is written and read.
 pub const VERSION: u32 = 1;
@@ -12,13 +12,13 @@ pub const VERSION: u32 = 1;
 pub const LEN: usize = 89;
 
 crate::code::code! {
-    /// Which of the paths take requests.
+    /// Which paths take requests.
     pub enum Mode: u8 {
-        /// One path takes all.
+        /// One path takes all requests.
         ActivePassive = 0 => "Active/Passive",
-        /// All paths take all.
+        /// All paths take all requests.
         ActiveActive = 1 => "Active/Active",
-        /// All paths read, one does everything else.
+        /// All paths read; one does everything else.
         ActiveRead = 2 => "Active/Read",
     }
 }
@@ -28,7 +28,7 @@ crate::code::code! {
 pub struct Multipath {
     /// The same on every path to one disk.
     pub uuid: Name<40>,
-    /// The name behind `multipath/`.
+    /// The name after `multipath/`.
     pub name: Name<16>,
     /// Bytes of a sector.
     pub sector_size: u32,
@@ -39,10 +39,10 @@ pub struct Multipath {
 }
 
 impl Multipath {
-    /// Reads the last sector of a provider.
+    /// Reads the metadata from the last sector of a provider.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If they are not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, Error> {
         Error::check_len(sector, LEN)?;
         if array::<MAGIC_LEN>(sector, 0) != MAGIC {

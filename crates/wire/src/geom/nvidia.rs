@@ -1,49 +1,48 @@
-//! Metadata of NVIDIA's RAID (MediaShield): one record in the last sector but one of each disk,
-//! about the one volume that the disk is part of.
+//! Metadata of NVIDIA's RAID (MediaShield): one record in the second to last sector of each disk,
+//! about the one volume that the disk belongs to.
 //!
-//! Learnt from FreeBSD's `sys/geom/raid/md_nvidia.c`, checked against dmraid's `nv.h`. Little
-//! endian.
+//! From FreeBSD's `sys/geom/raid/md_nvidia.c`, checked against dmraid's `nv.h`. Little endian.
 
 use crate::Error;
 use crate::bytes::{array, le16, le32};
 
-/// What it starts with.
+/// Magic of the record.
 pub const MAGIC: [u8; 8] = *b"NVIDIA  ";
-/// Sectors from its own to the end of the disk.
+/// Sectors from the record to the end of the disk.
 pub const FROM_END: u64 = 2;
 
 crate::code::code! {
-    /// How bytes lie on the disks.
+    /// Layout of the data on the disks.
     pub enum Kind: u16 {
-        /// In turns.
+        /// Striped.
         Raid0 = 0x80 => "RAID0",
-        /// The same on both.
+        /// Mirrored on two disks.
         Raid1 = 0x81 => "RAID1",
-        /// In turns, with a disk for parity.
+        /// Striped with a parity disk.
         Raid3 = 0x83 => "RAID3",
-        /// In turns, with parity that moves; data from the first disk on.
+        /// Striped with rotating parity; data starts at the first disk.
         Raid5 = 0x85 => "RAID5",
-        /// The same; data from behind the parity on.
+        /// The same; data starts after the parity.
         Raid5Symmetric = 0x95 => "RAID5 symmetric",
-        /// Two stripes that hold the same.
+        /// Two mirrored stripes.
         Raid01 = 0x8180 => "RAID0+1",
-        /// One disk behind the other.
+        /// Concatenated.
         Concat = 0xFF => "CONCAT",
     }
 }
 
 crate::code::code! {
-    /// What goes on.
+    /// Activity of the volume.
     pub enum State: u8 {
-        /// Nothing.
+        /// None.
         Idle = 0 => "idle",
-        /// The disks are made equal for the first time.
+        /// The disks are synchronised for the first time.
         Init = 2 => "init",
         /// A disk is rebuilt.
         Rebuild = 3 => "rebuild",
-        /// Its level or size changes.
+        /// Its level or size is changing.
         Upgrade = 4 => "upgrade",
-        /// The disks are made equal.
+        /// The disks are synchronised.
         Sync = 5 => "sync",
     }
 }
@@ -59,30 +58,30 @@ pub struct Nvidia {
     pub sector_size: u32,
     /// The volume's name, padded with blanks.
     pub name: [u8; 16],
-    /// Of this disk: [`Self::REBUILT`].
+    /// Status of this disk: [`Self::REBUILT`].
     pub disk_status: u32,
-    /// Tells volumes apart.
+    /// Distinguishes volumes.
     pub id: [u8; 16],
-    /// What goes on.
+    /// Activity of the volume.
     pub state: State,
-    /// Strips of a row.
+    /// Strips in a row.
     pub width: u8,
-    /// Number of disks, with those that wait to replace another one.
+    /// Number of disks, spares included.
     pub disks: u8,
-    /// How bytes lie on the disks.
+    /// Layout of the data on the disks.
     pub kind: Kind,
     /// Sectors of a strip.
     pub strip: u32,
 }
 
 impl Nvidia {
-    /// This disk is the one that is rebuilt.
+    /// This disk is being rebuilt.
     pub const REBUILT: u32 = 0x100;
 
-    /// Reads the record, and whether its sum is right.
+    /// Reads the record, and returns whether its sum is right.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, Error> {
         Error::check_len(sector, 512)?;
         if sector[..8] != MAGIC {

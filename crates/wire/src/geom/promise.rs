@@ -1,15 +1,15 @@
-//! Metadata of Promise's RAID (FastTrak), and of ATI's: a record of four sectors for each part of
-//! a disk that a volume uses, from 63 sectors before its end on, 14 sectors after each other.
+//! Metadata of Promise's RAID (FastTrak), and of ATI's: a record of four sectors for each part of a
+//! disk that a volume uses. The first starts 63 sectors before the end of the disk, each further
+//! one 14 sectors after the one before it.
 //!
-//! Learnt from FreeBSD's `sys/geom/raid/md_promise.c`, checked against dmraid's `pdc.h`. Little
-//! endian.
+//! From FreeBSD's `sys/geom/raid/md_promise.c`, checked against dmraid's `pdc.h`. Little endian.
 
 use crate::Error;
 use crate::bytes::{array, le16, le32, le64};
 
-/// What a record starts with.
+/// Magic of a record.
 pub const MAGIC: [u8; 24] = *b"Promise Technology, Inc.";
-/// What FreeBSD once wrote there.
+/// Magic that FreeBSD once wrote.
 pub const MAGIC_OF_FREEBSD: [u8; 24] = *b"FreeBSD ATA driver RAID ";
 /// Bytes of a record.
 pub const LEN: usize = 2048;
@@ -25,17 +25,17 @@ pub const fn from_end(number: u64) -> u64 {
 }
 
 crate::code::code! {
-    /// How bytes lie on the disks.
+    /// Layout of the data on the disks.
     pub enum Kind: u8 {
-        /// In turns.
+        /// Striped.
         Raid0 = 0 => "RAID0",
-        /// The same on all; with a width above 1 in turns on those that hold the same.
+        /// Mirrored; with a width above 1, striped over mirrored sets.
         Raid1 = 1 => "RAID1",
-        /// In turns, with a disk for parity.
+        /// Striped with a parity disk.
         Raid3 = 2 => "RAID3",
-        /// In turns, with parity that moves.
+        /// Striped with rotating parity.
         Raid5 = 4 => "RAID5",
-        /// One disk behind the other.
+        /// Concatenated.
         Span = 8 => "SPAN",
         /// One disk.
         Jbod = 0x10 => "JBOD",
@@ -44,7 +44,7 @@ crate::code::code! {
 
 /// Bits of [`Disk::flags`].
 pub mod flags {
-    /// It takes part.
+    /// It is active.
     pub const ONLINE: u8 = 0x02;
     /// A volume uses it.
     pub const ASSIGNED: u8 = 0x04;
@@ -59,7 +59,7 @@ pub mod flags {
 pub struct Disk {
     /// [`flags`].
     pub flags: u8,
-    /// What it is known by.
+    /// Its identifier.
     pub id: u64,
 }
 
@@ -72,52 +72,52 @@ impl Disk {
 /// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// The part that it lies beside.
+    /// The part that the record describes.
     pub own: Disk,
     /// First sector of that part.
     pub offset: u64,
-    /// Sectors of it.
+    /// Sectors of the part.
     pub sectors: u64,
-    /// Raised with every write; wraps.
+    /// Incremented on every write; wraps.
     pub generation: u16,
-    /// [`Self::MARKED`], [`Self::MIGRATING`].
+    /// Status bits: [`Self::MARKED`], [`Self::MIGRATING`].
     pub status: u8,
-    /// How bytes lie on the disks.
+    /// Layout of the data on the disks.
     pub kind: Kind,
     /// Number of disks.
     pub count: u8,
-    /// Bytes of a strip: 512 shifted by so much.
+    /// Log2 of the strip size in sectors of 512 bytes.
     pub strip_shift: u8,
-    /// Strips of a row.
+    /// Strips in a row.
     pub width: u8,
     /// Sectors of the volume.
     pub volume_sectors: u64,
-    /// Sectors of 512 bytes that a sector of the volume has.
+    /// Sectors of 512 bytes in a sector of the volume.
     pub sector_size: u8,
-    /// Tells volumes apart.
+    /// Distinguishes volumes.
     pub volume: u64,
-    /// The parts of the volume, of which the first [`Self::count`] are.
+    /// The parts of the volume; the first [`Self::count`] are valid.
     pub disks: [Disk; DISKS_MAX],
     /// The volume's name, padded with blanks.
     pub name: [u8; 32],
 }
 
 impl Promise {
-    /// Of [`Self::status`]: writes are under way.
+    /// Bit of [`Self::status`]: writes are in progress.
     pub const MARKED: u8 = 0x20;
-    /// Of [`Self::status`]: its level or size changes.
+    /// Bit of [`Self::status`]: its level or size is changing.
     pub const MIGRATING: u8 = 0x40;
 
-    /// Whether bytes begin a record.
+    /// Whether `bytes` start a record.
     #[must_use]
     pub fn is_it(bytes: &[u8]) -> bool {
         bytes.starts_with(&MAGIC) || bytes.starts_with(&MAGIC_OF_FREEBSD)
     }
 
-    /// Reads a record, and whether its sum is right.
+    /// Reads a record, and returns whether its sum is right.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is not valid.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         const VALID: u32 = 0x80;
         Error::check_len(bytes, LEN)?;
@@ -134,13 +134,13 @@ impl Promise {
         if usize::from(bytes[0x220]) > DISKS_MAX {
             return Err(Error::BadField("number of disks"));
         }
-        // Older versions fill what newer ones use with numbers of their own.
+        // Older versions fill the fields that newer ones use with numbers of their own.
         let filled = [0x8B8C_8D8E, 0x8788_898A, 0x8384_8586];
         let high = [0x372, 0x376, 0x37A].map(|at| le32(bytes, at));
         let is_old = high == filled;
         let [offset, sectors, _] = if is_old { [0; 3] } else { high };
         let volume_high = le32(bytes, 0x2E8);
-        // Whatever makes no sense is no size.
+        // A value out of range is not a size.
         let volume_high = if volume_high < 256 { volume_high } else { 0 };
         let wide = |high: u32, at: usize| u64::from(high) << 32 | u64::from(le32(bytes, at));
         let sector_size = Some(bytes[0x2ED]).filter(|size| (1..=8).contains(size) && !is_old);

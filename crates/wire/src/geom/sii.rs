@@ -1,30 +1,30 @@
-//! Metadata of Silicon Image's RAID (Medley): the answer of the disk to IDENTIFY, with a record in
-//! its vendor's part, in the last sector of each disk.
+//! Metadata of Silicon Image's RAID (Medley): the IDENTIFY data of the disk with a record in its
+//! vendor specific area, in the last sector of each disk.
 //!
-//! Learnt from FreeBSD's `sys/geom/raid/md_sii.c`, checked against dmraid's `sil.h`. Little endian.
+//! From FreeBSD's `sys/geom/raid/md_sii.c`, checked against dmraid's `sil.h`. Little endian.
 
 use crate::Error;
 use crate::bytes::{array, le16, le32, le64};
 
-/// Sectors from its own to the end of the disk.
+/// Sectors from the record to the end of the disk.
 pub const FROM_END: u64 = 1;
-/// Sectors at the end of a disk that hold no data: copies of the record lie in them.
+/// Sectors at the end of a disk that hold copies of the record instead of data.
 pub const RESERVED: u64 = 0x800;
 
 crate::code::code! {
-    /// How bytes lie on the disks.
+    /// Layout of the data on the disks.
     pub enum Kind: u8 {
-        /// In turns.
+        /// Striped.
         Raid0 = 0 => "RAID0",
-        /// The same on all.
+        /// Mirrored on all disks.
         Raid1 = 1 => "RAID1",
-        /// In turns on sets that hold the same.
+        /// Striped over mirrored sets.
         Raid10 = 2 => "RAID10",
-        /// Waits to replace another disk.
+        /// A spare.
         Spare = 3 => "SPARE",
-        /// One disk behind the other.
+        /// Concatenated.
         Concat = 4 => "CONCAT",
-        /// In turns, with parity that moves.
+        /// Striped with rotating parity.
         Raid5 = 0x10 => "RAID5",
         /// One disk.
         Jbod = 0xFF => "JBOD",
@@ -32,11 +32,11 @@ crate::code::code! {
 }
 
 crate::code::code! {
-    /// How a disk takes part.
+    /// State of a disk in the volume.
     pub enum DiskStatus: u8 {
-        /// It holds everything.
+        /// It is up to date.
         Current = 1 => "current",
-        /// It is rebuilt.
+        /// It is being rebuilt.
         Rebuild = 2 => "rebuild",
         /// It dropped out.
         Dropped = 3 => "dropped",
@@ -50,42 +50,42 @@ crate::code::code! {
 pub struct Sii {
     /// Sectors of the volume.
     pub sectors: u64,
-    /// When the volume was made, which tells volumes apart: seconds first.
+    /// Time of creation, which distinguishes volumes: seconds first.
     pub made: [u8; 6],
     /// Sectors of a strip.
     pub strip: u16,
     /// Number of this disk in the volume.
     pub disk: u8,
-    /// How bytes lie on the disks.
+    /// Layout of the data on the disks.
     pub kind: Kind,
-    /// Strips of a row.
+    /// Strips in a row.
     pub raid0_disks: u8,
-    /// Number of the strip in the row.
+    /// Number of this disk's strip in the row.
     pub raid0_ident: u8,
-    /// Disks that hold the same.
+    /// Disks in a mirrored set.
     pub raid1_disks: u8,
-    /// Number of the set of such disks.
+    /// Number of this disk's mirrored set.
     pub raid1_ident: u8,
-    /// Raised with every write.
+    /// Incremented on every write.
     pub generation: u32,
-    /// How this disk takes part.
+    /// State of this disk.
     pub disk_status: DiskStatus,
-    /// [`Self::ONLINE`] while it is written.
+    /// [`Self::ONLINE`] while the volume is being written.
     pub raid_status: u8,
-    /// Tells volumes apart, too.
+    /// Also distinguishes volumes.
     pub location: u8,
     /// The volume's name, padded with blanks.
     pub name: [u8; 16],
 }
 
 impl Sii {
-    /// Of [`Self::raid_status`]: writes are under way.
+    /// Bit of [`Self::raid_status`]: writes are in progress.
     pub const ONLINE: u8 = 1;
 
-    /// Reads the record, and whether its sum is right.
+    /// Reads the record, and returns whether its sum is right.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is not valid.
     pub fn parse(sector: &[u8]) -> Result<Self, Error> {
         Error::check_len(sector, 512)?;
         if le16(sector, 262) != 0x1095 {

@@ -85,7 +85,7 @@ fn mirrors_lie_where_freebsd_puts_them() {
     assert_eq!(sector[..20], *b"GEOM::MIRROR\0\0\0\0\x04\0\0\0");
     assert_eq!(sector[36..45], [4, 3, 2, 1, 8, 7, 6, 5, 2]);
     assert_eq!(sector[45..59], [3, 0, 0, 0, 4, 0, 0, 0, 5, 0, 16, 0, 0, 2]);
-    // Any other bit is somebody else's.
+    // Any flipped bit is detected.
     for at in 0..LEN_OF_SUMMED {
         let mut wrong = sector;
         wrong[at] ^= 1;
@@ -268,7 +268,7 @@ fn records_of_imsm_keep_what_has_no_name() {
     let mut back = [0; 112];
     Volume::parse(&volume).unwrap().emit(&mut back);
     assert_eq!(back, volume);
-    // As mdadm keeps them.
+    // As mdadm stores them.
     assert_eq!(&serial(" WD-WCAU 4862:368"), b"WD-WCAU4862;368\0");
     assert_eq!(&serial("0123456789abcdefXYZ"), b"3456789abcdefXYZ");
     let mut disk = Disk::new(serial("ABC"), 100, 2);

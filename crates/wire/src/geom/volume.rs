@@ -1,4 +1,4 @@
-//! Names that file systems give their volumes: where each keeps them.
+//! The volume names of file systems, and where each keeps them.
 //!
 //! Nothing here follows more than a few pointers, each checked against the size of the medium, and
 //! no read is longer than [`READ_MAX`].
@@ -8,12 +8,12 @@ use core::fmt;
 use super::text;
 use crate::bytes::{array, be32, le16, le32, le64};
 
-/// Longest read that is asked for, bytes.
+/// Longest read requested, bytes.
 pub const READ_MAX: usize = 4096;
-/// Most bytes of a name that are kept.
+/// Most bytes kept of a name.
 const LABEL_MAX: usize = 255;
 
-/// File systems whose volumes are known.
+/// Known file systems.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileSystem {
     /// ext2, ext3, ext4.
@@ -42,7 +42,7 @@ pub enum FileSystem {
     Squashfs,
     /// EROFS.
     Erofs,
-    /// UBIFS without UBI beneath, as `mkfs.ubifs` writes it.
+    /// UBIFS without UBI beneath it, as written by `mkfs.ubifs`.
     Ubifs,
 }
 
@@ -65,7 +65,7 @@ impl FileSystem {
         Self::Ubifs,
     ];
 
-    /// What people call it.
+    /// Its usual name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -86,8 +86,8 @@ impl FileSystem {
         }
     }
 
-    /// The folder that the names are put into. FreeBSD knows `ext2fs`, `msdosfs`, `ntfs`,
-    /// `iso9660`, `ufs` and `swap`; the others follow their pattern.
+    /// The directory for its volume names. FreeBSD has `ext2fs`, `msdosfs`, `ntfs`, `iso9660`,
+    /// `ufs` and `swap`; the others follow the same pattern.
     #[must_use]
     pub const fn folder(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl VolumeName {
         core::str::from_utf8(&self.bytes[..self.len]).unwrap_or_default()
     }
 
-    /// Characters up to a zero; trailing blanks are padding.
+    /// Characters up to a zero, without the trailing blanks of padding.
     fn of(characters: impl Iterator<Item = char>) -> Self {
         let mut this = Self::EMPTY;
         let mut kept = 0;
@@ -140,7 +140,7 @@ impl VolumeName {
         this
     }
 
-    /// A field of bytes: UTF-8 where it is, else Latin-1.
+    /// A field of bytes: UTF-8 if valid, else Latin-1.
     fn of_bytes(field: &[u8]) -> Self {
         match text(field) {
             Some(text) => Self::of(text.chars()),
@@ -166,19 +166,19 @@ impl fmt::Debug for VolumeName {
 pub struct Found {
     /// Its name.
     pub name: VolumeName,
-    /// First byte of what proves that it is one.
+    /// First of the bytes that identify the file system.
     pub at: u64,
-    /// Number of bytes that do.
+    /// Number of these bytes.
     pub len: u64,
-    /// An identifier for systems that use one as a second name (UFS).
+    /// An identifier, for file systems that use one as a second name (UFS).
     pub id: Option<(u32, u32)>,
 }
 
-/// The medium: fills the slice with the bytes at an offset, of any alignment; tells whether it
-/// could.
+/// The medium: fills the slice with the bytes at an offset of any alignment, and returns whether
+/// that succeeded.
 pub type Reader<'a> = dyn FnMut(u64, &mut [u8]) -> bool + 'a;
 
-/// Looks for one file system.
+/// Probes for one file system.
 pub fn probe(file_system: FileSystem, read: &mut Reader<'_>) -> Option<Found> {
     match file_system {
         FileSystem::Ext => ext(read),
@@ -215,7 +215,7 @@ fn ext(read: &mut Reader<'_>) -> Option<Found> {
     (le16(&block, 56) == 0xEF53 && has_blocks).then(name).and_then(|name| found(name, 1080, 2))
 }
 
-/// Names of eleven bytes that mean that there is none.
+/// A FAT name of eleven bytes; `NO NAME` stands for none.
 fn fat_name(field: [u8; 11]) -> VolumeName {
     match &field {
         b"NO NAME    " => VolumeName::EMPTY,
@@ -252,7 +252,7 @@ fn fat(read: &mut Reader<'_>) -> Option<Found> {
     found(in_root.unwrap_or_else(|| fat_name(name)), at, 8)
 }
 
-/// The entry of the root directory that is the volume's name; no more than 64 KiB are looked at.
+/// The entry of the root directory that holds the volume's name; at most 64 KiB are searched.
 fn fat_root(read: &mut Reader<'_>, at: u64, len: u64) -> Option<VolumeName> {
     const LONG_NAME: u8 = 0x0F;
     const VOLUME: u8 = 0x08;
@@ -328,7 +328,8 @@ fn ntfs_name(record: &mut [u8]) -> Option<VolumeName> {
     if record[..4] != *b"FILE" {
         return None;
     }
-    // The last two bytes of each 512 were moved to the front, to tell torn records.
+    // The last two bytes of every 512 are saved in the header, so that torn records can be
+    // detected.
     let (from, count) = (usize::from(le16(record, 4)), usize::from(le16(record, 6)));
     for piece in 1..count {
         let moved: [u8; 2] = record.get(from + 2 * piece..)?.first_chunk().copied()?;
@@ -359,7 +360,7 @@ fn iso9660(read: &mut Reader<'_>) -> Option<Found> {
 
 fn udf(read: &mut Reader<'_>) -> Option<Found> {
     let mut proof = None;
-    // The sequence of standard identifiers, in blocks of 2048 bytes or of the sector.
+    // The sequence of standard identifiers, in blocks of 2048 bytes or of one sector.
     for step in [2048, 4096] {
         for number in 0..8 {
             let at = 32768 + number * step;
@@ -394,7 +395,7 @@ fn udf_name(read: &mut Reader<'_>, block: u64) -> Option<VolumeName> {
     None
 }
 
-/// A field whose first byte says how wide its characters are and whose last how long it is.
+/// A field whose first byte gives the width of its characters, and whose last byte its length.
 fn udf_text(field: &[u8]) -> VolumeName {
     let len = usize::from(field[field.len() - 1]).clamp(1, field.len() - 1);
     let characters = &field[1..len];
@@ -466,7 +467,7 @@ fn erofs(read: &mut Reader<'_>) -> Option<Found> {
     (le32(&block, 0) == 0xE0F5_E1E2).then(name).and_then(|name| found(name, 1024, 4))
 }
 
-/// A UBIFS has no name: its unique id stands for one.
+/// UBIFS volumes have no name: the unique id takes its place.
 fn ubifs(read: &mut Reader<'_>) -> Option<Found> {
     const SUPERBLOCK: u8 = 6;
     let node: [u8; READ_MAX] = get(read, 0)?;

@@ -1,8 +1,9 @@
 //! JFFS2: the nodes of a log-structured flash file system (Linux `include/uapi/linux/jffs2.h`).
 //!
-//! An erase block holds nodes, one behind the other on 4-byte boundaries; between and behind them
-//! there may be erased space (0xFF), padding, or what an unclean stop left. A node never crosses an
-//! erase block. All numbers are in the byte order of the target's processor ([`ByteOrder`]).
+//! An erase block holds nodes, one after the other on 4-byte boundaries; between and after them
+//! there may be erased space (0xFF), padding, or the remains of an unclean stop. A node never
+//! crosses an erase block. All numbers are in the byte order of the target's processor
+//! ([`ByteOrder`]).
 //!
 //! Every node type has a value with `parse` (node bytes to value, checksums of the fixed part
 //! verified) and `emit` (value and payload to node bytes, checksums computed). The payload - name,
@@ -34,7 +35,7 @@ fields! {
 
 /// First two bytes of every node (`JFFS2_MAGIC_BITMASK`).
 pub const MAGIC: u16 = 0x1985;
-/// Magic of the first JFFS2 versions (`JFFS2_OLD_MAGIC_BITMASK`), read by nobody today.
+/// Magic of the first JFFS2 versions (`JFFS2_OLD_MAGIC_BITMASK`), which nothing reads today.
 pub const MAGIC_OLD: u16 = 0x1984;
 /// Longest name in a directory entry, bytes (`JFFS2_MAX_NAME_LEN`).
 pub const NAME_LEN_MAX: usize = 254;
@@ -42,26 +43,26 @@ pub const NAME_LEN_MAX: usize = 254;
 pub const ROOT_INO: u32 = 1;
 /// Nodes start on multiples of this, bytes.
 pub const ALIGNMENT: usize = 4;
-/// What stands in the free out-of-band bytes of a freshly erased NAND block, little endian:
-/// magic, type and length of a clean marker node, without checksum.
+/// Length of the clean marker in the free out-of-band bytes of a freshly erased NAND block: magic,
+/// type and this length, without a checksum.
 const OOB_CLEANMARKER_LEN: u32 = 8;
 
 /// CRC-32 as JFFS2 uses it: reflected polynomial 0xEDB88320, start value 0, no final inversion.
 #[must_use]
 pub fn crc32(bytes: &[u8]) -> u32 {
-    // The usual CRC-32 inverts before and after; its start value !0 makes the register 0.
+    // The usual CRC-32 inverts before and after; started with !0, its register is 0.
     let mut hasher = crc32fast::Hasher::new_with_initial(u32::MAX);
     hasher.update(bytes);
     !hasher.finalize()
 }
 
-/// `len` rounded up to where the next node starts.
+/// `len` rounded up to the position of the next node.
 #[must_use]
 pub const fn padded(len: u32) -> u64 {
     (len as u64).next_multiple_of(ALIGNMENT as u64)
 }
 
-/// Byte order of an image: that of the processor that wrote it.
+/// Byte order of an image: that of the processor for which it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ByteOrder {
     /// Least significant byte first.
@@ -71,10 +72,10 @@ pub enum ByteOrder {
 }
 
 impl ByteOrder {
-    /// Both, for those who have to try.
+    /// Both, for callers who have to try.
     pub const ALL: [Self; 2] = [Self::Little, Self::Big];
 
-    /// The number that two bytes of the image stand for.
+    /// The number stored in two bytes of the image.
     #[must_use]
     pub const fn value16(self, bytes: [u8; 2]) -> u16 {
         match self {
@@ -83,7 +84,7 @@ impl ByteOrder {
         }
     }
 
-    /// The number that four bytes of the image stand for.
+    /// The number stored in four bytes of the image.
     #[must_use]
     pub const fn value32(self, bytes: [u8; 4]) -> u32 {
         match self {
@@ -92,7 +93,7 @@ impl ByteOrder {
         }
     }
 
-    /// The two bytes that stand for `value`.
+    /// The two bytes that store `value`.
     #[must_use]
     pub const fn bytes16(self, value: u16) -> [u8; 2] {
         match self {
@@ -101,7 +102,7 @@ impl ByteOrder {
         }
     }
 
-    /// The four bytes that stand for `value`.
+    /// The four bytes that store `value`.
     #[must_use]
     pub const fn bytes32(self, value: u32) -> [u8; 4] {
         match self {
@@ -110,7 +111,7 @@ impl ByteOrder {
         }
     }
 
-    /// A device number as stored in the data of a device node: 2 bytes, or 4 from Linux 2.6 on.
+    /// A device number as stored in the data of a device node: 2 bytes, or 4 since Linux 2.6.
     #[must_use]
     pub fn parse_device(self, data: &[u8]) -> Option<DeviceData> {
         if let Ok(bytes) = data.try_into() {
@@ -158,7 +159,7 @@ pub enum DeviceData {
     New(u32),
 }
 
-/// What a reader that does not know a node type must do (`JFFS2_COMPAT_MASK`).
+/// How a reader must treat a node type it does not know (`JFFS2_COMPAT_MASK`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compatibility {
     /// May be deleted at garbage collection (`JFFS2_FEATURE_RWCOMPAT_DELETE`).
@@ -193,13 +194,13 @@ impl NodeType {
 
     const ACCURATE: u16 = 0x2000;
 
-    /// Whether the node still counts. On NOR flash a node is made obsolete by clearing one bit.
+    /// Whether the node is valid. On NOR flash a node is made obsolete by clearing one bit.
     #[must_use]
     pub const fn is_accurate(self) -> bool {
         self.0 & Self::ACCURATE != 0
     }
 
-    /// The same type as it was before the node was made obsolete.
+    /// The same type as before the node was made obsolete.
     #[must_use]
     pub const fn as_accurate(self) -> Self {
         Self(self.0 | Self::ACCURATE)
@@ -211,7 +212,7 @@ impl NodeType {
         Self(self.0 & !Self::ACCURATE)
     }
 
-    /// What to do with a node of a type one does not know.
+    /// How to treat a node of this type if it is unknown.
     #[must_use]
     pub const fn compatibility(self) -> Compatibility {
         match self.0 >> 14 {
@@ -300,9 +301,9 @@ impl core::error::Error for Error {}
 /// The 12 bytes every node starts with (`struct jffs2_unknown_node`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What follows.
+    /// The type of what follows.
     pub node_type: NodeType,
-    /// Bytes of the whole node with this header, without the padding to the next node.
+    /// Bytes of the node including this header, without the padding to the next node.
     pub total_len: u32,
 }
 
@@ -323,7 +324,7 @@ impl Header {
         Ok(header)
     }
 
-    /// Reads a header whose checksum may be wrong, to tell what a damaged node once was.
+    /// Reads a header whose checksum may be wrong, to find out what a damaged node once was.
     ///
     /// # Errors
     /// [`Error::Truncated`], [`Error::Magic`].
@@ -340,7 +341,7 @@ impl Header {
         Ok(Self { node_type, total_len: unknown::TOTLEN.get(order, bytes) })
     }
 
-    /// Checksum of these fields; an obsolete node keeps the one it was written with.
+    /// Checksum of these fields; an obsolete node keeps the checksum with which it was written.
     #[must_use]
     pub fn crc(&self, order: ByteOrder) -> u32 {
         let mut bytes = [0; unknown::HDR_CRC.start()];
@@ -388,7 +389,7 @@ fn check_fixed(
     Ok(header)
 }
 
-/// Where the checksum of a node's fixed part stands and what it covers.
+/// The position of the checksum of a node's fixed part, and what it covers.
 #[derive(Clone, Copy)]
 struct Fixed {
     len: usize,
@@ -397,14 +398,14 @@ struct Fixed {
 }
 
 impl Fixed {
-    /// Writes the checksum of a fixed part that is finished but for it.
+    /// Writes the checksum of a fixed part that is otherwise complete.
     fn seal(self, order: ByteOrder, out: &mut [u8]) {
         let crc = crc32(&out[..self.crc_len]);
         self.crc.put(order, out, crc);
     }
 }
 
-/// The checksum over the fixed part as it was when the node was written: accurate.
+/// The checksum over the fixed part as it was written: with the "accurate" bit set.
 fn fixed_crc(bytes: &[u8], order: ByteOrder, found: NodeType, fixed: Fixed) -> u32 {
     if found.is_accurate() {
         return crc32(&bytes[..fixed.crc_len]);
@@ -416,7 +417,7 @@ fn fixed_crc(bytes: &[u8], order: ByteOrder, found: NodeType, fixed: Fixed) -> u
     crc32(copy)
 }
 
-/// The clean marker of a NAND block, as it stands in the first free out-of-band bytes.
+/// The clean marker of a NAND block, as stored in the first free out-of-band bytes.
 #[must_use]
 pub fn oob_cleanmarker(order: ByteOrder) -> [u8; 8] {
     let mut bytes = [0; 8];
@@ -425,7 +426,7 @@ pub fn oob_cleanmarker(order: ByteOrder) -> [u8; 8] {
     bytes
 }
 
-/// The byte order in which `bytes` start with a node whose header checksum is right.
+/// The byte order in which `bytes` start with a node with a valid header checksum.
 #[must_use]
 pub fn detect(bytes: &[u8]) -> Option<ByteOrder> {
     ByteOrder::ALL.into_iter().find(|&order| Header::parse(bytes, order).is_ok())

@@ -5,7 +5,7 @@ use crate::code::code;
 use crate::field::fields;
 
 fields! {
-    /// `struct jffs2_raw_inode`, behind the header.
+    /// `struct jffs2_raw_inode`, after the header.
     mod raw_inode: Native[Inode::LEN] {
         INO: u32 = 12,
         VERSION: u32 = 16,
@@ -28,7 +28,7 @@ fields! {
 }
 
 fields! {
-    /// `struct jffs2_raw_dirent`, behind the header.
+    /// `struct jffs2_raw_dirent`, after the header.
     mod raw_dirent: Native[Dirent::LEN] {
         PINO: u32 = 12,
         VERSION: u32 = 16,
@@ -45,17 +45,17 @@ fields! {
 code! {
     /// How the data of an inode node is stored (`JFFS2_COMPR_*`).
     pub enum Compression: u8 {
-        /// As it is.
+        /// Uncompressed.
         None = 0 => "none",
-        /// Nothing is stored, everything is zero.
+        /// Nothing is stored; all bytes are zero.
         Zero = 1 => "zero",
-        /// Repeats of earlier bytes, a scheme of JFFS2's own.
+        /// Repeats of earlier bytes, JFFS2's own scheme.
         Rtime = 2 => "rtime",
-        /// Linux stores its dynamic Rubin coder under this number, crosswise to the name.
+        /// Despite the name, Linux uses this number for its dynamic Rubin coder.
         RubinMips = 3 => "rubinmips",
         /// Reserved, never written.
         Copy = 4 => "copy",
-        /// Linux stores its fixed-table Rubin coder under this number, crosswise to the name.
+        /// Despite the name, Linux uses this number for its fixed-table Rubin coder.
         DynRubin = 5 => "dynrubin",
         /// zlib with header (RFC 1950).
         Zlib = 6 => "zlib",
@@ -71,7 +71,7 @@ code! {
 pub struct Inode {
     /// Inode number.
     pub ino: u32,
-    /// Counts up with every node of this inode; the higher one is the newer one.
+    /// Incremented with every node of this inode; the node with the higher one is newer.
     pub version: u32,
     /// `st_mode`: type and permissions.
     pub mode: u32,
@@ -91,13 +91,13 @@ pub struct Inode {
     pub offset: u32,
     /// Bytes stored in this node.
     pub csize: u32,
-    /// Bytes of the file they stand for.
+    /// Bytes of the file that they represent.
     pub dsize: u32,
     /// How they are stored.
     pub compression: Compression,
     /// The compression the user asked for.
     pub user_compression: u8,
-    /// `JFFS2_INO_FLAG_*`: 1 read at mount, 2 `user_compression` counts.
+    /// `JFFS2_INO_FLAG_*`: 1 read at mount, 2 `user_compression` is valid.
     pub flags: u16,
     /// Checksum of the stored bytes.
     pub data_crc: u32,
@@ -112,8 +112,8 @@ impl Inode {
     /// Reads the fixed part of an inode node; `bytes` need not hold the data. Obsolete nodes pass.
     ///
     /// # Errors
-    /// What is wrong with the header or the fixed part; [`Error::Length`] when the data would not
-    /// fit into the node.
+    /// If the header or the fixed part is not valid; [`Error::Length`] when the data does not fit
+    /// into the node.
     #[inline]
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
         let header = check_fixed(bytes, order, NodeType::INODE, Self::FIXED)?;
@@ -124,8 +124,8 @@ impl Inode {
         Ok(inode)
     }
 
-    /// Reads the fields of a damaged node, to tell which file it once belonged to. `None` when the
-    /// bytes are too few.
+    /// Reads the fields of a damaged node, to find out which file it belonged to. `None` when there
+    /// are too few bytes.
     pub fn parse_unchecked(bytes: &[u8], order: ByteOrder) -> Option<Self> {
         (bytes.len() >= Self::LEN).then(|| Self::fields(bytes, order))
     }
@@ -151,14 +151,14 @@ impl Inode {
         }
     }
 
-    /// Bytes behind the fixed part. A hole stores none, whatever `csize` says: an old kernel wrote
-    /// hole nodes with `csize` and `dsize` swapped.
+    /// Bytes stored after the fixed part. A hole stores none, whatever `csize` says: an old kernel
+    /// wrote hole nodes with `csize` and `dsize` swapped.
     #[must_use]
     pub fn stored_len(&self) -> u32 {
         if self.is_swapped_hole() { 0 } else { self.csize }
     }
 
-    /// Bytes of the file this node stands for.
+    /// Bytes of the file that this node represents.
     #[must_use]
     pub fn data_len(&self) -> u32 {
         if self.is_swapped_hole() { self.csize } else { self.dsize }
@@ -168,10 +168,10 @@ impl Inode {
         self.compression == Compression::Zero && self.dsize == 0 && self.csize != 0
     }
 
-    /// The stored bytes of the node that `node` starts with.
+    /// The stored bytes of the node at the start of `node`.
     ///
     /// # Errors
-    /// [`Error::Truncated`] when they are not all there, [`Error::DataCrc`].
+    /// [`Error::Truncated`] when some are missing, [`Error::DataCrc`].
     #[inline]
     pub fn data<'a>(&self, node: &'a [u8]) -> Result<&'a [u8], Error> {
         let rest = node.get(Self::LEN..).ok_or(Error::Truncated)?;
@@ -182,8 +182,8 @@ impl Inode {
         Ok(data)
     }
 
-    /// Writes the node with `data` behind it; returns its length. `csize` and `data_crc` are those
-    /// of `data`, not those of `self`.
+    /// Writes the node followed by `data`; returns its length. `csize` and `data_crc` are taken
+    /// from `data`, not from `self`.
     ///
     /// # Panics
     /// When `out` is shorter than `Inode::LEN + data.len()`.
@@ -218,11 +218,11 @@ impl Inode {
 pub struct Dirent {
     /// The directory's inode number.
     pub pino: u32,
-    /// The directory's version counter; of two entries with one name the higher one counts.
+    /// The directory's version counter; of two entries with the same name the higher one is valid.
     pub version: u32,
-    /// The inode it names; 0 says that the name was removed.
+    /// The inode it names; 0 if the name was removed.
     pub ino: u32,
-    /// When the directory was changed, seconds since 1970.
+    /// When the directory changed, seconds since 1970.
     pub mctime: u32,
     /// Bytes of the name.
     pub nsize: u8,
@@ -241,8 +241,8 @@ impl Dirent {
     /// Reads the fixed part of a directory entry node. Obsolete nodes pass.
     ///
     /// # Errors
-    /// What is wrong with the header or the fixed part; [`Error::Length`] when the name would not
-    /// fit into the node.
+    /// If the header or the fixed part is not valid; [`Error::Length`] when the name does not fit
+    /// into the node.
     #[inline]
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
         let header = check_fixed(bytes, order, NodeType::DIRENT, Self::FIXED)?;
@@ -253,8 +253,8 @@ impl Dirent {
         Ok(dirent)
     }
 
-    /// Reads the fields of a damaged node, to tell which file it once named. `None` when the bytes
-    /// are too few.
+    /// Reads the fields of a damaged node, to find out which file it named. `None` when there are
+    /// too few bytes.
     pub fn parse_unchecked(bytes: &[u8], order: ByteOrder) -> Option<Self> {
         (bytes.len() >= Self::LEN).then(|| Self::fields(bytes, order))
     }
@@ -271,10 +271,10 @@ impl Dirent {
         }
     }
 
-    /// The name in the node that `node` starts with.
+    /// The name of the node at the start of `node`.
     ///
     /// # Errors
-    /// [`Error::Truncated`] when it is not all there, [`Error::NameCrc`].
+    /// [`Error::Truncated`] when it is incomplete, [`Error::NameCrc`].
     #[inline]
     pub fn name<'a>(&self, node: &'a [u8]) -> Result<&'a [u8], Error> {
         let rest = node.get(Self::LEN..).ok_or(Error::Truncated)?;
@@ -285,8 +285,8 @@ impl Dirent {
         Ok(name)
     }
 
-    /// Writes the node with `name` behind it; returns its length. `nsize` and `name_crc` are those
-    /// of `name`, not those of `self`.
+    /// Writes the node followed by `name`; returns its length. `nsize` and `name_crc` are taken
+    /// from `name`, not from `self`.
     ///
     /// # Panics
     /// When `name` is longer than [`NAME_LEN_MAX`] or `out` shorter than the node.

@@ -1,7 +1,7 @@
 //! Summary nodes: the table of contents at the end of an erase block.
 //!
-//! The node starts anywhere behind the last node it lists and reaches to the end of the block.
-//! Behind its entries lie padding and, in the last 8 bytes of the block, a [`SummaryTrailer`].
+//! The node starts anywhere after the last node it lists and extends to the end of the block. Its
+//! entries are followed by padding and, in the last 8 bytes of the block, a [`SummaryTrailer`].
 
 use super::{ByteOrder, Error, Fixed, Header, NodeType, check_fixed, crc32};
 use crate::field::{Field, Native, fields};
@@ -15,7 +15,7 @@ fields! {
 }
 
 fields! {
-    /// `struct jffs2_raw_summary`, behind the header.
+    /// `struct jffs2_raw_summary`, after the header.
     mod raw_summary: Native[Summary::LEN] {
         SUM_NUM: u32 = 12,
         CLN_MKR: u32 = 16,
@@ -25,11 +25,11 @@ fields! {
     }
 }
 
-/// What every entry starts with.
+/// The first field of every entry.
 const NODETYPE: Field<u16, Native> = Field::at(0);
 
 fields! {
-    /// `struct jffs2_sum_inode_flash`, behind the type.
+    /// `struct jffs2_sum_inode_flash`, with offsets from its type.
     mod sum_inode: Native[SummaryEntry::INODE_LEN] {
         INODE: u32 = 2,
         VERSION: u32 = 6,
@@ -39,7 +39,7 @@ fields! {
 }
 
 fields! {
-    /// `struct jffs2_sum_dirent_flash`, behind the type.
+    /// `struct jffs2_sum_dirent_flash`, with offsets from its type.
     mod sum_dirent: Native[SummaryEntry::DIRENT_LEN] {
         TOTLEN: u32 = 2,
         OFFSET: u32 = 6,
@@ -52,7 +52,7 @@ fields! {
 }
 
 fields! {
-    /// `struct jffs2_sum_xattr_flash`, behind the type.
+    /// `struct jffs2_sum_xattr_flash`, with offsets from its type.
     mod sum_xattr: Native[SummaryEntry::XATTR_LEN] {
         XID: u32 = 2,
         VERSION: u32 = 6,
@@ -62,7 +62,7 @@ fields! {
 }
 
 fields! {
-    /// `struct jffs2_sum_xref_flash`, behind the type.
+    /// `struct jffs2_sum_xref_flash`, with offsets from its type.
     mod sum_xref: Native[SummaryEntry::XREF_LEN] {
         OFFSET: u32 = 2,
     }
@@ -71,7 +71,7 @@ fields! {
 /// The last 8 bytes of a block with a summary (`struct jffs2_sum_marker`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SummaryTrailer {
-    /// Where in the block the summary node starts.
+    /// Offset of the summary node in the block.
     pub offset: u32,
 }
 
@@ -106,9 +106,9 @@ pub struct Summary {
     pub entries: u32,
     /// Length of the block's clean marker node, 0 if it has none.
     pub cleanmarker_len: u32,
-    /// Bytes of the block that are padding nodes.
+    /// Bytes of padding nodes in the block.
     pub padded: u32,
-    /// Checksum of everything behind the fixed part up to the end of the block.
+    /// Checksum of everything from the end of the fixed part to the end of the block.
     pub sum_crc: u32,
 }
 
@@ -118,11 +118,11 @@ impl Summary {
     const FIXED: Fixed =
         Fixed { len: Self::LEN, crc: raw_summary::NODE_CRC, crc_len: raw_summary::SUM_CRC.start() };
 
-    /// Reads a summary node that reaches to the end of `bytes`, which is the end of the block, and
+    /// Reads a summary node that extends to the end of `bytes`, which is the end of the block, and
     /// verifies all its checksums.
     ///
     /// # Errors
-    /// What is wrong with it: the block must be scanned.
+    /// If it is not valid: the block must then be scanned.
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
         let header = check_fixed(bytes, order, NodeType::SUMMARY, Self::FIXED)?;
         if !header.node_type.is_accurate() {
@@ -144,19 +144,19 @@ impl Summary {
         Ok(summary)
     }
 
-    /// The entries of the node that `node` starts with.
+    /// The entries of the node at the start of `node`.
     #[must_use]
     pub fn entries<'a>(&self, node: &'a [u8], order: ByteOrder) -> SummaryEntries<'a> {
         let end = node.len().saturating_sub(SummaryTrailer::LEN);
         SummaryEntries { rest: node.get(Self::LEN..end).unwrap_or(&[]), left: self.entries, order }
     }
 
-    /// Writes the node around the entries that already stand in `out[Summary::LEN..]`; the bytes
-    /// between them and the trailer become 0xFF. `out` reaches from `offset` in the block to its
+    /// Writes the node around the entries that are already in `out[Summary::LEN..]`; the bytes
+    /// between them and the trailer become 0xFF. `out` extends from `offset` in the block to its
     /// end; `entries_len` is the length of all entries. `sum_crc` is computed.
     ///
     /// # Panics
-    /// When `out` is shorter than entries, fixed part and trailer.
+    /// When `out` is shorter than fixed part, entries and trailer.
     pub fn emit(&self, entries_len: usize, offset: u32, order: ByteOrder, out: &mut [u8]) {
         let trailer_at = out.len() - SummaryTrailer::LEN;
         out[Self::LEN + entries_len..trailer_at].fill(0xFF);
@@ -172,7 +172,7 @@ impl Summary {
     }
 }
 
-/// One line of a summary: a node of the block. Offsets are bytes from the start of the block.
+/// One entry of a summary: a node of the block. Offsets are bytes from the start of the block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SummaryEntry<'a> {
     /// `struct jffs2_sum_inode_flash`
@@ -196,7 +196,7 @@ pub enum SummaryEntry<'a> {
         pino: u32,
         /// The directory's version counter.
         version: u32,
-        /// The inode it names, 0 for a removal.
+        /// The inode it names; 0 for a removal.
         ino: u32,
         /// `DT_*`.
         kind: u8,
@@ -227,10 +227,10 @@ impl<'a> SummaryEntry<'a> {
     const XATTR_LEN: usize = 18;
     const XREF_LEN: usize = 6;
 
-    /// Reads the entry that `bytes` start with.
+    /// Reads the entry at the start of `bytes`.
     ///
     /// # Errors
-    /// [`Error::Truncated`]; [`Error::SummaryEntry`] for a type this is not known.
+    /// [`Error::Truncated`]; [`Error::SummaryEntry`] for an unknown type.
     pub fn parse(bytes: &'a [u8], order: ByteOrder) -> Result<Self, Error> {
         if bytes.len() < 2 {
             return Err(Error::Truncated);
@@ -351,7 +351,7 @@ impl<'a> SummaryEntry<'a> {
     }
 }
 
-/// The entries of a summary, in order. Ends behind the announced number, or with an error.
+/// The entries of a summary, in order. Ends after the announced number, or with an error.
 #[derive(Clone, Debug)]
 pub struct SummaryEntries<'a> {
     rest: &'a [u8],

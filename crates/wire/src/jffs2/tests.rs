@@ -36,7 +36,7 @@ fn what_mkfs_wrote_is_read_in_its_byte_order_only() {
     assert_eq!((inode.mtime, inode.data_len()), (1_000_000_000, 0));
     assert_eq!(inode.data(&MKFS[56..]), Ok(&[][..]));
 
-    // And what we write is the same, byte for byte.
+    // What we write is the same, byte for byte.
     let mut out = [0xFF; MKFS.len()];
     header.emit(order, &mut out);
     dirent.emit(b"a", order, &mut out[12..]);
@@ -94,7 +94,7 @@ proptest! {
 
         let bad = damaged(&out, bit);
         let found = Inode::parse(&bad, order).and_then(|inode| inode.data(&bad).map(drop));
-        // Clearing the "accurate" bit is how a node is made obsolete, not damage.
+        // Clearing the "accurate" bit makes a node obsolete; it is not damage.
         if Header::parse(&bad, order).is_ok_and(|header| !header.node_type.is_accurate()) {
             prop_assert!(found.is_ok());
         } else {

@@ -1,11 +1,11 @@
-//! Extended attribute nodes: a value stands once, and each inode that has it refers to it.
+//! Extended attribute nodes: a value is stored once, and each inode that has it refers to it.
 
 use super::{ALIGNMENT, ByteOrder, Error, Fixed, Header, NodeType, check_fixed, crc32};
 use crate::code::code;
 use crate::field::fields;
 
 fields! {
-    /// `struct jffs2_raw_xattr`, behind the header.
+    /// `struct jffs2_raw_xattr`, after the header.
     mod raw_xattr: Native[Xattr::LEN] {
         XID: u32 = 12,
         VERSION: u32 = 16,
@@ -18,7 +18,7 @@ fields! {
 }
 
 fields! {
-    /// `struct jffs2_raw_xref`, behind the header.
+    /// `struct jffs2_raw_xref`, after the header.
     mod raw_xref: Native[Xref::LEN] {
         INO: u32 = 12,
         XID: u32 = 16,
@@ -28,17 +28,17 @@ fields! {
 }
 
 code! {
-    /// The namespace of an extended attribute (`JFFS2_XPREFIX_*`); named as the full name starts.
+    /// The namespace of an extended attribute (`JFFS2_XPREFIX_*`), by the start of the full name.
     pub enum XattrPrefix: u8 {
-        /// Anybody's.
+        /// Of users.
         User = 1 => "user.",
         /// Of security modules.
         Security = 2 => "security.",
-        /// The access control list; has no name of its own.
+        /// The access control list; has no further name.
         AclAccess = 3 => "system.posix_acl_access",
-        /// The default access control list of a directory; has no name of its own.
+        /// The default access control list of a directory; has no further name.
         AclDefault = 4 => "system.posix_acl_default",
-        /// The superuser's.
+        /// Of the superuser.
         Trusted = 5 => "trusted.",
     }
 }
@@ -48,11 +48,11 @@ code! {
 pub struct Xattr {
     /// Its number, which [`Xref`]s refer to.
     pub xid: u32,
-    /// Of two nodes with one number the higher version counts.
+    /// Of two nodes with the same number, the one with the higher version is valid.
     pub version: u32,
     /// Namespace.
     pub prefix: XattrPrefix,
-    /// Bytes of the name behind the namespace, without the NUL that follows it.
+    /// Bytes of the name after the namespace, without the NUL that follows it.
     pub name_len: u8,
     /// Bytes of the value.
     pub value_len: u16,
@@ -69,8 +69,8 @@ impl Xattr {
     /// Reads the fixed part of an xattr node. Obsolete nodes pass.
     ///
     /// # Errors
-    /// What is wrong with the header or the fixed part; [`Error::Length`] when name and value would
-    /// not fit into the node.
+    /// If the header or the fixed part is not valid; [`Error::Length`] when name and value do not
+    /// fit into the node.
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
         let header = check_fixed(bytes, order, NodeType::XATTR, Self::FIXED)?;
         let xattr = Self {
@@ -91,10 +91,10 @@ impl Xattr {
         usize::from(self.name_len) + 1 + usize::from(self.value_len)
     }
 
-    /// Name and value in the node that `node` starts with.
+    /// Name and value of the node at the start of `node`.
     ///
     /// # Errors
-    /// [`Error::Truncated`] when they are not all there, [`Error::DataCrc`].
+    /// [`Error::Truncated`] when they are incomplete, [`Error::DataCrc`].
     pub fn name_and_value<'a>(&self, node: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Error> {
         let rest = node.get(Self::LEN..).ok_or(Error::Truncated)?;
         let payload = rest.get(..self.payload_len()).ok_or(Error::Truncated)?;
@@ -105,15 +105,15 @@ impl Xattr {
         Ok((name, &value[1..]))
     }
 
-    /// Bytes of a node with a name and a value of these lengths. Unlike those of other nodes it
-    /// counts the padding: Linux passes over a node that does not.
+    /// Bytes of a node with a name and a value of these lengths. Unlike that of other nodes, its
+    /// length includes the padding: Linux skips a node whose length does not.
     #[must_use]
     pub const fn node_len(name_len: usize, value_len: usize) -> usize {
         (Self::LEN + name_len + 1 + value_len).next_multiple_of(ALIGNMENT)
     }
 
-    /// Writes the node with `name`, a NUL, `value` and padding behind it; returns its length.
-    /// Lengths and `data_crc` are those of the arguments, not those of `self`.
+    /// Writes the node followed by `name`, a NUL, `value` and padding; returns its length. Lengths
+    /// and `data_crc` are taken from the arguments, not from `self`.
     ///
     /// # Panics
     /// When `name` is longer than 255 bytes, `value` longer than 65535, or `out` shorter than the
@@ -148,15 +148,15 @@ pub struct Xref {
     pub ino: u32,
     /// The attribute.
     pub xid: u32,
-    /// Counts up in steps of two; bit 0 set says that the attribute was removed. Of two nodes with
-    /// one inode and attribute the higher number counts.
+    /// Incremented in steps of two; bit 0 is set if the attribute was removed. Of two nodes with
+    /// the same inode and attribute the higher number is valid.
     pub xseqno: u32,
 }
 
 impl Xref {
     /// Bytes of the node.
     pub const LEN: usize = 28;
-    /// Bit of [`Xref::xseqno`] that says that the attribute was removed (`XREF_DELETE_MARKER`).
+    /// Bit of [`Xref::xseqno`]: the attribute was removed (`XREF_DELETE_MARKER`).
     pub const DELETE_MARKER: u32 = 1;
     const FIXED: Fixed =
         Fixed { len: Self::LEN, crc: raw_xref::NODE_CRC, crc_len: raw_xref::NODE_CRC.start() };
@@ -164,7 +164,7 @@ impl Xref {
     /// Reads an xref node. Obsolete nodes pass.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If it is not valid.
     pub fn parse(bytes: &[u8], order: ByteOrder) -> Result<Self, Error> {
         check_fixed(bytes, order, NodeType::XREF, Self::FIXED)?;
         Ok(Self {

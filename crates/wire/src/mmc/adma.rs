@@ -2,34 +2,34 @@
 
 /// Bytes of a descriptor with an address of 32 bits.
 pub const LENGTH_32: usize = 8;
-/// Bytes of a descriptor with an address of 64 bits, host version 3 (not aligned to 8).
+/// Bytes of a descriptor with an address of 64 bits, host version 3 (not a multiple of 8).
 pub const LENGTH_96: usize = 12;
 /// Bytes of a descriptor with an address of 64 bits, host version 4.
 pub const LENGTH_128: usize = 16;
 
 /// Valid.
 pub const VALID: u32 = 1;
-/// The last descriptor.
+/// This is the last descriptor.
 pub const END: u32 = 1 << 1;
 /// Raises the DMA interrupt.
 pub const INTERRUPT: u32 = 1 << 2;
-/// Act: moves data.
+/// Act: transfers data.
 pub const TRANSFER: u32 = 0b10 << 4;
-/// Act: the address is that of the next descriptor.
+/// Act: the address points to the next descriptor.
 pub const LINK: u32 = 0b11 << 4;
-/// The bits of Act.
+/// Mask of Act.
 pub const ACT: u32 = 0b11 << 4;
 
-/// Longest range of one descriptor, bytes; its length field is 0 then.
+/// Longest range of one descriptor, bytes; the length field is then 0.
 pub const RANGE_MAX: u32 = 1 << 16;
 
-/// The first word of a descriptor that moves `len` bytes, at most [`RANGE_MAX`].
+/// The first word of a descriptor that transfers `len` bytes, at most [`RANGE_MAX`].
 #[inline]
 pub const fn transfer(len: u32, attributes: u32) -> u32 {
     len << 16 | TRANSFER | VALID | attributes
 }
 
-/// Bytes that a descriptor with this first word moves.
+/// Bytes that a descriptor with this first word transfers.
 #[inline]
 pub const fn length(word: u32) -> u32 {
     match word >> 16 {

@@ -4,7 +4,7 @@ use crate::code::code;
 use bitfield_struct::bitfield;
 
 code! {
-    /// Command indices (6.10.4). SD cards have other meanings for some, see [`sd`](super::sd).
+    /// Command indices (6.10.4). SD cards give some of them other meanings, see [`sd`](super::sd).
     pub enum CommandIndex: u8 {
         /// CMD0.
         GoIdleState = 0 => "GO_IDLE_STATE",
@@ -89,9 +89,9 @@ pub const OCR_POWERED_UP: u32 = 1 << 31;
 pub const OCR_SECTOR_MODE: u32 = 1 << 30;
 /// OCR of CMD1: the voltage windows.
 pub const OCR_VOLTAGES: u32 = 0x00FF_8080;
-/// CMD5: sleep; without it awake.
+/// CMD5: sleep; clear for awake.
 pub const SLEEP: u32 = 1 << 15;
-/// CMD12 and CMD13: the high priority interrupt (6.6.23).
+/// CMD12 and CMD13: high priority interrupt (6.6.23).
 pub const HPI: u32 = 1;
 /// CMD13: the queue status register instead of the device status (6.6.39.4).
 pub const SEND_QUEUE_STATUS: u32 = 1 << 15;
@@ -102,20 +102,20 @@ pub const DISCARD_TASK: u32 = 2;
 /// Bytes of the tuning block, on a bus of four and of eight lines.
 pub const TUNING_BLOCK: [u16; 2] = [64, 128];
 
-/// A relative card address where commands take it.
+/// A relative card address in the position where commands expect it.
 pub const fn rca(address: u16) -> u32 {
     (address as u32) << 16
 }
 
-/// CMD6 (6.10.4): what is done to a byte of EXT_CSD.
+/// CMD6 (6.10.4): how a byte of EXT_CSD is changed.
 pub mod access {
     /// Selects a command set.
     pub const COMMAND_SET: u8 = 0;
     /// Sets the bits that are set in the value.
     pub const SET_BITS: u8 = 1;
-    /// Clears them.
+    /// Clears the bits that are set in the value.
     pub const CLEAR_BITS: u8 = 2;
-    /// Writes the value.
+    /// Writes the value to the byte.
     pub const WRITE_BYTE: u8 = 3;
 }
 
@@ -123,7 +123,7 @@ pub mod access {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct SwitchArgument {
-    /// Cmd Set; 1 where a byte is written.
+    /// Cmd Set; 1 when a byte is written.
     #[bits(3)]
     pub set: u8,
     #[bits(5)]
@@ -178,7 +178,7 @@ pub struct TaskParams {
     pub task: u8,
     #[bits(2)]
     __: u8,
-    /// Before others.
+    /// Executed before other tasks.
     pub priority: bool,
     /// Forced programming.
     pub forced: bool,
@@ -199,9 +199,9 @@ pub mod erase {
     pub const ERASE: u32 = 0;
     /// Sectors; they read as ERASED_MEM_CONT says.
     pub const TRIM: u32 = 1;
-    /// Sectors; what they read as is not said.
+    /// Sectors; what they read as is unspecified.
     pub const DISCARD: u32 = 3;
-    /// Whole erase groups and every copy of them.
+    /// Whole erase groups and every copy of their data.
     pub const SECURE_ERASE: u32 = 1 << 31;
     /// Marks sectors for a secure purge.
     pub const SECURE_TRIM_1: u32 = 1 << 31 | 1;

@@ -1,5 +1,5 @@
-//! The command queueing engine (CQHCI, JESD84-B51 annex B): registers, relative to where the host
-//! controller has them, and the descriptors of tasks.
+//! The command queueing engine (CQHCI, JESD84-B51 annex B): registers, at offsets from the engine's
+//! base in the host controller, and the descriptors of tasks.
 
 use bitfield_struct::bitfield;
 
@@ -27,9 +27,9 @@ pub const CQTDLBAU: u32 = 0x24;
 pub const CQTDBR: u32 = 0x28;
 /// Task completion notification: a bit for each task, write one to clear.
 pub const CQTCN: u32 = 0x2C;
-/// The queue status register as the device sent it last.
+/// The queue status register as the device last sent it.
 pub const CQDQS: u32 = 0x30;
-/// Tasks the device has and that are not complete.
+/// Tasks that the device holds and has not completed.
 pub const CQDPT: u32 = 0x34;
 /// Task clear.
 pub const CQTCLR: u32 = 0x38;
@@ -48,17 +48,17 @@ pub const CQCRI: u32 = 0x58;
 /// Content of the last response.
 pub const CQCRA: u32 = 0x5C;
 
-/// What [`CQRMEM`] is after a reset: what annex B lists as errors.
+/// Reset value of [`CQRMEM`]: what annex B lists as errors.
 pub const RMEM_DEFAULT: u32 = 0xFDF9_A080;
-/// Tasks there are.
+/// Number of tasks.
 pub const TASKS: u8 = 32;
-/// The task of direct commands.
+/// The task number used for direct commands.
 pub const DIRECT: u8 = 31;
-/// Interrupt coalescing: on.
+/// Interrupt coalescing: enable.
 pub const IC_ENABLE: u32 = 1 << 31;
-/// Interrupt coalescing: counter threshold may be written.
+/// Interrupt coalescing: this write sets the counter threshold.
 pub const IC_THRESHOLD_WRITE: u32 = 1 << 15;
-/// Interrupt coalescing: timer value may be written.
+/// Interrupt coalescing: this write sets the timer value.
 pub const IC_TIMER_WRITE: u32 = 1 << 7;
 /// Interrupt coalescing: resets counter and timer.
 pub const IC_RESET: u32 = 1 << 16;
@@ -67,7 +67,7 @@ pub const IC_RESET: u32 = 1 << 16;
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Cqcfg {
-    /// The engine is on.
+    /// Engine enabled.
     pub enable: bool,
     /// Inline encryption.
     pub crypto: bool,
@@ -77,7 +77,7 @@ pub struct Cqcfg {
     pub descriptors_128: bool,
     #[bits(3)]
     __: u8,
-    /// Task 31 is for direct commands.
+    /// Task 31 is used for direct commands.
     pub direct: bool,
     #[bits(19)]
     __: u32,
@@ -87,11 +87,11 @@ pub struct Cqcfg {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Cqctl {
-    /// Stops at the next task; reads as one once it has.
+    /// Stops before the next task; reads as one once stopped.
     pub halt: bool,
     #[bits(7)]
     __: u8,
-    /// Forgets all tasks; only while halted.
+    /// Discards all tasks; only while halted.
     pub clear_all: bool,
     #[bits(23)]
     __: u32,
@@ -103,7 +103,7 @@ pub struct Cqctl {
 pub struct Cqis {
     /// HAC: halted.
     pub halted: bool,
-    /// TCC: tasks ended.
+    /// TCC: tasks completed.
     pub complete: bool,
     /// RED: a response with an error.
     pub response_error: bool,
@@ -111,7 +111,7 @@ pub struct Cqis {
     pub cleared: bool,
     /// GCE: a general crypto error.
     pub crypto_error: bool,
-    /// ICCE: a key that is none.
+    /// ICCE: invalid crypto configuration.
     pub key_error: bool,
     #[bits(26)]
     __: u32,
@@ -121,7 +121,7 @@ pub struct Cqis {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Cqterri {
-    /// Index of the command whose response was wrong.
+    /// Index of the command whose response had an error.
     #[bits(6)]
     pub command: u8,
     #[bits(2)]
@@ -131,9 +131,9 @@ pub struct Cqterri {
     pub command_task: u8,
     #[bits(2)]
     __: u8,
-    /// The fields before are valid.
+    /// The preceding fields are valid.
     pub command_valid: bool,
-    /// Index of the command whose data went wrong.
+    /// Index of the command whose data had an error.
     #[bits(6)]
     pub data_command: u8,
     #[bits(2)]
@@ -143,7 +143,7 @@ pub struct Cqterri {
     pub data_task: u8,
     #[bits(2)]
     __: u8,
-    /// The fields before are valid.
+    /// The preceding fields are valid.
     pub data_valid: bool,
 }
 
@@ -151,23 +151,24 @@ pub struct Cqterri {
 pub mod act {
     /// Nothing.
     pub const NOP: u8 = 0;
-    /// Moves data.
+    /// Transfers data.
     pub const TRANSFER: u8 = 4;
     /// A task.
     pub const TASK: u8 = 5;
-    /// The address is that of a list of transfers.
+    /// The address points to a list of transfers.
     pub const LINK: u8 = 6;
 }
 
-/// A task descriptor, the low 64 bits; the high ones of 128 are of encryption.
+/// A task descriptor, its low 64 bits; in a descriptor of 128 bits the high ones are for
+/// encryption.
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct Task {
     /// Valid.
     pub valid: bool,
-    /// The last one: always.
+    /// Always set.
     pub end: bool,
-    /// Its end raises the interrupt now; without, it may be counted first.
+    /// Completion raises the interrupt at once; if clear, it may be coalesced.
     pub interrupt: bool,
     /// [`act::TASK`].
     #[bits(3)]
@@ -179,11 +180,11 @@ pub struct Task {
     pub context: u8,
     /// Data tag.
     pub tag: bool,
-    /// The device sends.
+    /// Data from the device.
     pub read: bool,
     /// Priority.
     pub priority: bool,
-    /// QBAR: begins when all before have ended, and ends before others begin.
+    /// QBAR: starts after all earlier tasks have completed and completes before later ones start.
     pub barrier: bool,
     /// Reliable write.
     pub reliable: bool,
@@ -199,9 +200,9 @@ pub struct Task {
 pub struct Direct {
     /// Valid.
     pub valid: bool,
-    /// The last one: always.
+    /// Always set.
     pub end: bool,
-    /// Its end raises the interrupt.
+    /// Completion raises the interrupt.
     pub interrupt: bool,
     /// [`act::TASK`].
     #[bits(3)]
@@ -214,7 +215,7 @@ pub struct Direct {
     /// Command index.
     #[bits(6)]
     pub command: u8,
-    /// The command may be sent while data is moved.
+    /// The command may be sent while data is being transferred.
     pub with_data: bool,
     /// 0 none, 2 without busy, 3 with busy.
     #[bits(2)]
@@ -236,7 +237,7 @@ pub const RESPONSE_BUSY: u8 = 3;
 pub struct Transfer {
     /// Valid.
     pub valid: bool,
-    /// The last one.
+    /// This is the last descriptor.
     pub end: bool,
     /// Interrupt.
     pub interrupt: bool,
@@ -250,7 +251,7 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Moves `len` bytes, at most 64 KiB.
+    /// Transfers `len` bytes, at most 64 KiB.
     #[inline]
     pub const fn of(len: u32, end: bool) -> Self {
         Self::new().with_valid(true).with_end(end).with_act(act::TRANSFER).with_length(len as u16)

@@ -8,15 +8,15 @@ const fn bits(register: u128, high: u32, low: u32) -> u32 {
 pub struct Cid {
     /// MID, manufacturer.
     pub manufacturer: u8,
-    /// OID: of eMMC the low eight bits, of SD all sixteen.
+    /// OID: the low eight bits on eMMC, all sixteen on SD.
     pub oem: u16,
-    /// PNM: six characters, of SD five.
+    /// PNM: six characters on eMMC, five on SD.
     pub product: [u8; 6],
     /// PRV, two binary coded digits.
     pub revision: u8,
     /// PSN.
     pub serial: u32,
-    /// MDT as it stands: eMMC month 7:4, year 3:0; SD year 11:4, month 3:0.
+    /// MDT as stored: eMMC month 7:4, year 3:0; SD year 11:4, month 3:0.
     pub date: u16,
 }
 
@@ -39,7 +39,7 @@ impl Cid {
         }
     }
 
-    /// The CID of an SD card: the name is one character shorter, the date longer.
+    /// The CID of an SD card: the name is one character shorter and the date four bits longer.
     pub const fn parse_sd(register: u128) -> Self {
         let Self { manufacturer, oem, mut product, .. } = Self::parse(register);
         product[5] = 0;
@@ -76,10 +76,10 @@ impl Cid {
     }
 }
 
-/// What the driver needs of the card specific data (7.3; SD 5.3).
+/// The part of the card specific data that the driver needs (7.3; SD 5.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Csd {
-    /// CSD_STRUCTURE: of eMMC 3 (the version is in EXT_CSD), of SD 0 or 1.
+    /// CSD_STRUCTURE: 3 on eMMC (the version is in EXT_CSD), 0 or 1 on SD.
     pub structure: u8,
     /// SPEC_VERS: 4 from eMMC 4 on.
     pub version: u8,
@@ -87,13 +87,13 @@ pub struct Csd {
     pub taac: u8,
     /// NSAC: clock part of it, in units of 100 clocks.
     pub nsac: u8,
-    /// TRAN_SPEED: highest clock before another timing is chosen, coded.
+    /// TRAN_SPEED: highest clock before another timing is selected, coded.
     pub speed: u8,
     /// CCC: command classes.
     pub classes: u16,
     /// READ_BL_LEN: log2 of the block length.
     pub read_block_shift: u8,
-    /// C_SIZE; 0xFFF on a device whose size is in EXT_CSD, 22 bits on SD cards.
+    /// C_SIZE; 0xFFF if the size is in EXT_CSD, 22 bits on SD cards.
     pub size: u32,
     /// C_SIZE_MULT.
     pub size_shift: u8,
@@ -103,7 +103,7 @@ pub struct Csd {
     pub erase_count: u8,
     /// WP_GRP_SIZE.
     pub write_protect_size: u8,
-    /// R2W_FACTOR: log2 of how much slower writes are.
+    /// R2W_FACTOR: log2 of the ratio of write time to read time.
     pub write_shift: u8,
     /// PERM_WRITE_PROTECT or TMP_WRITE_PROTECT.
     pub write_protected: bool,
@@ -160,8 +160,8 @@ impl Csd {
             | 1
     }
 
-    /// The register of an SD card of either structure, without its CRC. WRITE_BL_LEN is that of
-    /// reads.
+    /// The register of an SD card of either structure, without its CRC. WRITE_BL_LEN is the same as
+    /// READ_BL_LEN.
     pub fn emit_sd(&self) -> u128 {
         let register = match self.structure {
             1 => Self { size: 0, size_shift: 0, ..*self }.emit() | u128::from(self.size) << 48,
@@ -170,8 +170,7 @@ impl Csd {
         register | u128::from(self.read_block_shift) << 22
     }
 
-    /// Capacity as C_SIZE tells it, sectors (7.3.12): of devices up to 2 GB, whose EXT_CSD may
-    /// tell none.
+    /// Capacity from C_SIZE, sectors (7.3.12): for devices up to 2 GB, whose EXT_CSD may give none.
     pub fn sectors(&self) -> u64 {
         let shift = u32::from(self.size_shift) + 2 + u32::from(self.read_block_shift);
         (u64::from(self.size) + 1) << shift >> 9
@@ -185,7 +184,7 @@ impl Csd {
         }
     }
 
-    /// Sectors of an erase group as the CSD tells it.
+    /// Sectors of an erase group according to the CSD.
     pub fn erase_group_sectors(&self) -> u32 {
         (u32::from(self.erase_size) + 1) * (u32::from(self.erase_count) + 1)
     }

@@ -1,4 +1,4 @@
-//! EXT_CSD (7.4), 512 bytes: offsets of fields, and [`ExtCsd`] to read them.
+//! EXT_CSD (7.4), 512 bytes: offsets of fields, and [`ExtCsd`], which reads them.
 
 use crate::bytes::{array, le32};
 
@@ -33,13 +33,14 @@ pub const EXCEPTION_STATUS: u8 = 54;
 pub const EXCEPTION_CTRL: u8 = 56;
 /// CLASS_6_CTRL.
 pub const CLASS_6_CTRL: u8 = 59;
-/// INI_TIMEOUT_EMU, 100 ms: the first initialisation after the sectors became native.
+/// INI_TIMEOUT_EMU, 100 ms: time-out of the first initialisation after the switch to native
+/// sectors.
 pub const INI_TIMEOUT_EMU: u8 = 60;
-/// DATA_SECTOR_SIZE: what the device takes now, 0 is 512 bytes and 1 is 4 KiB.
+/// DATA_SECTOR_SIZE: the sector size in use, 0 is 512 bytes and 1 is 4 KiB.
 pub const DATA_SECTOR_SIZE: u8 = 61;
-/// USE_NATIVE_SECTOR: 1 has sectors native from the next power-on, for ever.
+/// USE_NATIVE_SECTOR: 1 switches to native sectors at the next power-on, permanently.
 pub const USE_NATIVE_SECTOR: u8 = 62;
-/// NATIVE_SECTOR_SIZE: what the medium has, 0 is 512 bytes and 1 is 4 KiB.
+/// NATIVE_SECTOR_SIZE: the sector size of the medium, 0 is 512 bytes and 1 is 4 KiB.
 pub const NATIVE_SECTOR_SIZE: u8 = 63;
 /// ENH_START_ADDR, four bytes.
 pub const ENHANCED_START: u8 = 136;
@@ -51,7 +52,7 @@ pub const GP_SIZE: u8 = 143;
 pub const PARTITION_SETTING_COMPLETED: u8 = 155;
 /// PARTITIONS_ATTRIBUTE.
 pub const PARTITIONS_ATTRIBUTE: u8 = 156;
-/// MAX_ENH_SIZE_MULT, three bytes: most that can be enhanced, in write protect groups.
+/// MAX_ENH_SIZE_MULT, three bytes: largest size that can be enhanced, in write protect groups.
 pub const MAX_ENHANCED_SIZE: u8 = 157;
 /// PARTITIONING_SUPPORT.
 pub const PARTITIONING_SUPPORT: u8 = 160;
@@ -170,7 +171,7 @@ pub const HPI_FEATURES: usize = 503;
 /// S_CMD_SET.
 pub const COMMAND_SETS: usize = 504;
 
-/// EXT_CSD_REV of releases of the specification.
+/// EXT_CSD_REV by release of the specification.
 pub mod revision {
     /// 4.41.
     pub const V4_41: u8 = 5;
@@ -214,7 +215,7 @@ pub mod bus_width {
     pub const FOUR_DDR: u8 = 5;
     /// Eight, both edges.
     pub const EIGHT_DDR: u8 = 6;
-    /// Added: enhanced strobe.
+    /// Added to the others: enhanced strobe.
     pub const STROBE: u8 = 0x80;
 }
 
@@ -244,11 +245,11 @@ pub mod sec_feature {
 
 /// Values of POWER_OFF_NOTIFICATION.
 pub mod power_off {
-    /// The host will tell.
+    /// The host will announce a power-off.
     pub const ON: u8 = 1;
-    /// Power goes soon.
+    /// Power-off is imminent.
     pub const SHORT: u8 = 2;
-    /// Power goes, and there is time.
+    /// Power-off is coming, with time to prepare for it.
     pub const LONG: u8 = 3;
     /// The device is going to sleep.
     pub const SLEEP: u8 = 4;
@@ -258,7 +259,7 @@ pub mod power_off {
 pub mod flush {
     /// Empties the cache.
     pub const FLUSH: u8 = 1;
-    /// What is in the cache is written before what comes.
+    /// Data in the cache is written before data that follows.
     pub const BARRIER: u8 = 2;
 }
 
@@ -288,11 +289,11 @@ pub mod partition {
     pub const RPMB: u8 = 3;
     /// The first of four general purpose partitions.
     pub const GP1: u8 = 4;
-    /// The bits.
+    /// The mask.
     pub const MASK: u8 = 7;
 }
 
-/// EXT_CSD as it was read.
+/// EXT_CSD as read.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ExtCsd(pub [u8; LENGTH]);
 
@@ -309,7 +310,7 @@ impl core::fmt::Debug for ExtCsd {
 }
 
 impl ExtCsd {
-    /// A byte below 256, which is every one that CMD6 can write.
+    /// A byte below 256; CMD6 can write no others.
     #[inline]
     pub const fn byte(&self, at: u8) -> u8 {
         self.0[at as usize]
@@ -330,8 +331,8 @@ impl ExtCsd {
         self.byte(DEVICE_TYPE)
     }
 
-    /// DATA_SECTOR_SIZE, bytes: what reads, writes and trims are whole numbers of. Addresses and
-    /// counts are of 512 bytes all the same.
+    /// DATA_SECTOR_SIZE, bytes: reads, writes and trims are whole multiples of it. Addresses and
+    /// counts are still in units of 512 bytes.
     pub const fn data_sector_bytes(&self) -> u32 {
         match (self.revision(), self.byte(DATA_SECTOR_SIZE)) {
             (revision::V4_5.., 1) => super::NATIVE_SECTOR,
@@ -370,13 +371,13 @@ impl ExtCsd {
         u64::from(mult) * u64::from(self.write_protect_group_sectors())
     }
 
-    /// MAX_ENH_SIZE_MULT: sectors that can be enhanced, the user area and all partitions together.
+    /// MAX_ENH_SIZE_MULT: sectors that can be enhanced, over the user area and all partitions.
     pub fn enhanced_max_sectors(&self) -> u64 {
         let mult = self.le24(MAX_ENHANCED_SIZE.into());
         u64::from(mult) * u64::from(self.write_protect_group_sectors())
     }
 
-    /// Sectors of a partition by its PARTITION_ACCESS; 0 if there is none.
+    /// Sectors of the partition with this PARTITION_ACCESS; 0 if there is none.
     pub fn partition_sectors(&self, access: u8) -> u64 {
         match access & partition::MASK {
             partition::USER => self.sectors(),
@@ -391,7 +392,7 @@ impl ExtCsd {
         le32(&self.0, CACHE_SIZE.into())
     }
 
-    /// Tasks the device queues, 0 if it does not.
+    /// Tasks the device queues; 0 if it has no queue.
     pub fn queue_depth(&self) -> u8 {
         match self.0[CMDQ_SUPPORT] & 1 {
             0 => 0,
@@ -399,7 +400,7 @@ impl ExtCsd {
         }
     }
 
-    /// GENERIC_CMD6_TIME, milliseconds; 0 where it is not told.
+    /// GENERIC_CMD6_TIME, milliseconds; 0 if not given.
     pub fn switch_ms(&self) -> u32 {
         u32::from(self.byte(GENERIC_CMD6_TIME)) * 10
     }
@@ -409,7 +410,8 @@ impl ExtCsd {
         u32::from(self.byte(PARTITION_SWITCH_TIME)) * 10
     }
 
-    /// S_A_TIMEOUT, nanoseconds; at most what 23 means, as the specification has no more.
+    /// S_A_TIMEOUT, nanoseconds; values above 23, which the specification does not define, count as
+    /// 23.
     pub fn sleep_awake_ns(&self) -> u64 {
         match self.byte(S_A_TIMEOUT) {
             0 => 0,
@@ -422,24 +424,24 @@ impl ExtCsd {
         u32::from(self.byte(POWER_OFF_LONG_TIME)) * 10
     }
 
-    /// Erase of one group, milliseconds.
+    /// Time to erase one group, milliseconds.
     pub fn erase_ms(&self) -> u32 {
         u32::from(self.byte(ERASE_TIMEOUT_MULT).max(1)) * 300
     }
 
-    /// Trim, milliseconds.
+    /// Time of a trim, milliseconds.
     pub fn trim_ms(&self) -> u32 {
         u32::from(self.byte(TRIM_MULT).max(1)) * 300
     }
 
-    /// Whether the high priority interrupt is there, and whether it is CMD12 that tells it, else
-    /// CMD13.
+    /// The command that sends a high priority interrupt: `Some(true)` is CMD12, `Some(false)`
+    /// CMD13; `None` if it is not supported.
     pub fn hpi(&self) -> Option<bool> {
         let features = self.0[HPI_FEATURES];
         (features & 1 != 0).then_some(features & 2 != 0)
     }
 
-    /// Whether sectors can be given up (trim).
+    /// Whether sectors can be trimmed.
     pub fn has_trim(&self) -> bool {
         self.byte(SEC_FEATURE_SUPPORT) & sec_feature::TRIM != 0
     }
@@ -449,13 +451,13 @@ impl ExtCsd {
         self.revision() >= revision::V4_5
     }
 
-    /// Whether sanitize is there.
+    /// Whether sanitize is supported.
     pub fn has_sanitize(&self) -> bool {
         self.byte(SEC_FEATURE_SUPPORT) & sec_feature::SANITIZE != 0
     }
 
-    /// Whether a reliable write may have any number of sectors (WR_REL_PARAM, EN_REL_WR); else
-    /// REL_WR_SEC_C is what is reliable.
+    /// Whether a reliable write may have any number of sectors (WR_REL_PARAM, EN_REL_WR); otherwise
+    /// REL_WR_SEC_C sectors are reliable.
     pub fn has_enhanced_reliable_write(&self) -> bool {
         self.byte(WR_REL_PARAM) & 1 << 2 != 0
     }

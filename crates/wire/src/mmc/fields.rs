@@ -1,4 +1,4 @@
-//! The fields of EXT_CSD that can be read (JESD84-B51 7.4), by the specification's own names.
+//! The readable fields of EXT_CSD (JESD84-B51 7.4), by the specification's own names.
 
 use super::ExtCsd;
 
@@ -9,7 +9,7 @@ pub struct Field {
     pub name: &'static str,
     /// Its first byte.
     pub at: u16,
-    /// Bytes, 1 to 8; the lowest comes first.
+    /// Bytes, 1 to 8, least significant first.
     pub bytes: u8,
 }
 

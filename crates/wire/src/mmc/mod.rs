@@ -1,10 +1,10 @@
-//! eMMC and SD cards behind an SD host controller: host registers, the command queueing engine,
-//! DMA descriptors, commands, and what cards say about themselves.
+//! eMMC and SD cards behind an SD host controller: host registers, the command queueing engine, DMA
+//! descriptors, commands, and the registers in which cards describe themselves.
 //!
 //! Section numbers are those of JESD84-B51 (eMMC 5.1), of the SD Host Controller Simplified
 //! Specification 4.20 (`SDHCI`) and of JESD84-B51 annex B (`CQHCI`); SD cards follow the Physical
-//! Layer Simplified Specification (`SD`). Registers and EXT_CSD are little-endian, CSD, CID and
-//! SCR are numbers of 128 and 64 bits.
+//! Layer Simplified Specification (`SD`). Registers and EXT_CSD are little-endian; CSD and CID are
+//! numbers of 128 bits, SCR one of 64.
 
 pub mod adma;
 pub mod command;

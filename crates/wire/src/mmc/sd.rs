@@ -1,12 +1,12 @@
-//! What SD cards have of their own (SD 4.7, 5.6, 4.3.10).
+//! What is specific to SD cards (SD 4.7, 5.6, 4.3.10).
 
 use crate::bytes::be16;
 
-/// CMD3: gives the card's relative address.
+/// CMD3: the card publishes its relative address.
 pub const SEND_RELATIVE_ADDR: u8 = 3;
 /// CMD8: interface condition.
 pub const SEND_IF_COND: u8 = 8;
-/// Argument of CMD8: 2.7 to 3.6 V and a pattern that comes back.
+/// Argument of CMD8: 2.7 to 3.6 V and a check pattern that the card echoes.
 pub const IF_COND: u32 = 0x1AA;
 /// ACMD6: bus width.
 pub const SET_BUS_WIDTH: u8 = 6;
@@ -18,70 +18,71 @@ pub const SD_STATUS: u8 = 13;
 pub const SD_SEND_OP_COND: u8 = 41;
 /// ACMD51: SCR, 8 bytes.
 pub const SEND_SCR: u8 = 51;
-/// ACMD41: the host has high capacity.
+/// ACMD41: the host supports high capacity cards.
 pub const HCS: u32 = 1 << 30;
-/// ACMD41: the host asks for 1.8 V signalling, and the card grants it.
+/// ACMD41: the host requests 1.8 V signalling, or the card accepts it.
 pub const S18: u32 = 1 << 24;
-/// ACMD41: full power.
+/// ACMD41: maximum performance power.
 pub const XPC: u32 = 1 << 28;
 /// ACMD41: 2.7 to 3.6 V.
 pub const VOLTAGES: u32 = 0x00FF_8000;
-/// ACMD22: how many sectors of the last write arrived well, 4 bytes.
+/// ACMD22: number of sectors of the last write that were written without error, 4 bytes.
 pub const SEND_NUM_WR_BLOCKS: u8 = 22;
-/// ACMD23: how many sectors a write will have, a hint.
+/// ACMD23: number of sectors the next write will have, a hint.
 pub const SET_WR_BLK_ERASE_COUNT: u8 = 23;
-/// ACMD42: the pull-up of DAT3 on or off.
+/// ACMD42: pull-up of DAT3 on or off.
 pub const SET_CLR_CARD_DETECT: u8 = 42;
 /// Bytes of a tuning block (CMD19).
 pub const TUNING_BLOCK: u16 = 64;
-/// CMD6: asks or sets functions; the status has 64 bytes.
+/// CMD6: queries or switches functions; the status has 64 bytes.
 pub const SWITCH_STATUS: usize = 64;
-/// CMD6: sets, else only asks.
+/// CMD6: switches; if clear, only queries.
 pub const SWITCH_SET: u32 = 1 << 31;
-/// CMD6: leaves all function groups alone.
+/// CMD6: leaves all function groups unchanged.
 pub const SWITCH_KEEP: u32 = 0x00FF_FFFF;
-/// CMD6: four groups of functions have four bits each, the first the lowest; the other two are
-/// reserved. This leaves a group as it is, and in a status says that what was asked cannot be.
+/// CMD6 has four groups of functions with four bits each, the first in the lowest bits, and two
+/// reserved ones. This value leaves a group unchanged; in a status it says that the request cannot
+/// be met.
 pub const SWITCH_NONE: u8 = 0xF;
 /// Function of group 1, access mode: high speed, SDR25 (0 is default speed, SDR12).
 pub const HIGH_SPEED: u8 = 1;
-/// Access mode SDR50: 100 MHz, as the rest at 1.8 V.
+/// Access mode SDR50: 100 MHz, like the following ones at 1.8 V.
 pub const SDR50: u8 = 2;
 /// Access mode SDR104: 208 MHz.
 pub const SDR104: u8 = 3;
 /// Access mode DDR50: 50 MHz, data on both edges.
 pub const DDR50: u8 = 4;
 
-/// Argument of CMD6 that chooses `function` of group 1.
+/// Argument of CMD6 that selects `function` of group 1.
 pub const fn access_mode(set: bool, function: u8) -> u32 {
     let keep = SWITCH_KEEP & !0xF | function as u32;
     if set { keep | SWITCH_SET } else { keep }
 }
 
-/// Functions of group 1 that the card has, of a switch status.
+/// The functions of group 1 that the card supports, from a switch status.
 pub fn access_modes(status: &[u8; SWITCH_STATUS]) -> u16 {
     be16(status, 12)
 }
 
-/// The function of group 1 that is in force, of a switch status; 0xF if it could not be.
+/// The selected function of group 1, from a switch status; 0xF if the switch was not possible.
 pub fn access_mode_of(status: &[u8; SWITCH_STATUS]) -> u8 {
     status[16] & 0xF
 }
 
-/// What the card says of a switch (4.3.10.4): what each group of functions has, and what is in
-/// force or would be.
+/// What the card reports of a switch (4.3.10.4): the functions that each group supports, and the
+/// one that is or would be selected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SwitchStatus {
-    /// Largest current of these functions, mA.
+    /// Maximum current of these functions, mA.
     pub current: u16,
-    /// Functions of groups 1 to 6, a bit each.
+    /// Supported functions of groups 1 to 6, a bit each.
     pub functions: [u16; 6],
     /// The function of each group, or [`SWITCH_NONE`].
     pub chosen: [u8; 6],
 }
 
 impl SwitchStatus {
-    /// The bytes, with a data structure of version 0.
+    /// The bytes, with data structure version 0.
     pub fn emit(&self) -> [u8; SWITCH_STATUS] {
         let mut bytes = [0; SWITCH_STATUS];
         bytes[..2].copy_from_slice(&self.current.to_be_bytes());
@@ -95,7 +96,7 @@ impl SwitchStatus {
     }
 }
 
-/// What the SD status says of a card (4.10.2), as far as anybody looks.
+/// The part of the SD status (4.10.2) that is used.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SdStatus {
     /// DAT_BUS_WIDTH: four lines.
@@ -104,7 +105,7 @@ pub struct SdStatus {
     pub speed_class: u8,
     /// AU_SIZE: 1 is 16 KiB, each step doubles it, up to 9.
     pub allocation_unit: u8,
-    /// ERASE_SIZE: allocation units of one erase that ERASE_TIMEOUT is of.
+    /// ERASE_SIZE: allocation units erased within ERASE_TIMEOUT.
     pub erase_units: u16,
     /// ERASE_TIMEOUT, seconds.
     pub erase_seconds: u8,

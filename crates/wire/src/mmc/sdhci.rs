@@ -1,9 +1,9 @@
-//! Registers of an SD host controller (SDHCI 2.2), as dwords: what has 8 or 16 bits there shares a
-//! dword with its neighbours, because a machine has 32-bit accesses.
+//! Registers of an SD host controller (SDHCI 2.2) as dwords. A register of 8 or 16 bits shares a
+//! dword with its neighbours, because a machine only has 32-bit accesses.
 
 use bitfield_struct::bitfield;
 
-/// SDMA address, argument 2 (CMD23 by itself) or the long block count.
+/// SDMA address, argument 2 (of an automatic CMD23) or the long block count.
 pub const ARGUMENT2: u32 = 0x00;
 /// Block size and count, [`Block`].
 pub const BLOCK: u32 = 0x04;
@@ -39,7 +39,7 @@ pub const ADMA_ERROR: u32 = 0x54;
 pub const ADMA_ADDRESS: u32 = 0x58;
 /// Preset values.
 pub const PRESETS: u32 = 0x60;
-/// Slot interrupt status 15:0, specification version 23:16, vendor's 31:24.
+/// Slot interrupt status 15:0, specification version 23:16, vendor version 31:24.
 pub const SLOT_VERSION: u32 = 0xFC;
 
 /// Specification version numbers in [`SLOT_VERSION`].
@@ -80,7 +80,7 @@ pub mod auto {
     pub const NONE: u8 = 0;
     /// CMD12 at the end.
     pub const CMD12: u8 = 1;
-    /// CMD23 before, its argument in argument 2.
+    /// CMD23 before, with its argument in argument 2.
     pub const CMD23: u8 = 2;
 }
 
@@ -100,9 +100,9 @@ pub mod response {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Command {
-    /// By DMA.
+    /// Transfer by DMA.
     pub dma: bool,
-    /// The block count counts.
+    /// The block count is valid.
     pub count: bool,
     /// One of [`auto`].
     #[bits(2)]
@@ -122,9 +122,9 @@ pub struct Command {
     pub check_crc: bool,
     /// The response's index is checked.
     pub check_index: bool,
-    /// It has data.
+    /// The command has a data phase.
     pub data: bool,
-    /// 3 for commands that end others.
+    /// 3 for commands that abort others.
     #[bits(2)]
     pub kind: u8,
     /// Index.
@@ -134,7 +134,7 @@ pub struct Command {
     __: u8,
 }
 
-/// Command type: ends what is under way.
+/// Command type: aborts the command under way.
 pub const ABORT: u8 = 3;
 
 /// Present state (2.2.9).
@@ -156,19 +156,19 @@ pub struct Present {
     pub write_active: bool,
     /// Read transfer active.
     pub read_active: bool,
-    /// The buffer takes a block.
+    /// The buffer can take a block.
     pub write_ready: bool,
-    /// The buffer has a block.
+    /// The buffer holds a block.
     pub read_ready: bool,
     #[bits(4)]
     __: u8,
-    /// A card is there.
+    /// A card is inserted.
     pub inserted: bool,
     /// Card detection is stable.
     pub stable: bool,
     /// Level of card detection.
     pub detect: bool,
-    /// The write protect switch lets writes pass.
+    /// The write protect switch allows writes.
     pub writable: bool,
     /// DAT3 to DAT0; DAT0 low is busy.
     #[bits(4)]
@@ -222,7 +222,7 @@ pub struct Control {
     /// One of [`voltage`].
     #[bits(3)]
     pub voltage: u8,
-    /// Hardware reset of an eMMC device (RST_n), where there is one.
+    /// Hardware reset of an embedded eMMC device (RST_n), if implemented.
     pub hardware_reset: bool,
     #[bits(3)]
     __: u8,
@@ -238,7 +238,7 @@ pub struct Control {
 pub struct Clock {
     /// Internal clock on.
     pub internal: bool,
-    /// It is stable.
+    /// The internal clock is stable.
     pub stable: bool,
     /// Clock to the card.
     pub card: bool,
@@ -250,7 +250,7 @@ pub struct Clock {
     /// Bits 9:8 of the divider.
     #[bits(2)]
     pub divider_high: u8,
-    /// Bits 7:0: the base clock is divided by twice this, 0 by one.
+    /// Bits 7:0: the base clock is divided by twice this; 0 does not divide it.
     pub divider: u8,
     /// Data time-out, 2^(13 + n) clocks of the time-out clock.
     #[bits(4)]
@@ -268,12 +268,12 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// The bits that reset.
+    /// The reset bits.
     pub const RESETS: u32 = 7 << 24;
     /// Longest data time-out.
     pub const TIMEOUT_MAX: u8 = 0xE;
 
-    /// With this divider: the base clock over twice of it.
+    /// Sets the divider: the card's clock is the base clock over twice its value.
     pub const fn with_division(self, divider: u16) -> Self {
         self.with_divider(divider as u8).with_divider_high((divider >> 8) as u8 & 3)
     }
@@ -290,15 +290,15 @@ impl Clock {
 pub struct Interrupts {
     /// Command complete.
     pub command: bool,
-    /// Transfer complete, or the end of busy.
+    /// Transfer complete, or end of busy.
     pub transfer: bool,
     /// Block gap.
     pub gap: bool,
     /// DMA boundary.
     pub dma: bool,
-    /// The buffer takes a block.
+    /// The buffer can take a block.
     pub write_ready: bool,
-    /// The buffer has a block.
+    /// The buffer holds a block.
     pub read_ready: bool,
     /// Card inserted.
     pub insert: bool,
@@ -313,7 +313,7 @@ pub struct Interrupts {
     __: bool,
     /// The command queueing engine.
     pub queueing: bool,
-    /// One of the errors.
+    /// One of the error bits is set.
     pub error: bool,
     /// No response.
     pub command_timeout: bool,
@@ -323,7 +323,7 @@ pub struct Interrupts {
     pub command_end: bool,
     /// Response with another index.
     pub command_index: bool,
-    /// Data did not come, or busy did not end.
+    /// Data did not arrive, or busy did not end.
     pub data_timeout: bool,
     /// Data with a bad CRC.
     pub data_crc: bool,
@@ -342,7 +342,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Everything that is an error.
+    /// All error interrupts.
     pub const ERRORS: u32 = 0xFFFF_0000;
     /// Errors of a command, not of its data.
     pub const COMMAND_ERRORS: u32 = 0x000F_0000;
@@ -352,7 +352,7 @@ impl Interrupts {
 
 /// UHS mode of host control 2, the timing of the bus.
 pub mod uhs {
-    /// SDR12; with high speed off.
+    /// SDR12; used with high speed off.
     pub const SDR12: u8 = 0;
     /// SDR25.
     pub const SDR25: u8 = 1;
@@ -362,7 +362,7 @@ pub mod uhs {
     pub const SDR104: u8 = 3;
     /// DDR50, and DDR52.
     pub const DDR50: u8 = 4;
-    /// HS400: not in SDHCI, but what controllers that have it use.
+    /// HS400: not in SDHCI, but the value that controllers with HS400 use.
     pub const HS400: u8 = 5;
 }
 
@@ -380,9 +380,9 @@ pub struct Control2 {
     /// Driver strength.
     #[bits(2)]
     pub driver: u8,
-    /// Tuning: set to begin, clear when it ended.
+    /// Tuning: set to begin; cleared when it ends.
     pub tune: bool,
-    /// The sampling clock is a tuned one.
+    /// The tuned sampling clock is used.
     pub tuned: bool,
     /// UHS-II.
     pub uhs2: bool,
@@ -409,9 +409,9 @@ pub struct Capabilities {
     #[bits(6)]
     pub timeout_clock: u8,
     __: bool,
-    /// It is in MHz, else in kHz.
+    /// The time-out clock is in MHz, otherwise in kHz.
     pub timeout_mhz: bool,
-    /// Base clock, MHz; 0 where it is not told.
+    /// Base clock, MHz; 0 if not given.
     pub base_mhz: u8,
     /// Longest block: 512 << n.
     #[bits(2)]
@@ -458,7 +458,7 @@ pub struct Capabilities {
     #[bits(4)]
     pub retune_timer: u8,
     __: bool,
-    /// SDR50 wants tuning.
+    /// SDR50 requires tuning.
     pub tune_sdr50: bool,
     /// Re-tuning mode.
     #[bits(2)]
@@ -471,6 +471,6 @@ pub struct Capabilities {
     pub adma3: bool,
     #[bits(3)]
     __: u8,
-    /// HS400: of Intel's controllers, reserved in SDHCI.
+    /// HS400: on Intel's controllers; reserved in SDHCI.
     pub hs400: bool,
 }

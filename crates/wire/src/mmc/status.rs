@@ -2,7 +2,7 @@ use crate::code::code;
 use bitfield_struct::bitfield;
 
 code! {
-    /// Where a card is (6.13, CURRENT_STATE).
+    /// State of a card (6.13, CURRENT_STATE).
     pub enum CardState: u8 {
         /// idle.
         Idle = 0 => "idle",
@@ -43,9 +43,9 @@ pub struct CardStatus {
     __: u8,
     /// APP_CMD: the card expects an application command (SD).
     pub app_cmd: bool,
-    /// EXCEPTION_EVENT: something stands in EXCEPTION_EVENTS_STATUS.
+    /// EXCEPTION_EVENT: a bit of EXCEPTION_EVENTS_STATUS is set.
     pub exception_event: bool,
-    /// SWITCH_ERROR: CMD6 did not change what it was asked to change.
+    /// SWITCH_ERROR: CMD6 did not make the requested change.
     pub switch_error: bool,
     /// READY_FOR_DATA.
     pub ready_for_data: bool,
@@ -67,9 +67,9 @@ pub struct CardStatus {
     pub cc_error: bool,
     /// DEVICE_ECC_FAILED: the data could not be corrected.
     pub ecc_failed: bool,
-    /// ILLEGAL_COMMAND: of the command before.
+    /// ILLEGAL_COMMAND: for the previous command.
     pub illegal_command: bool,
-    /// COM_CRC_ERROR: of the command before.
+    /// COM_CRC_ERROR: for the previous command.
     pub com_crc_error: bool,
     /// LOCK_UNLOCK_FAILED.
     pub lock_unlock_failed: bool,
@@ -90,17 +90,17 @@ pub struct CardStatus {
 }
 
 impl CardStatus {
-    /// The errors among the bits that are of this command: ILLEGAL_COMMAND and COM_CRC_ERROR are of
-    /// the one before.
+    /// The error bits that belong to this command; ILLEGAL_COMMAND and COM_CRC_ERROR belong to the
+    /// previous one.
     pub const ERRORS: u32 = 0xFD39_8080;
 
-    /// The status with the errors alone.
+    /// The status with only its errors.
     pub const fn errors(self) -> Self {
         Self::from_bits(self.into_bits() & Self::ERRORS)
     }
 
-    /// Whether the card takes data commands: ready, and in the transfer state. A card that
-    /// programs may call itself ready for the next block.
+    /// Whether the card accepts data commands: ready, and in the transfer state. A card that is
+    /// programming may report that it is ready for the next block.
     pub fn is_ready(self) -> bool {
         self.ready_for_data() && self.state() == CardState::Transfer
     }

@@ -5,7 +5,7 @@ use super::*;
 
 #[test]
 fn registers_of_a_published_card() {
-    // A Samsung eMMC as Linux prints it in sysfs (cid, csd).
+    // A Samsung eMMC as printed by Linux in sysfs (cid, csd).
     let cid = Cid::parse(0x1501_0038_4754_4634_5206_0D3C_4E00_5300_u128);
     assert_eq!((cid.manufacturer, &cid.product), (0x15, b"8GTF4R"));
     let csd = Csd::parse(0xD027_0132_0F59_03FF_F6DB_FFEF_8E40_400D);
@@ -26,7 +26,7 @@ fn an_sd_card_of_structure_one_counts_in_half_mebibytes() {
     for csd in [csd, small] {
         assert_eq!(Csd::parse_sd(csd.emit_sd()), csd);
     }
-    // A SanDisk card as Linux prints it in sysfs.
+    // A SanDisk card as printed by Linux in sysfs.
     let cid = Cid::parse_sd(0x0353_4453_4333_3247_8061_6A35_AD01_3800);
     assert_eq!((cid.manufacturer, &cid.product[..5], cid.revision), (3, &b"SC32G"[..], 0x80));
     assert_eq!(cid.emit_sd() >> 8, 0x0353_4453_4333_3247_8061_6A35_AD01_3800_u128 >> 8);
@@ -120,7 +120,7 @@ fn an_scr_goes_both_ways() {
         ..Default::default()
     };
     assert_eq!(sd::Scr::parse(&scr.emit()), scr);
-    // A card of 8 GB as Linux prints it.
+    // A card of 8 GB as printed by Linux.
     let card = sd::Scr::parse(&0x0235_8000_0000_0000_u64.to_be_bytes());
     assert!(card.four_lines && !card.block_count);
     assert_eq!(sd::access_mode(true, sd::HIGH_SPEED), 0x80FF_FFF1);

@@ -125,24 +125,24 @@ pub struct Sqe {
 #[bitfield(u8)]
 #[derive(PartialEq, Eq)]
 pub struct SqeFlags {
-    /// FUSE: 0 a normal command, 1 the first and 2 the second of a fused pair.
+    /// FUSE: 0 for a normal command, 1 for the first and 2 for the second of a fused pair.
     #[bits(2)]
     pub fuse: u8,
     #[bits(4)]
     __: u8,
-    /// PSDT: 0 PRPs, 1 SGL with metadata in one piece, 2 SGL for both.
+    /// PSDT: 0 for PRPs, 1 for SGL with contiguous metadata, 2 for SGL for both.
     #[bits(2)]
     pub psdt: u8,
 }
 
-/// Two dwords as a word.
+/// Combines two dwords into a word.
 #[inline(always)]
 const fn pair(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
 }
 
 impl Sqe {
-    /// The entry as words of 64 bits as they lie in memory.
+    /// The entry as words of 64 bits, as they lie in memory.
     #[inline(always)]
     pub const fn to_words(&self) -> [u64; WORDS] {
         let dw0 =
@@ -160,7 +160,7 @@ impl Sqe {
         ]
     }
 
-    /// The entry in these words of memory.
+    /// Reads the entry from these words of memory.
     #[inline]
     pub const fn from_words(words: [u64; WORDS]) -> Self {
         const fn low(word: u64) -> u32 {
@@ -189,7 +189,7 @@ impl Sqe {
         }
     }
 
-    /// SLBA of a command that names blocks.
+    /// SLBA of a command that addresses blocks.
     #[inline]
     pub const fn slba(&self) -> u64 {
         pair(self.cdw10[0], self.cdw10[1])
@@ -248,7 +248,7 @@ impl DsmRange {
         bytes
     }
 
-    /// The range in these bytes.
+    /// Parses a range.
     pub fn parse(bytes: &[u8; DSM_RANGE]) -> Self {
         use crate::bytes::{le32, le64};
         Self { attributes: le32(bytes, 0), blocks: le32(bytes, 4), slba: le64(bytes, 8) }
@@ -274,7 +274,7 @@ pub struct CopyFlags {
     /// DESFMT: format of the descriptors.
     #[bits(4)]
     pub desfmt: u8,
-    /// PRINFOR: protection information of what is read.
+    /// PRINFOR: protection information of the data read.
     #[bits(4)]
     pub prinfor: u8,
     #[bits(14)]
@@ -289,9 +289,9 @@ pub struct CopyFlags {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct CreateCqFlags {
-    /// PC: contiguous in memory.
+    /// PC: physically contiguous.
     pub pc: bool,
-    /// IEN: completions interrupt.
+    /// IEN: completions raise interrupts.
     pub ien: bool,
     #[bits(14)]
     __: u16,
@@ -303,18 +303,18 @@ pub struct CreateCqFlags {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct CreateSqFlags {
-    /// PC: contiguous in memory.
+    /// PC: physically contiguous.
     pub pc: bool,
     /// QPRIO: priority.
     #[bits(2)]
     pub qprio: u8,
     #[bits(13)]
     __: u16,
-    /// CQID: the completion queue its commands end in.
+    /// CQID: the completion queue of its commands.
     pub cqid: u16,
 }
 
-/// CDW10 of the commands that create a queue: its number and its entries minus one.
+/// CDW10 of the commands that create a queue: its number, and its number of entries minus one.
 pub const fn queue_and_size(queue: u16, entries: u16) -> u32 {
     queue as u32 | (entries.wrapping_sub(1) as u32) << 16
 }

@@ -6,22 +6,22 @@ use super::Status;
 pub const LENGTH: usize = 16;
 /// Words of 64 bits in an entry.
 pub const WORDS: usize = LENGTH / 8;
-/// Where the word with the phase lies, bytes.
+/// Offset of the word with the phase, bytes.
 pub const STATUS_OFFSET: usize = 8;
 
-/// DNR in the status field without the phase: the same command would fail again.
+/// DNR in the status field without the phase: a retry of the same command would fail too.
 pub const DO_NOT_RETRY: u16 = 1 << 14;
-/// M: the error information log says more.
+/// M: the error information log has more about the error.
 pub const MORE: u16 = 1 << 13;
 
 /// A completion queue entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cqe {
-    /// DW0: what the command gives.
+    /// DW0: command specific result.
     pub result: u32,
     /// DW1, reserved for most commands.
     pub dw1: u32,
-    /// SQHD: how far the submission queue was read.
+    /// SQHD: head of the submission queue.
     pub sq_head: u16,
     /// SQID: the submission queue.
     pub sq: u16,
@@ -34,7 +34,7 @@ pub struct Cqe {
 }
 
 impl Cqe {
-    /// The entry as words of 64 bits as they lie in memory.
+    /// The entry as words of 64 bits, as they lie in memory.
     #[inline]
     pub const fn to_words(&self) -> [u64; WORDS] {
         let status = (self.status as u64) << 1 | self.phase as u64;
@@ -44,7 +44,7 @@ impl Cqe {
         [low.to_le(), high.to_le()]
     }
 
-    /// The entry in these words of memory.
+    /// Reads the entry from these words of memory.
     #[inline]
     pub const fn from_words(words: [u64; WORDS]) -> Self {
         let (low, high) = (u64::from_le(words[0]), u64::from_le(words[1]));

@@ -1,4 +1,4 @@
-//! Features (5.27.1): their numbers, and the bits of those a driver uses.
+//! Features (5.27.1): their identifiers, and the bits of those that a driver uses.
 
 use crate::code::code;
 use bitfield_struct::bitfield;
@@ -53,10 +53,10 @@ code! {
     }
 }
 
-/// Bit of CDW10 of set features: keep it over a reset.
+/// Bit of CDW10 of set features: saves the value over a reset.
 pub const SAVE: u32 = 1 << 31;
 
-/// SEL of get features: which value.
+/// SEL of get features: the value requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Select {
     /// The current one.
@@ -66,7 +66,7 @@ pub enum Select {
     Default,
     /// The saved one.
     Saved,
-    /// What can be done with it: [`SupportedCapabilities`].
+    /// The supported capabilities: [`SupportedCapabilities`].
     Supported,
 }
 
@@ -76,7 +76,7 @@ impl Select {
         (self as u32) << 8
     }
 
-    /// From SEL; `None` for a reserved number.
+    /// The selection with this SEL; `None` for a reserved number.
     pub const fn from_number(number: u8) -> Option<Self> {
         match number {
             0 => Some(Self::Current),
@@ -88,8 +88,8 @@ impl Select {
     }
 }
 
-/// Bytes of the structure that get features fills for a feature; 0 for those whose value is one
-/// dword, and for those this crate does not know. `wide` is EXHID of the host identifier.
+/// Bytes of the structure that get features returns for a feature; 0 for features whose value is
+/// one dword, and for those this crate does not know. `wide` is EXHID of the host identifier.
 pub const fn structure_bytes(id: FeatureId, wide: bool) -> usize {
     match id {
         FeatureId::LbaRange | FeatureId::HostMemory => 4096,
@@ -107,7 +107,7 @@ pub const fn structure_bytes(id: FeatureId, wide: bool) -> usize {
     }
 }
 
-/// What [`Select::Supported`] gives.
+/// Result of [`Select::Supported`].
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct SupportedCapabilities {
@@ -152,23 +152,23 @@ pub struct AsyncEvents {
 /// Bytes of the value of [`FeatureId::Apst`]: an [`ApstEntry`] for each of 32 power states.
 pub const APST_BYTES: usize = 256;
 
-/// Where the controller goes by itself from one power state (5.27.1.10).
+/// The power state to which the controller changes autonomously from one state (5.27.1.10).
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct ApstEntry {
     #[bits(3)]
     __: u8,
-    /// ITPS: into this power state.
+    /// ITPS: the target power state.
     #[bits(5)]
     pub itps: u8,
-    /// ITPT: after so many milliseconds without work; 0 is never.
+    /// ITPT: idle time before the transition, milliseconds; 0 is never.
     #[bits(24)]
     pub itpt: u32,
     #[bits(32)]
     __: u32,
 }
 
-/// What an asynchronous event request gives (5.2 of 1.4, figure 145).
+/// Result of an asynchronous event request (5.2 of 1.4, figure 145).
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct AsyncEventResult {
@@ -177,14 +177,14 @@ pub struct AsyncEventResult {
     pub kind: u8,
     #[bits(5)]
     __: u8,
-    /// Which event of its type.
+    /// The event within its type.
     pub info: u8,
-    /// The log page that tells more and is to be read.
+    /// The log page that has more about the event and must be read.
     pub log_page: u8,
     __: u8,
 }
 
-/// Types of [`AsyncEventResult`], and the events of a notice.
+/// Types of [`AsyncEventResult`], and their events.
 pub mod event {
     /// An error.
     pub const ERROR: u8 = 0;
@@ -192,12 +192,12 @@ pub mod event {
     pub const SMART: u8 = 1;
     /// A notice.
     pub const NOTICE: u8 = 2;
-    /// Notice: namespaces have come, gone or changed.
+    /// Notice: namespaces were added, removed or changed.
     pub const NAMESPACES_CHANGED: u8 = 0;
     /// Notice: firmware is about to be activated.
     pub const FIRMWARE: u8 = 1;
-    /// Error: a write to a doorbell that is none.
+    /// Error: a write to a doorbell that does not exist.
     pub const INVALID_DOORBELL: u8 = 0;
-    /// Error: a value no doorbell can have.
+    /// Error: a write of an invalid doorbell value.
     pub const INVALID_DOORBELL_VALUE: u8 = 1;
 }

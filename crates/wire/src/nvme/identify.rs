@@ -7,11 +7,11 @@ use crate::code::code;
 pub const LENGTH: usize = 4096;
 /// Namespace ids in an active namespace list.
 pub const LIST_ENTRIES: usize = 1024;
-/// The namespace id that means all of them.
+/// The namespace id that stands for all namespaces.
 pub const ALL_NAMESPACES: u32 = u32::MAX;
 
 code! {
-    /// CNS: what identify asks for.
+    /// CNS: the structure that identify returns.
     pub enum Cns: u8 {
         /// A namespace.
         Namespace = 0x00 => "Identify Namespace",
@@ -21,13 +21,13 @@ code! {
         ActiveList = 0x02 => "Active Namespace ID list",
         /// Namespace identification descriptors.
         Descriptors = 0x03 => "Namespace Identification Descriptor list",
-        /// A namespace, of an I/O command set.
+        /// A namespace, specific to an I/O command set.
         CommandSetNamespace = 0x05 => "I/O Command Set specific Identify Namespace",
-        /// The controller, of an I/O command set.
+        /// The controller, specific to an I/O command set.
         CommandSetController = 0x06 => "I/O Command Set specific Identify Controller",
         /// Active namespace ids of an I/O command set above the one given.
         CommandSetActiveList = 0x07 => "I/O Command Set specific Active Namespace ID list",
-        /// What of a namespace holds in every command set.
+        /// The part of a namespace that does not depend on the command set.
         Independent = 0x08 => "I/O Command Set Independent Identify Namespace",
         /// Allocated namespace ids above the one given.
         AllocatedList = 0x10 => "Allocated Namespace ID list",
@@ -59,13 +59,13 @@ layout! {
         rab: u8 = 72,
         /// IEEE: OUI.
         ieee: [u8; 3] = 73,
-        /// CMIC: several ports, controllers.
+        /// CMIC: multiple ports, multiple controllers.
         cmic: u8 = 76,
-        /// MDTS: longest transfer, 2^n smallest memory pages; 0 is no limit.
+        /// MDTS: longest transfer, 2^n minimum memory pages; 0 is no limit.
         mdts: u8 = 77,
         /// CNTLID: controller id.
         cntlid: u16 = 78,
-        /// VER: as the register VS.
+        /// VER: same as the register VS.
         ver: u32 = 80,
         /// RTD3R: resume latency, us.
         rtd3r: u32 = 84,
@@ -95,9 +95,9 @@ layout! {
         mec: u8 = 255,
         /// OACS: optional admin commands, see [`oacs`].
         oacs: u16 = 256,
-        /// ACL: aborts at once, minus one.
+        /// ACL: concurrent aborts, minus one.
         acl: u8 = 258,
-        /// AERL: asynchronous event requests at once, minus one.
+        /// AERL: concurrent asynchronous event requests, minus one.
         aerl: u8 = 259,
         /// FRMW: firmware slots.
         frmw: u8 = 260,
@@ -117,13 +117,13 @@ layout! {
         cctemp: u16 = 268,
         /// MTFA: longest firmware activation, 100 ms.
         mtfa: u16 = 270,
-        /// HMPRE: host memory wanted, 4 KiB.
+        /// HMPRE: preferred host memory, 4 KiB.
         hmpre: u32 = 272,
-        /// HMMIN: host memory needed, 4 KiB.
+        /// HMMIN: minimum host memory, 4 KiB.
         hmmin: u32 = 276,
         /// TNVMCAP: total capacity, bytes.
         tnvmcap: u128 = 280,
-        /// UNVMCAP: capacity without a namespace, bytes.
+        /// UNVMCAP: unallocated capacity, bytes.
         unvmcap: u128 = 296,
         /// RPMBS.
         rpmbs: u32 = 312,
@@ -139,7 +139,7 @@ layout! {
         hctma: u16 = 322,
         /// MNTMT: lowest temperature of host controlled thermal management, kelvin.
         mntmt: u16 = 324,
-        /// MXTMT: the highest.
+        /// MXTMT: the highest such temperature, kelvin.
         mxtmt: u16 = 326,
         /// SANICAP: sanitize operations, see [`sanicap`].
         sanicap: u32 = 328,
@@ -155,9 +155,9 @@ layout! {
         anatt: u8 = 342,
         /// ANACAP: asymmetric access.
         anacap: u8 = 343,
-        /// ANAGRPMAX: highest group of it.
+        /// ANAGRPMAX: highest asymmetric access group.
         anagrpmax: u32 = 344,
-        /// NANAGRPID: how many groups.
+        /// NANAGRPID: number of such groups.
         nanagrpid: u32 = 348,
         /// PELS: size of the persistent event log, 64 KiB.
         pels: u32 = 352,
@@ -169,7 +169,7 @@ layout! {
         sqes: u8 = 512,
         /// CQES: 4 in both halves.
         cqes: u8 = 513,
-        /// MAXCMD: commands at once.
+        /// MAXCMD: most concurrent commands.
         maxcmd: u16 = 514,
         /// NN: highest namespace id.
         nn: u32 = 516,
@@ -177,9 +177,9 @@ layout! {
         oncs: u16 = 520,
         /// FUSES: fused operations.
         fuses: u16 = 522,
-        /// FNA: what format does to which namespaces.
+        /// FNA: scope of format and its erase.
         fna: u8 = 524,
-        /// VWC: bit 0 is a volatile write cache.
+        /// VWC: bit 0, a volatile write cache is present.
         vwc: u8 = 525,
         /// AWUN: atomic write, blocks minus one.
         awun: u16 = 526,
@@ -197,11 +197,11 @@ layout! {
         sgls: u32 = 536,
         /// MNAN: most allowed namespaces.
         mnan: u32 = 540,
-        /// MAXDNA: most data of all attached namespaces, bytes.
+        /// MAXDNA: largest sum of the capacities of attached namespaces, bytes.
         maxdna: u128 = 544,
         /// MAXCNA: most attachments of I/O controllers.
         maxcna: u32 = 560,
-        /// SUBNQN: name of the subsystem, UTF-8 ended by a zero.
+        /// SUBNQN: name of the subsystem, UTF-8 terminated by a zero.
         subnqn: [u8; 256] = 768,
         /// PSD0 to PSD31: power states, see [`IdentifyController::power_state`].
         psd: [u8; 1024] = 2048,
@@ -236,7 +236,7 @@ pub mod oncs {
     pub const DATASET_MANAGEMENT: u16 = 1 << 2;
     /// Write zeroes.
     pub const WRITE_ZEROES: u16 = 1 << 3;
-    /// Features can be saved, and get features selects.
+    /// Features can be saved, and get features has SEL.
     pub const SAVE: u16 = 1 << 4;
     /// Reservations.
     pub const RESERVATIONS: u16 = 1 << 5;
@@ -258,33 +258,33 @@ pub mod sanicap {
     pub const OVERWRITE: u32 = 1 << 2;
 }
 
-/// What a power state costs (figure 276 of 2.0).
+/// The costs of a power state (figure 276 of 2.0).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PowerState {
-    /// Most power, microwatts.
+    /// Maximum power, microwatts.
     pub max_microwatts: u32,
-    /// No I/O is done in it.
+    /// The state does no I/O.
     pub non_operational: bool,
-    /// To enter it, microseconds.
+    /// Time to enter it, microseconds.
     pub entry_us: u32,
-    /// To leave it, microseconds.
+    /// Time to leave it, microseconds.
     pub exit_us: u32,
 }
 
 impl IdentifyController {
-    /// The descriptor of a power state as it is, 32 bytes.
+    /// The raw descriptor of a power state, 32 bytes.
     pub fn power_state_bytes(&self, number: u8) -> &[u8] {
         &self.psd[usize::from(number % 32) * 32..][..32]
     }
 }
 
 impl IdentifyController {
-    /// Longest transfer, bytes; `None` is no limit.
+    /// Longest transfer, bytes; `None` if there is no limit.
     pub fn transfer_max(&self, page_min: u32) -> Option<u64> {
         (self.mdts != 0).then(|| u64::from(page_min) << self.mdts.min(31))
     }
 
-    /// Whether commands of the NVM command set take scatter gather lists.
+    /// Whether commands of the NVM command set accept scatter gather lists.
     pub fn has_sgls(&self) -> bool {
         matches!(self.sgls & 3, 1 | 2)
     }
@@ -294,7 +294,7 @@ impl IdentifyController {
         self.vwc & 1 != 0
     }
 
-    /// Power states there are.
+    /// Number of power states.
     pub fn power_states(&self) -> u8 {
         self.npss.min(31) + 1
     }
@@ -312,7 +312,7 @@ impl IdentifyController {
         }
     }
 
-    /// Describes a power state; `max_microwatts` is kept to 100 uW.
+    /// Sets the descriptor of a power state; `max_microwatts` is stored in units of 100 uW.
     pub fn set_power_state(&mut self, number: u8, state: PowerState) {
         use crate::bytes::put;
         let psd = &mut self.psd[usize::from(number % 32) * 32..][..32];
@@ -336,7 +336,7 @@ layout! {
         nsfeat: u8 = 24,
         /// NLBAF: LBA formats, minus one.
         nlbaf: u8 = 25,
-        /// FLBAS: the format in use in bits 3:0 and 6:5.
+        /// FLBAS: the format in use, in bits 3:0 and 6:5.
         flbas: u8 = 26,
         /// MC: metadata capabilities.
         mc: u8 = 27,
@@ -344,7 +344,7 @@ layout! {
         dpc: u8 = 28,
         /// DPS: protection in use; type in bits 2:0.
         dps: u8 = 29,
-        /// NMIC: shared.
+        /// NMIC: the namespace can be shared.
         nmic: u8 = 30,
         /// RESCAP: reservations.
         rescap: u8 = 31,
@@ -354,13 +354,13 @@ layout! {
         dlfeat: u8 = 33,
         /// NAWUN: atomic write, blocks minus one.
         nawun: u16 = 34,
-        /// NAWUPF: through power failure.
+        /// NAWUPF: atomic write through power failure.
         nawupf: u16 = 36,
         /// NACWU: atomic compare and write.
         nacwu: u16 = 38,
         /// NABSN: atomic boundary, blocks minus one.
         nabsn: u16 = 40,
-        /// NABO: where the first boundary lies.
+        /// NABO: offset of the first boundary.
         nabo: u16 = 42,
         /// NABSPF: atomic boundary through power failure.
         nabspf: u16 = 44,
@@ -384,11 +384,11 @@ layout! {
         mcl: u32 = 76,
         /// MSRC: source ranges of copy, minus one.
         msrc: u8 = 80,
-        /// NULBAF: formats with attributes.
+        /// NULBAF: formats with unique attributes.
         nulbaf: u8 = 81,
         /// ANAGRPID.
         anagrpid: u32 = 92,
-        /// NSATTR: bit 0 is write protected.
+        /// NSATTR: bit 0, write protected.
         nsattr: u8 = 99,
         /// NVMSETID.
         nvmsetid: u16 = 100,
@@ -408,19 +408,19 @@ layout! {
 pub struct LbaFormat {
     /// MS: metadata bytes per block.
     pub metadata: u16,
-    /// LBADS: log2 of the bytes of a block; below 9 there is no such format.
+    /// LBADS: log2 of the bytes of a block; a value below 9 marks a format that is not available.
     pub shift: u8,
     /// RP: relative performance, 0 best.
     pub performance: u8,
 }
 
 impl IdentifyNamespace {
-    /// The format in use: its number.
+    /// Number of the format in use.
     pub fn format_in_use(&self) -> u8 {
         self.flbas & 0xF | (self.flbas >> 1 & 0x30)
     }
 
-    /// The format of this number; none above 15.
+    /// The format with this number; `None` above 15.
     pub fn format(&self, number: u8) -> Option<LbaFormat> {
         let at = usize::from(number) * 4;
         let bytes = self.lbaf.get(at..at + 4)?;
@@ -431,21 +431,21 @@ impl IdentifyNamespace {
         })
     }
 
-    /// Describes the format of this number, at most 15.
+    /// Sets the format with this number, at most 15.
     pub fn set_format(&mut self, number: u8, format: LbaFormat) {
         let [low, high] = format.metadata.to_le_bytes();
         let bytes = [low, high, format.shift, format.performance];
         self.lbaf[usize::from(number % 16) * 4..][..4].copy_from_slice(&bytes);
     }
 
-    /// Bytes of a block, if the format in use is one that can be.
+    /// Bytes of a block, if the format in use is valid.
     pub fn block_size(&self) -> Option<u32> {
         let format = self.format(self.format_in_use())?;
         (9..=16).contains(&format.shift).then(|| 1 << format.shift)
     }
 }
 
-/// The ids in a namespace or controller list of 32-bit numbers, up to the first zero.
+/// The ids in a list of 32-bit namespace ids, up to the first zero.
 pub fn ids(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
     let id = |chunk: &[u8]| u32::from_le_bytes([chunk[0], chunk[1], chunk[2], chunk[3]]);
     bytes.chunks_exact(4).map(id).take_while(|&id| id != 0)
@@ -456,11 +456,11 @@ pub fn ids(bytes: &[u8]) -> impl Iterator<Item = u32> + '_ {
 pub struct NamespaceDescriptor<'a> {
     /// NIDT: 1 EUI64, 2 NGUID, 3 UUID, 4 command set.
     pub kind: u8,
-    /// What it is.
+    /// The identifier.
     pub id: &'a [u8],
 }
 
-/// The descriptors of CNS 03h, as far as they make sense.
+/// The descriptors of CNS 03h, up to the first malformed one.
 pub fn descriptors(mut bytes: &[u8]) -> impl Iterator<Item = NamespaceDescriptor<'_>> + '_ {
     core::iter::from_fn(move || {
         let [kind, length, _, _, rest @ ..] = bytes else { return None };

@@ -1,18 +1,18 @@
-//! Structures of fixed length as a table: one line says what a field is called, how wide it is and
-//! where it lies, and both directions are made from it.
+//! Structures of fixed length, declared as a table: one line gives the name, width and offset of a
+//! field, and the conversions in both directions are generated from it.
 
 use crate::field::{self, Field, Little};
 
-/// The value of a field, for those who show all of them.
+/// The value of a field, for callers that list all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// A number, and how many bytes wide it is.
+    /// A number, and its width in bytes.
     Number(u128, u8),
-    /// Bytes as they are: text, identifiers, structures of their own.
+    /// Raw bytes: text, identifiers, nested structures.
     Bytes(&'a [u8]),
 }
 
-/// A value that can be shown.
+/// A value that can be listed.
 pub(super) trait Show {
     fn value(&self) -> Value<'_>;
 }
@@ -40,7 +40,7 @@ pub(super) const fn at<T: field::Value>(at: usize) -> Field<T, Little> {
     Field::at(at)
 }
 
-/// Declares a structure of so many bytes; the lines are `field: type = offset`.
+/// Declares a structure of the given length; its lines are `field: type = offset`.
 macro_rules! layout {
     (
         $(#[$attribute:meta])*
@@ -58,7 +58,7 @@ macro_rules! layout {
             /// Length, bytes.
             pub const LENGTH: usize = $length;
 
-            /// The values in these bytes.
+            /// Parses the structure.
             ///
             /// # Errors
             /// [`Error::Truncated`](crate::Error::Truncated).
@@ -67,14 +67,14 @@ macro_rules! layout {
                 Ok(Self { $( $field: crate::nvme::layout::at::<$type>($at).get(bytes), )* })
             }
 
-            /// The bytes of these values; what has no field is zero.
+            /// The bytes of the structure; those without a field are zero.
             pub fn to_bytes(&self) -> [u8; $length] {
                 let mut bytes = [0; $length];
                 $( crate::nvme::layout::at::<$type>($at).put(&mut bytes, self.$field); )*
                 bytes
             }
 
-            /// All fields in their order: the specification's name in small letters, and the value.
+            /// All fields in order: the specification's name in lower case, and the value.
             pub fn fields(
                 &self,
             ) -> impl Iterator<Item = (&'static str, crate::nvme::layout::Value<'_>)> {

@@ -14,25 +14,25 @@ code! {
         Smart = 0x02 => "SMART / Health Information",
         /// Firmware slots.
         Firmware = 0x03 => "Firmware Slot Information",
-        /// Namespaces that changed.
+        /// Changed namespaces.
         ChangedNamespaces = 0x04 => "Changed Namespace List",
         /// Commands and their effects.
         Effects = 0x05 => "Commands Supported and Effects",
         /// Self-test.
         SelfTest = 0x06 => "Device Self-test",
-        /// Telemetry, begun by the host.
+        /// Telemetry initiated by the host.
         TelemetryHost = 0x07 => "Telemetry Host-Initiated",
-        /// Telemetry, begun by the controller.
+        /// Telemetry initiated by the controller.
         TelemetryController = 0x08 => "Telemetry Controller-Initiated",
         /// Sanitize status.
         Sanitize = 0x81 => "Sanitize Status",
     }
 }
 
-/// Bit of CDW10 of get log page: the event stays masked.
+/// Bit of CDW10 of get log page: retain the asynchronous event, which stays masked.
 pub const RETAIN_EVENT: u32 = 1 << 15;
 
-/// CDW10 and CDW11 of get log page for so many bytes, a multiple of four and at least four.
+/// CDW10 and CDW11 of get log page for this number of bytes, a multiple of four and at least four.
 pub const fn request(id: u8, bytes: u32, retain: bool) -> [u32; 2] {
     let dwords = bytes / 4 - 1;
     let retain = if retain { RETAIN_EVENT } else { 0 };
@@ -55,9 +55,9 @@ layout! {
         temperature: u16 = 1,
         /// Available spare, percent.
         spare: u8 = 3,
-        /// Below which spare warns, percent.
+        /// Spare below this percentage raises a warning.
         spare_threshold: u8 = 4,
-        /// Life used, percent; may be above 100.
+        /// Percentage of life used; may exceed 100.
         used: u8 = 5,
         /// Critical warnings of endurance groups.
         endurance_warning: u8 = 6,
@@ -69,17 +69,17 @@ layout! {
         reads: u128 = 64,
         /// Write commands.
         writes: u128 = 80,
-        /// Minutes the controller was busy.
+        /// Controller busy time, minutes.
         busy_minutes: u128 = 96,
         /// Power cycles.
         power_cycles: u128 = 112,
-        /// Hours it was on.
+        /// Hours powered on.
         power_on_hours: u128 = 128,
-        /// Losses of power without a shutdown.
+        /// Power losses without a shutdown.
         unsafe_shutdowns: u128 = 144,
-        /// Errors of the media.
+        /// Media errors.
         media_errors: u128 = 160,
-        /// Entries there ever were in the error log.
+        /// Error log entries over the life of the controller.
         error_entries: u128 = 176,
         /// Minutes above the warning temperature.
         warning_minutes: u32 = 192,
@@ -87,13 +87,13 @@ layout! {
         critical_minutes: u32 = 196,
         /// Temperature sensors 1 to 8, kelvin, 16 bits each; 0 is none.
         sensors: [u8; 16] = 200,
-        /// Times the controller went to a lower power state for its temperature, lightly.
+        /// Light thermal throttling: number of transitions to a lower power state.
         light_throttles: u32 = 216,
-        /// Heavily.
+        /// The same for heavy throttling.
         heavy_throttles: u32 = 220,
-        /// Seconds in such a state, lightly.
+        /// Light thermal throttling: total time, seconds.
         light_seconds: u32 = 224,
-        /// Heavily.
+        /// The same for heavy throttling.
         heavy_seconds: u32 = 228,
     }
 }
@@ -101,7 +101,7 @@ layout! {
 layout! {
     /// An entry of the error log (5.16.1.2).
     pub struct ErrorEntry[64] {
-        /// Counts entries; 0 is no entry.
+        /// Number of the entry, counted up; 0 if it is empty.
         count: u64 = 0,
         /// Submission queue.
         sq: u16 = 8,
@@ -109,9 +109,9 @@ layout! {
         cid: u16 = 10,
         /// Status field with the phase.
         status: u16 = 12,
-        /// Which byte and bit of the command.
+        /// Byte and bit of the command that is in error.
         location: u16 = 14,
-        /// First block it is about.
+        /// First affected block.
         lba: u64 = 16,
         /// Namespace.
         nsid: u32 = 24,
@@ -119,9 +119,9 @@ layout! {
         vendor_page: u8 = 28,
         /// TRTYPE: transport.
         transport: u8 = 29,
-        /// What the command needs to be understood.
+        /// Command specific information.
         command_specific: u64 = 32,
-        /// What the transport has to say.
+        /// Transport specific information.
         transport_specific: u16 = 40,
     }
 }
@@ -139,23 +139,24 @@ layout! {
 layout! {
     /// Sanitize status (5.16.1.25).
     pub struct SanitizeStatus[512] {
-        /// SPROG: progress in 65536ths; 65535 when none runs.
+        /// SPROG: progress in 65536ths; 65535 when none is running.
         progress: u16 = 0,
-        /// SSTAT: state in bits 2:0, passes of an overwrite in bits 7:3, global data erased 8.
+        /// SSTAT: state in bits 2:0, passes of an overwrite in bits 7:3, global data erased in bit
+        /// 8.
         status: u16 = 2,
         /// SCDW10: CDW10 of the last sanitize command.
         cdw10: u32 = 4,
-        /// Expected time, seconds, of an overwrite; all ones are unknown.
+        /// Estimated time of an overwrite, seconds; all ones if unknown.
         overwrite: u32 = 8,
         /// Of a block erase.
         block_erase: u32 = 12,
         /// Of a crypto erase.
         crypto_erase: u32 = 16,
-        /// Of an overwrite that leaves nothing deallocated.
+        /// Of an overwrite without deallocation.
         overwrite_kept: u32 = 20,
-        /// Of such a block erase.
+        /// Of a block erase without deallocation.
         block_erase_kept: u32 = 24,
-        /// Of such a crypto erase.
+        /// Of a crypto erase without deallocation.
         crypto_erase_kept: u32 = 28,
     }
 }
@@ -164,12 +165,12 @@ layout! {
 pub mod sanitize {
     /// Never sanitized.
     pub const NEVER: u16 = 0;
-    /// The last one ended well.
+    /// The last one succeeded.
     pub const DONE: u16 = 1;
-    /// One runs.
+    /// One is running.
     pub const RUNS: u16 = 2;
     /// The last one failed.
     pub const FAILED: u16 = 3;
-    /// The last one ended well, and deallocated although that was not wanted.
+    /// The last one succeeded, and deallocated although the command asked not to.
     pub const DONE_DEALLOCATED: u16 = 4;
 }

@@ -1,6 +1,6 @@
 //! NVMe: registers, queue entries, identify data, log pages, features.
 //!
-//! Section numbers are those of the NVM Express Base Specification 2.0 unless said otherwise.
+//! Section numbers are those of the NVM Express Base Specification 2.0 unless stated otherwise.
 //! Everything is little-endian.
 
 pub mod command;

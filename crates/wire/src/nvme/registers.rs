@@ -14,7 +14,7 @@ pub const INTMC: u32 = 0x10;
 pub const CC: u32 = 0x14;
 /// Controller status, [`Csts`].
 pub const CSTS: u32 = 0x1C;
-/// NVM subsystem reset: [`SUBSYSTEM_RESET`] resets everything.
+/// NVM subsystem reset: writing [`SUBSYSTEM_RESET`] resets the whole subsystem.
 pub const NSSR: u32 = 0x20;
 /// Admin queue attributes, [`Aqa`].
 pub const AQA: u32 = 0x24;
@@ -32,12 +32,12 @@ pub const CMBMSC: u32 = 0x50;
 pub const CMBSTS: u32 = 0x58;
 /// Controller ready time-outs, [`Crto`].
 pub const CRTO: u32 = 0x68;
-/// Where the doorbells begin.
+/// Offset of the doorbells.
 pub const DOORBELLS: u32 = 0x1000;
 
-/// CBAI in [`CMBSTS`]: the buffer cannot be where [`CMBMSC`] wants it.
+/// CBAI in [`CMBSTS`]: the buffer cannot be placed at the address in [`CMBMSC`].
 pub const CMB_ADDRESS_INVALID: u32 = 1 << 0;
-/// What [`NSSR`] wants to be written: "NVMe".
+/// The value to write to [`NSSR`]: "NVMe".
 pub const SUBSYSTEM_RESET: u32 = 0x4E56_4D65;
 /// Unit of the time-outs in [`Cap`] and [`Crto`], milliseconds.
 pub const TIMEOUT_UNIT_MS: u32 = 500;
@@ -62,7 +62,7 @@ pub const fn cq_head(queue: u16, stride: u8) -> u32 {
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct Cap {
-    /// MQES: entries of an I/O queue at most, minus one.
+    /// MQES: most entries of an I/O queue, minus one.
     pub mqes: u16,
     /// CQR: queues must be contiguous in memory.
     pub cqr: bool,
@@ -76,13 +76,13 @@ pub struct Cap {
     /// DSTRD: doorbells are 4 << DSTRD bytes apart.
     #[bits(4)]
     pub dstrd: u8,
-    /// NSSRS: NVM subsystem reset works.
+    /// NSSRS: NVM subsystem reset is supported.
     pub nssrs: bool,
     /// CSS bit 0: the NVM command set.
     pub css_nvm: bool,
     #[bits(5)]
     __: u8,
-    /// CSS bit 6: I/O command sets that identify tells of.
+    /// CSS bit 6: the I/O command sets that identify lists.
     pub css_io: bool,
     /// CSS bit 7: admin commands only.
     pub css_admin: bool,
@@ -103,9 +103,9 @@ pub struct Cap {
     pub cmbs: bool,
     /// NSSS: NVM subsystem shutdown.
     pub nsss: bool,
-    /// CRWMS: ready with media is told apart.
+    /// CRWMS: the mode "ready with media" is supported.
     pub crwms: bool,
-    /// CRIMS: ready independent of media.
+    /// CRIMS: the mode "ready independent of media" is supported.
     pub crims: bool,
     #[bits(3)]
     __: u8,
@@ -156,7 +156,7 @@ pub struct Cc {
     /// CSS: I/O command sets, see [`css`].
     #[bits(3)]
     pub css: u8,
-    /// MPS: memory page, 2^(12 + MPS).
+    /// MPS: memory page size, 2^(12 + MPS).
     #[bits(4)]
     pub mps: u8,
     /// AMS: arbitration mechanism, 0 round robin.
@@ -165,10 +165,10 @@ pub struct Cc {
     /// SHN: shutdown notification, see [`shutdown`].
     #[bits(2)]
     pub shn: u8,
-    /// IOSQES: log2 of a submission queue entry.
+    /// IOSQES: log2 of the bytes of a submission queue entry.
     #[bits(4)]
     pub iosqes: u8,
-    /// IOCQES: log2 of a completion queue entry.
+    /// IOCQES: log2 of the bytes of a completion queue entry.
     #[bits(4)]
     pub iocqes: u8,
     /// CRIME: ready independent of media.
@@ -181,7 +181,7 @@ pub struct Cc {
 pub mod css {
     /// The NVM command set.
     pub const NVM: u8 = 0;
-    /// All command sets the controller has.
+    /// All supported I/O command sets.
     pub const ALL: u8 = 6;
     /// Admin commands only.
     pub const ADMIN: u8 = 7;
@@ -191,7 +191,7 @@ pub mod css {
 pub mod shutdown {
     /// Normal.
     pub const NORMAL: u8 = 1;
-    /// Abrupt: power goes at once.
+    /// Abrupt: power is lost at once.
     pub const ABRUPT: u8 = 2;
     /// [`Csts::shst`](super::Csts::shst): under way.
     ///
@@ -209,12 +209,12 @@ pub mod shutdown {
 pub struct Csts {
     /// RDY: ready.
     pub rdy: bool,
-    /// CFS: fatal; only a reset helps.
+    /// CFS: fatal error; only a reset helps.
     pub cfs: bool,
     /// SHST: shutdown status, see [`shutdown`].
     #[bits(2)]
     pub shst: u8,
-    /// NSSRO: a subsystem reset happened; write one to clear.
+    /// NSSRO: a subsystem reset occurred; write one to clear.
     pub nssro: bool,
     /// PP: processing paused (firmware activation).
     pub pp: bool,
@@ -249,7 +249,7 @@ pub struct CmbLoc {
     pub bir: u8,
     #[bits(9)]
     __: u16,
-    /// OFST: where in it, in units of [`CmbSize::unit_bytes`].
+    /// OFST: offset in it, in units of [`CmbSize::unit_bytes`].
     #[bits(20)]
     pub ofst: u32,
 }
@@ -258,22 +258,22 @@ pub struct CmbLoc {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct CmbSize {
-    /// SQS: submission queues may lie in it.
+    /// SQS: submission queues may be placed in the buffer.
     pub sqs: bool,
-    /// CQS: completion queues may.
+    /// CQS: completion queues may be.
     pub cqs: bool,
-    /// LISTS: page and scatter gather lists may.
+    /// LISTS: page and scatter gather lists may be.
     pub lists: bool,
-    /// RDS: data that the host reads may.
+    /// RDS: data that the host reads may be.
     pub rds: bool,
-    /// WDS: data that the host writes may.
+    /// WDS: data that the host writes may be.
     pub wds: bool,
     #[bits(3)]
     __: u8,
-    /// SZU: 4 KiB << 4 * SZU is the unit.
+    /// SZU: the unit is 4 KiB << 4 * SZU.
     #[bits(4)]
     pub szu: u8,
-    /// SZ: how many units.
+    /// SZ: number of units.
     #[bits(20)]
     pub sz: u32,
 }
@@ -292,9 +292,9 @@ impl CmbSize {
 #[bitfield(u64)]
 #[derive(PartialEq, Eq)]
 pub struct CmbControl {
-    /// CRE: [`CMBLOC`] and [`CMBSZ`] tell what there is.
+    /// CRE: [`CMBLOC`] and [`CMBSZ`] are valid.
     pub cre: bool,
-    /// CMSE: what the controller addresses from CBA on is the buffer.
+    /// CMSE: the controller's accesses to addresses from CBA on go to the buffer.
     pub cmse: bool,
     #[bits(10)]
     __: u16,
@@ -307,8 +307,8 @@ pub struct CmbControl {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Crto {
-    /// CRWMT: until ready with media.
+    /// CRWMT: time-out for ready with media.
     pub crwmt: u16,
-    /// CRIMT: until ready independent of media.
+    /// CRIMT: time-out for ready independent of media.
     pub crimt: u16,
 }

@@ -1,10 +1,10 @@
-//! Reservations (8.19): what hosts that share a namespace agree on.
+//! Reservations (8.19), by which hosts share a namespace.
 
 use super::layout::layout;
 use crate::code::code;
 
 code! {
-    /// RTYPE: who may do what (figure 448).
+    /// RTYPE: type of reservation, which says who may do what (figure 448).
     pub enum ReservationType: u8 {
         /// Only the holder writes.
         WriteExclusive = 1 => "Write Exclusive",
@@ -14,9 +14,9 @@ code! {
         WriteExclusiveRegistrants = 3 => "Write Exclusive - Registrants Only",
         /// Only registrants read and write.
         ExclusiveAccessRegistrants = 4 => "Exclusive Access - Registrants Only",
-        /// Only registrants write, and all of them hold it.
+        /// Only registrants write, and each of them is a holder.
         WriteExclusiveAll = 5 => "Write Exclusive - All Registrants",
-        /// Only registrants read and write, and all of them hold it.
+        /// Only registrants read and write, and each of them is a holder.
         ExclusiveAccessAll = 6 => "Exclusive Access - All Registrants",
     }
 }
@@ -27,7 +27,7 @@ impl ReservationType {
         matches!(self, Self::WriteExclusiveAll | Self::ExclusiveAccessAll)
     }
 
-    /// Whether others may not even read.
+    /// Whether it excludes reads by other hosts, too.
     pub const fn excludes_reads(self) -> bool {
         matches!(
             self,
@@ -40,7 +40,7 @@ impl ReservationType {
 pub mod register {
     /// Register a key.
     pub const REGISTER: u32 = 0;
-    /// Take the registration back.
+    /// Remove the registration.
     pub const UNREGISTER: u32 = 1;
     /// Replace the key.
     pub const REPLACE: u32 = 2;
@@ -50,9 +50,9 @@ pub mod register {
 pub mod acquire {
     /// Acquire.
     pub const ACQUIRE: u32 = 0;
-    /// Take it from another.
+    /// Take it from another host.
     pub const PREEMPT: u32 = 1;
-    /// The same, and abort the other's commands.
+    /// The same, and abort the other host's commands.
     pub const PREEMPT_AND_ABORT: u32 = 2;
 }
 
@@ -60,31 +60,31 @@ pub mod acquire {
 pub mod release {
     /// Release.
     pub const RELEASE: u32 = 0;
-    /// Release, and forget all registrants.
+    /// Release, and remove all registrants.
     pub const CLEAR: u32 = 1;
 }
 
-/// IEKEY in CDW10 of all three: whatever the current key is.
+/// IEKEY in CDW10 of all three: ignore the current key.
 pub const IGNORE_KEY: u32 = 1 << 3;
 
 /// Bits of RESCAP in identify namespace.
 pub mod rescap {
-    /// Persist through power loss.
+    /// Reservations can persist through power loss.
     pub const PERSIST: u8 = 1 << 0;
     /// All six types.
     pub const ALL_TYPES: u8 = 0x3F << 1;
 }
 
 layout! {
-    /// What a report begins with (figure 455).
+    /// The head of a report (figure 455).
     pub struct ReservationStatus[24] {
-        /// GEN: counts changes.
+        /// GEN: incremented on every change.
         generation: u32 = 0,
         /// RTYPE: 0 for none.
         rtype: u8 = 4,
-        /// REGSTRNT: registrants.
+        /// REGSTRNT: number of registrants.
         regctl: u16 = 5,
-        /// PTPLS: it persists through a loss of power.
+        /// PTPLS: reservations persist through power loss.
         ptpls: u8 = 9,
     }
 }
@@ -97,7 +97,7 @@ layout! {
     pub struct Registrant[24] {
         /// CNTLID.
         cntlid: u16 = 0,
-        /// RCSTS: bit 0, it holds the reservation.
+        /// RCSTS: bit 0, holds the reservation.
         rcsts: u8 = 2,
         /// HOSTID.
         hostid: u64 = 8,
@@ -111,7 +111,7 @@ layout! {
     pub struct ExtendedRegistrant[64] {
         /// CNTLID.
         cntlid: u16 = 0,
-        /// RCSTS: bit 0, it holds the reservation.
+        /// RCSTS: bit 0, holds the reservation.
         rcsts: u8 = 2,
         /// RKEY.
         rkey: u64 = 8,

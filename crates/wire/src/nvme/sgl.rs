@@ -20,11 +20,12 @@ pub struct Descriptor {
 pub mod kind {
     /// Data.
     pub const DATA: u8 = 0x00;
-    /// Data that is thrown away.
+    /// Data to be discarded.
     pub const BIT_BUCKET: u8 = 0x10;
-    /// More descriptors, the last of which is of this type or [`LAST_SEGMENT`] again.
+    /// A segment of further descriptors, the last of which points to another segment of this type
+    /// or to a [`LAST_SEGMENT`].
     pub const SEGMENT: u8 = 0x20;
-    /// The last descriptors.
+    /// The last segment of descriptors.
     pub const LAST_SEGMENT: u8 = 0x30;
 }
 
@@ -35,13 +36,13 @@ impl Descriptor {
         [self.address.to_le(), (self.length as u64 | (self.kind as u64) << 56).to_le()]
     }
 
-    /// The descriptor in two words as values.
+    /// Reads the descriptor from two words, as numbers.
     #[inline]
     pub const fn from_values(low: u64, high: u64) -> Self {
         Self { address: low, length: high as u32, kind: (high >> 56) as u8 }
     }
 
-    /// The descriptor in these bytes.
+    /// Parses a descriptor.
     pub fn parse(bytes: &[u8; LENGTH]) -> Self {
         Self { address: le64(bytes, 0), length: le32(bytes, 8), kind: bytes[15] }
     }

@@ -1,7 +1,7 @@
 use crate::code::code;
 
 code! {
-    /// Status codes: the type (SCT) in bits 10:8, the code (SC) in bits 7:0 (4.2.3).
+    /// Status codes (4.2.3): status code type (SCT) in bits 10:8, status code (SC) in bits 7:0.
     pub enum Status: u16 {
         /// Successful completion.
         Success = 0x000 => "Successful Completion",
@@ -13,7 +13,7 @@ code! {
         IdConflict = 0x003 => "Command ID Conflict",
         /// Data transfer error.
         DataTransfer = 0x004 => "Data Transfer Error",
-        /// Aborted because power is lost.
+        /// Aborted because of a power loss.
         PowerLoss = 0x005 => "Commands Aborted due to Power Loss Notification",
         /// Internal error.
         Internal = 0x006 => "Internal Error",
@@ -21,9 +21,9 @@ code! {
         AbortRequested = 0x007 => "Command Abort Requested",
         /// Aborted because its submission queue was deleted.
         SqDeleted = 0x008 => "Command Aborted due to SQ Deletion",
-        /// The other of a fused pair failed.
+        /// The other command of a fused pair failed.
         FusedFailed = 0x009 => "Command Aborted due to Failed Fused Command",
-        /// The other of a fused pair is missing.
+        /// The other command of a fused pair is missing.
         FusedMissing = 0x00A => "Command Aborted due to Missing Fused Command",
         /// Invalid namespace or format.
         InvalidNamespace = 0x00B => "Invalid Namespace or Format",
@@ -39,7 +39,7 @@ code! {
         SglType = 0x011 => "SGL Descriptor Type Invalid",
         /// PRP offset invalid.
         PrpOffset = 0x013 => "PRP Offset Invalid",
-        /// Host identifier of the other width.
+        /// Host identifier of the wrong width.
         HostIdFormat = 0x018 => "Host Identifier Inconsistent Format",
         /// Sanitize failed.
         SanitizeFailed = 0x01C => "Sanitize Failed",
@@ -47,7 +47,7 @@ code! {
         SanitizeInProgress = 0x01D => "Sanitize In Progress",
         /// Namespace is write protected.
         WriteProtected = 0x020 => "Namespace is Write Protected",
-        /// Command interrupted: the device asks to try again.
+        /// Command interrupted: the device asks for a retry.
         Interrupted = 0x021 => "Command Interrupted",
         /// Transient transport error.
         Transient = 0x022 => "Transient Transport Error",
@@ -83,7 +83,7 @@ code! {
         LogPage = 0x109 => "Invalid Log Page",
         /// Invalid format.
         Format = 0x10A => "Invalid Format",
-        /// Firmware activation needs a conventional reset.
+        /// Firmware activation requires a conventional reset.
         FirmwareReset = 0x10B => "Firmware Activation Requires Conventional Reset",
         /// Invalid queue deletion.
         QueueDeletion = 0x10C => "Invalid Queue Deletion",
@@ -93,9 +93,9 @@ code! {
         NotChangeable = 0x10E => "Feature Not Changeable",
         /// Feature not namespace specific.
         NotPerNamespace = 0x10F => "Feature Not Namespace Specific",
-        /// Firmware runs after a reset of the NVM subsystem.
+        /// Firmware activation requires a reset of the NVM subsystem.
         FirmwareSubsystemReset = 0x110 => "Firmware Activation Requires NVM Subsystem Reset",
-        /// Firmware runs after a reset of the controller.
+        /// Firmware activation requires a reset of the controller.
         FirmwareControllerReset = 0x111 => "Firmware Activation Requires Controller Level Reset",
         /// Overlapping range.
         Overlap = 0x114 => "Overlapping Range",

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 proptest! {
     #[test]
     fn entries_survive_the_way_there_and_back(words: [u64; 8], answer: [u64; 2]) {
-        // Bits 13:10 of DW0 have no name.
+        // Bits 13:10 of DW0 are reserved.
         let flags = command::SqeFlags::from_bits(0xC3);
         let mut sqe = Sqe::from_words(words);
         sqe.flags = command::SqeFlags::from_bits(sqe.flags.into_bits() & flags.into_bits());
@@ -23,8 +23,8 @@ proptest! {
     }
 }
 
-/// A read of 8 blocks from block 100 of namespace 1, PRPs, byte by byte as the specification draws
-/// it.
+/// A read of 8 blocks from block 100 of namespace 1 with PRPs, byte by byte as drawn in the
+/// specification.
 #[test]
 fn a_read_is_these_bytes() {
     let sqe = Sqe {
@@ -46,7 +46,7 @@ fn a_read_is_these_bytes() {
     assert!(flags.fua() && flags.nlb() == 7);
 }
 
-/// QEMU's CAP, as its documentation of the fields decodes it.
+/// QEMU's CAP, decoded as in its documentation of the fields.
 #[test]
 fn capabilities_of_a_known_controller() {
     let cap = registers::Cap::from_bits(0x0040_0820_0F01_07FF);

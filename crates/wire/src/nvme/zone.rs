@@ -3,7 +3,7 @@
 use super::layout::layout;
 use crate::code::code;
 
-/// The number of the command set (CSI).
+/// Identifier of the command set (CSI).
 pub const COMMAND_SET: u8 = 2;
 /// Bytes before the descriptors of a report.
 pub const REPORT_HEADER: usize = 64;
@@ -17,19 +17,19 @@ code! {
         ImplicitlyOpened = 0x2 => "IMP_OPENED",
         /// The host opened it.
         ExplicitlyOpened = 0x3 => "EXP_OPENED",
-        /// Written in part, and nothing is kept ready to go on.
+        /// Partly written, and no resources are held for it.
         Closed = 0x4 => "CLOSED",
-        /// It can only be read.
+        /// It can be read but not written.
         ReadOnly = 0xD => "READONLY",
-        /// Written to its end, or finished.
+        /// Written to its end or finished.
         Full = 0xE => "FULL",
-        /// It is lost.
+        /// Its data is lost.
         Offline = 0xF => "OFFLINE",
     }
 }
 
 code! {
-    /// ZSA: what zone management send does (3.4.3).
+    /// ZSA: action of zone management send (3.4.3).
     pub enum ZoneAction: u8 {
         /// Close.
         Close = 0x01 => "Close Zone",
@@ -44,9 +44,9 @@ code! {
     }
 }
 
-/// Bit of CDW13 of zone management send: every zone.
+/// Bit of CDW13 of zone management send: all zones.
 pub const SELECT_ALL: u32 = 1 << 8;
-/// Bit of CDW13 of zone management receive: the number of zones is of those reported.
+/// Bit of CDW13 of zone management receive: the number of zones counts only those reported.
 pub const PARTIAL_REPORT: u32 = 1 << 16;
 
 layout! {
@@ -58,7 +58,7 @@ layout! {
         zs: u8 = 1,
         /// ZA: attributes.
         za: u8 = 2,
-        /// ZAI: more about them.
+        /// ZAI: information about the attributes.
         zai: u8 = 3,
         /// ZCAP: blocks that can be written.
         zcap: u64 = 8,
@@ -70,7 +70,7 @@ layout! {
 }
 
 impl ZoneDescriptor {
-    /// ZT of the only type there is.
+    /// ZT of the only defined type.
     pub const SEQUENTIAL: u8 = 2;
 
     /// The state.
@@ -86,13 +86,13 @@ layout! {
         zoc: u16 = 0,
         /// OZCS: bit 0, reads may cross zones.
         ozcs: u16 = 2,
-        /// MAR: zones active at once, minus one; all ones are no limit.
+        /// MAR: most active zones, minus one; all ones for no limit.
         mar: u32 = 4,
-        /// MOR: zones open at once, minus one.
+        /// MOR: most open zones, minus one.
         mor: u32 = 8,
-        /// RRL: when to reset zones, seconds.
+        /// RRL: limit of the recommendation to reset a zone, seconds.
         rrl: u32 = 12,
-        /// FRL: when to finish them.
+        /// FRL: limit of the recommendation to finish a zone, seconds.
         frl: u32 = 16,
         /// LBAFE0 to LBAFE63: see [`IdentifyZonedNamespace::zone_blocks`].
         lbafe: [u8; 1024] = 2816,
@@ -100,12 +100,12 @@ layout! {
 }
 
 impl IdentifyZonedNamespace {
-    /// ZSZE: blocks of a zone in the LBA format of this number.
+    /// ZSZE: blocks of a zone in the LBA format with this number.
     pub fn zone_blocks(&self, format: u8) -> u64 {
         crate::bytes::le64(&self.lbafe, usize::from(format % 64) * 16)
     }
 
-    /// Says how many.
+    /// Sets the blocks of a zone in the LBA format with this number.
     pub fn set_zone_blocks(&mut self, format: u8, blocks: u64) {
         crate::bytes::put(&mut self.lbafe, usize::from(format % 64) * 16, blocks.to_le_bytes());
     }

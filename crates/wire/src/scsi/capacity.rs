@@ -6,7 +6,7 @@ use crate::error::Error;
 /// Data of READ CAPACITY(10).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Capacity10 {
-    /// RETURNED LOGICAL BLOCK ADDRESS: the last block; all ones says to ask READ CAPACITY(16).
+    /// RETURNED LOGICAL BLOCK ADDRESS: the last block; all ones refers to READ CAPACITY(16).
     pub last_lba: u32,
     /// LOGICAL BLOCK LENGTH IN BYTES.
     pub block_length: u32,
@@ -16,7 +16,7 @@ impl Capacity10 {
     /// Length of the data, bytes.
     pub const LENGTH: usize = 8;
 
-    /// The value of the data.
+    /// Parses the data.
     pub fn parse(bytes: &[u8; Self::LENGTH]) -> Self {
         Self { last_lba: be32(bytes, 0), block_length: be32(bytes, 4) }
     }
@@ -52,10 +52,10 @@ pub struct Capacity16 {
 impl Capacity16 {
     /// Length of the data, bytes.
     pub const LENGTH: usize = 32;
-    /// What a caller needs at least.
+    /// Minimum length that can be parsed.
     const LENGTH_SHORT: usize = 16;
 
-    /// The value of the data.
+    /// Parses the data.
     ///
     /// # Errors
     /// [`Error::Truncated`] below 16 bytes; the 16 after them are reserved.

@@ -1,5 +1,5 @@
-//! Error history (SPC-6 READ BUFFER mode 1Ch): buffers with what a device remembers of its
-//! troubles, and buffer zero, the directory of them. What the buffers hold is the vendor's.
+//! Error history (SPC-6 READ BUFFER mode 1Ch): buffers with what a device recorded of its errors,
+//! and buffer zero, their directory. The contents of the buffers are vendor specific.
 
 use crate::bytes::{array, be16, be32, put};
 use crate::error::Error;
@@ -8,11 +8,11 @@ use crate::error::Error;
 pub const DIRECTORY: u8 = 0x00;
 /// Buffer IDs of error history.
 pub const BUFFERS: core::ops::RangeInclusive<u8> = 0x10..=0xEF;
-/// Length of the directory's head, bytes.
+/// Length of the head of the directory, bytes.
 pub const HEADER_LENGTH: usize = 32;
 /// Length of an entry of the directory, bytes.
 pub const ENTRY_LENGTH: usize = 8;
-/// The longest directory, bytes: an entry for every buffer there can be.
+/// The longest directory, bytes: an entry for every possible buffer.
 pub const DIRECTORY_LENGTH_MAX: usize = HEADER_LENGTH + 224 * ENTRY_LENGTH;
 
 /// One buffer of error history.
@@ -31,7 +31,7 @@ pub struct DirectoryView<'a> {
 }
 
 impl<'a> DirectoryView<'a> {
-    /// The directory in what buffer zero gave.
+    /// Reads the directory from the data of buffer zero.
     ///
     /// # Errors
     /// [`Error::Truncated`] if the head or entries are missing, [`Error::BadField`] if the length
@@ -51,7 +51,7 @@ impl<'a> DirectoryView<'a> {
         array(self.bytes, 0)
     }
 
-    /// VERSION of the buffers' content, the vendor's.
+    /// VERSION of the buffers' contents, vendor specific.
     pub fn version(&self) -> u8 {
         self.bytes[8]
     }
@@ -63,7 +63,7 @@ impl<'a> DirectoryView<'a> {
     }
 }
 
-/// Writes a directory and gives its length; `None` if it does not fit.
+/// Writes a directory and returns its length; `None` if it does not fit.
 pub fn emit_directory(
     vendor: [u8; 8],
     version: u8,
@@ -93,7 +93,7 @@ mod tests {
             [HistoryBuffer { id: 0x10, length: 4096 }, HistoryBuffer { id: 0xEF, length: 1 << 20 }];
         let mut bytes = [0xFF; DIRECTORY_LENGTH_MAX];
         let length = emit_directory(*b"VENDOR  ", 3, &buffers, &mut bytes).expect("room");
-        // As ufs-utils reads it: length at byte 30, entries of eight bytes from byte 32.
+        // As ufs-utils reads it: the length at byte 30, entries of eight bytes from byte 32 on.
         assert_eq!(bytes[30..40], [0, 16, 0x10, 0, 0, 0, 0, 0, 0x10, 0]);
         let view = DirectoryView::new(&bytes[..length]).expect("a directory");
         assert_eq!((view.vendor(), view.version()), (*b"VENDOR  ", 3));

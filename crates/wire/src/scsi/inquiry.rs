@@ -6,7 +6,7 @@ use crate::code::code;
 use crate::error::Error;
 use bitfield_struct::bitfield;
 
-/// Length of the standard INQUIRY data UFS sends, bytes.
+/// Length of the standard INQUIRY data that UFS sends, bytes.
 pub const LENGTH: usize = 36;
 
 code! {
@@ -18,7 +18,7 @@ code! {
         Zoned = 0x14 => "host managed zoned block device",
         /// Well-known logical unit.
         WellKnown = 0x1E => "well known logical unit",
-        /// There is none.
+        /// No device.
         None = 0x1F => "no device type",
     }
 }
@@ -26,11 +26,11 @@ code! {
 code! {
     /// PERIPHERAL QUALIFIER.
     pub enum Qualifier: u8 {
-        /// The unit is there.
+        /// A device is connected to the unit.
         Connected = 0 => "connected",
-        /// The unit could be there.
+        /// The unit is supported, but no device is connected to it.
         NotConnected = 1 => "not connected",
-        /// There can be no such unit.
+        /// The unit is not supported.
         NotSupported = 3 => "not supported",
     }
 }
@@ -54,13 +54,13 @@ pub struct InquiryData {
     pub peripheral: Peripheral,
     /// RMB: the medium can be removed.
     pub removable: bool,
-    /// VERSION: 6 is SPC-4, as UFS wants it.
+    /// VERSION: 6 is SPC-4, as UFS requires.
     pub version: u8,
     /// RESPONSE DATA FORMAT: 2.
     pub response_data_format: u8,
     /// ADDITIONAL LENGTH: 31 for 36 bytes.
     pub additional_length: u8,
-    /// CMDQUE: commands are queued.
+    /// CMDQUE: command queuing is supported.
     pub command_queuing: bool,
     /// T10 VENDOR IDENTIFICATION.
     pub vendor: Text<8>,
@@ -71,7 +71,7 @@ pub struct InquiryData {
 }
 
 impl InquiryData {
-    /// What a UFS logical unit says (JESD220 11.3.7).
+    /// INQUIRY data of a UFS logical unit (JESD220 11.3.7).
     pub const fn ufs(
         device_type: DeviceType,
         vendor: Text<8>,
@@ -91,7 +91,7 @@ impl InquiryData {
         }
     }
 
-    /// The value of INQUIRY data; what follows 36 bytes is not looked at.
+    /// Parses INQUIRY data; anything after 36 bytes is ignored.
     ///
     /// # Errors
     /// [`Error::Truncated`] below 36 bytes.

@@ -7,7 +7,7 @@ use crate::error::Error;
 
 /// Length of a logical unit number, bytes.
 pub const LUN_LENGTH: usize = 8;
-/// Length of what REPORT LUNS data starts with, bytes.
+/// Length of the header of REPORT LUNS data, bytes.
 pub const HEADER_LENGTH: usize = 8;
 
 /// First byte of a well-known logical unit number: extended addressing, method 1.
@@ -20,15 +20,15 @@ const WLUN_ID: u8 = 0x80;
 pub struct LogicalUnitNumber(pub [u8; LUN_LENGTH]);
 
 impl LogicalUnitNumber {
-    /// The number behind UFS's one-byte form: 0..=127, or a well-known unit with bit 7 set
-    /// (0xD0 becomes C150h, 0xC4 C144h, 0xB0 C130h, 0x81 C101h).
+    /// The number for UFS's one-byte form: 0..=127, or a well-known unit with bit 7 set (0xD0
+    /// becomes C150h, 0xC4 C144h, 0xB0 C130h, 0x81 C101h).
     pub const fn from_ufs(lun: u8) -> Self {
         let first = if lun & WLUN_ID != 0 { WELL_KNOWN } else { 0 };
         Self([first, lun & !WLUN_ID, 0, 0, 0, 0, 0, 0])
     }
 
-    /// UFS's one-byte form; `None` if the number has none: another addressing method, or a
-    /// number beyond 127. Flat space addressing of a small number is understood.
+    /// UFS's one-byte form; `None` if there is none, for another addressing method or a number
+    /// above 127. Flat space addressing of a small number is accepted.
     #[inline]
     pub const fn to_ufs(self) -> Option<u8> {
         // The usual case: peripheral device addressing, as one comparison.
@@ -53,7 +53,7 @@ impl LogicalUnitNumber {
         u64::from_be_bytes(self.0)
     }
 
-    /// The number whose eight bytes, as one big-endian number, are these.
+    /// The number with these eight bytes, given as one big-endian number.
     #[inline]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits.to_be_bytes())
@@ -77,8 +77,8 @@ impl fmt::Display for LogicalUnitNumber {
     }
 }
 
-/// The numbers in REPORT LUNS data, as far as they were read, and the bytes the whole list has:
-/// more than were read if the allocation length was too short.
+/// The numbers in REPORT LUNS data that were read, and the length of the whole list in bytes, which
+/// is longer if the allocation length was too short.
 ///
 /// # Errors
 /// [`Error::Truncated`] below eight bytes.
@@ -90,8 +90,8 @@ pub fn parse(bytes: &[u8]) -> Result<(impl Iterator<Item = LogicalUnitNumber> + 
     Ok((list.chunks_exact(LUN_LENGTH).map(|lun| LogicalUnitNumber(array(lun, 0))), length))
 }
 
-/// Writes REPORT LUNS data as far as it fits and gives the length it would have: LUN LIST LENGTH
-/// says the whole even if the list is cut (SPC-6).
+/// Writes as much of REPORT LUNS data as fits, and returns its whole length. LUN LIST LENGTH is
+/// that of the whole list even if it is truncated (SPC-6).
 pub fn emit(luns: impl Iterator<Item = LogicalUnitNumber>, bytes: &mut [u8]) -> usize {
     let mut at = HEADER_LENGTH;
     for lun in luns {

@@ -1,4 +1,4 @@
-//! SCSI as UFS uses it: commands, status and sense, what commands return.
+//! SCSI as used by UFS: commands, status and sense, returned data.
 //!
 //! | Module | What |
 //! |---|---|
@@ -7,7 +7,7 @@
 //! | [`inquiry`], [`vpd`] | INQUIRY: standard data, vital product data pages |
 //! | [`capacity`] | READ CAPACITY data |
 //! | [`mode`] | mode parameters |
-//! | [`ses`] | pages of enclosure services |
+//! | [`ses`] | enclosure services pages |
 //! | [`luns`] | logical unit numbers, REPORT LUNS data |
 //! | [`unmap`] | UNMAP parameter list |
 //! | [`error_history`] | error history directory of READ BUFFER |

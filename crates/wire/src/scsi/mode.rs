@@ -54,7 +54,7 @@ impl ModeHeader {
     /// Length of the header of MODE SENSE(10) and SELECT(10), bytes.
     pub const LENGTH_10: usize = 8;
 
-    /// The header of MODE SENSE(6).
+    /// Parses the header of MODE SENSE(6).
     pub fn parse_6(bytes: &[u8; Self::LENGTH_6]) -> Self {
         Self {
             data_length: bytes[0].into(),
@@ -65,7 +65,7 @@ impl ModeHeader {
         }
     }
 
-    /// Writes the header of MODE SENSE(6); lengths are cut to a byte.
+    /// Writes the header of MODE SENSE(6); lengths are truncated to a byte.
     pub fn emit_6(&self, bytes: &mut [u8; Self::LENGTH_6]) {
         bytes[0] = self.data_length as u8;
         bytes[1] = self.medium_type;
@@ -73,7 +73,7 @@ impl ModeHeader {
         bytes[3] = self.block_descriptor_length as u8;
     }
 
-    /// The header of MODE SENSE(10).
+    /// Parses the header of MODE SENSE(10).
     pub fn parse_10(bytes: &[u8; Self::LENGTH_10]) -> Self {
         Self {
             data_length: be16(bytes, 0),
@@ -105,38 +105,38 @@ pub struct ModeView<'a> {
 }
 
 impl<'a> ModeView<'a> {
-    /// Data of MODE SENSE(6). What follows MODE DATA LENGTH is cut off.
+    /// Parses data of MODE SENSE(6). Anything after MODE DATA LENGTH is cut off.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if header and block descriptors are not there.
+    /// [`Error::Truncated`] if the header or block descriptors are incomplete.
     pub fn sense_6(bytes: &'a [u8]) -> Result<Self, Error> {
         let header = ModeHeader::parse_6(head(bytes)?);
         let end = bytes.len().min(1 + usize::from(header.data_length));
         Self::split(header, ModeHeader::LENGTH_6, &bytes[..end])
     }
 
-    /// Data of MODE SENSE(10). What follows MODE DATA LENGTH is cut off.
+    /// Parses data of MODE SENSE(10). Anything after MODE DATA LENGTH is cut off.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if header and block descriptors are not there.
+    /// [`Error::Truncated`] if the header or block descriptors are incomplete.
     pub fn sense_10(bytes: &'a [u8]) -> Result<Self, Error> {
         let header = ModeHeader::parse_10(head(bytes)?);
         let end = bytes.len().min(2 + usize::from(header.data_length));
         Self::split(header, ModeHeader::LENGTH_10, &bytes[..end])
     }
 
-    /// Parameter list of MODE SELECT(6), all of it: MODE DATA LENGTH does not count there.
+    /// Parses the whole parameter list of MODE SELECT(6), in which MODE DATA LENGTH is reserved.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if header and block descriptors are not there.
+    /// [`Error::Truncated`] if the header or block descriptors are incomplete.
     pub fn select_6(bytes: &'a [u8]) -> Result<Self, Error> {
         Self::split(ModeHeader::parse_6(head(bytes)?), ModeHeader::LENGTH_6, bytes)
     }
 
-    /// Parameter list of MODE SELECT(10), all of it: MODE DATA LENGTH does not count there.
+    /// Parses the whole parameter list of MODE SELECT(10), in which MODE DATA LENGTH is reserved.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if header and block descriptors are not there.
+    /// [`Error::Truncated`] if the header or block descriptors are incomplete.
     pub fn select_10(bytes: &'a [u8]) -> Result<Self, Error> {
         Self::split(ModeHeader::parse_10(head(bytes)?), ModeHeader::LENGTH_10, bytes)
     }
@@ -152,7 +152,7 @@ impl<'a> ModeView<'a> {
         self.descriptors
     }
 
-    /// The pages; one that is cut off ends the list.
+    /// The pages; a truncated one ends the list.
     pub fn pages(&self) -> impl Iterator<Item = PageView<'a>> + use<'a> {
         let mut rest = self.pages;
         core::iter::from_fn(move || {
@@ -162,7 +162,7 @@ impl<'a> ModeView<'a> {
         })
     }
 
-    /// The bytes after the last whole page: none if the list is well formed.
+    /// The bytes after the last whole page; empty if the list is well formed.
     pub fn trailing(&self) -> &'a [u8] {
         let mut rest = self.pages;
         while let Some((_, tail)) = PageView::take(rest) {
@@ -259,7 +259,7 @@ impl ReadWriteErrorRecovery {
     /// Length of the page, bytes.
     pub const LENGTH: usize = 12;
 
-    /// The value of a page.
+    /// Parses a page.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another page, [`Error::Truncated`] if it is too short.
@@ -319,7 +319,7 @@ impl Caching {
     /// Length of the page, bytes.
     pub const LENGTH: usize = 20;
 
-    /// The value of a page.
+    /// Parses a page.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another page, [`Error::Truncated`] if it is too short.
@@ -346,7 +346,7 @@ pub struct Control {
     pub d_sense: bool,
     /// QUEUE ALGORITHM MODIFIER: 1 is unrestricted reordering.
     pub queue_algorithm_modifier: u8,
-    /// QERR: what a CHECK CONDITION does to other commands.
+    /// QERR: effect of a CHECK CONDITION on other commands.
     pub qerr: u8,
     /// SWP: software write protect.
     pub swp: bool,
@@ -360,7 +360,7 @@ impl Control {
     /// Length of the page, bytes.
     pub const LENGTH: usize = 12;
 
-    /// The value of a page.
+    /// Parses a page.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another page, [`Error::Truncated`] if it is too short.

@@ -9,19 +9,19 @@ code! {
     pub enum Status: u8 {
         /// Done.
         Good = 0x00 => "GOOD",
-        /// Sense data says what is wrong.
+        /// Sense data gives the reason.
         CheckCondition = 0x02 => "CHECK CONDITION",
         /// Done, the condition is met.
         ConditionMet = 0x04 => "CONDITION MET",
-        /// Try again.
+        /// The device is busy; try again.
         Busy = 0x08 => "BUSY",
-        /// Reserved by another.
+        /// Reserved by another initiator.
         ReservationConflict = 0x18 => "RESERVATION CONFLICT",
         /// The queue is full.
         TaskSetFull = 0x28 => "TASK SET FULL",
-        /// ACA.
+        /// An ACA condition is active.
         AcaActive = 0x30 => "ACA ACTIVE",
-        /// Ended by another.
+        /// Aborted by another initiator.
         TaskAborted = 0x40 => "TASK ABORTED",
     }
 }
@@ -29,35 +29,35 @@ code! {
 code! {
     /// Sense key (SPC-6 4.4).
     pub enum SenseKey: u8 {
-        /// Nothing wrong.
+        /// No error.
         NoSense = 0x0 => "NO SENSE",
-        /// Done, with trouble.
+        /// Completed after recovery.
         RecoveredError = 0x1 => "RECOVERED ERROR",
-        /// The unit cannot be used now.
+        /// The unit cannot be accessed now.
         NotReady = 0x2 => "NOT READY",
-        /// The medium is bad.
+        /// The medium has an error.
         MediumError = 0x3 => "MEDIUM ERROR",
-        /// The device is bad.
+        /// The hardware has an error.
         HardwareError = 0x4 => "HARDWARE ERROR",
-        /// The request is bad.
+        /// The request is invalid.
         IllegalRequest = 0x5 => "ILLEGAL REQUEST",
-        /// Something happened since last time.
+        /// Something happened since the last command.
         UnitAttention = 0x6 => "UNIT ATTENTION",
         /// Protected.
         DataProtect = 0x7 => "DATA PROTECT",
-        /// Nothing written there.
+        /// Nothing is written there.
         BlankCheck = 0x8 => "BLANK CHECK",
-        /// The vendor's.
+        /// Vendor specific.
         VendorSpecific = 0x9 => "VENDOR SPECIFIC",
-        /// A copy ended.
+        /// A copy was aborted.
         CopyAborted = 0xA => "COPY ABORTED",
-        /// The device gave up; try again.
+        /// The device aborted the command; try again.
         AbortedCommand = 0xB => "ABORTED COMMAND",
         /// Part of the data did not fit.
         VolumeOverflow = 0xD => "VOLUME OVERFLOW",
         /// The data differ.
         Miscompare = 0xE => "MISCOMPARE",
-        /// It is done.
+        /// Completed.
         Completed = 0xF => "COMPLETED",
     }
 }
@@ -67,38 +67,38 @@ code! {
     pub enum AdditionalSense: u16 {
         /// Nothing to add.
         None = 0x0000 => "NO ADDITIONAL SENSE INFORMATION",
-        /// Under way.
+        /// An operation is in progress.
         OperationInProgress = 0x0016 => "OPERATION IN PROGRESS",
-        /// Not ready, no cause known.
+        /// Not ready, cause unknown.
         NotReady = 0x0400 => "LOGICAL UNIT NOT READY, CAUSE NOT REPORTABLE",
         /// Not ready yet.
         BecomingReady = 0x0401 => "LOGICAL UNIT IS IN PROCESS OF BECOMING READY",
-        /// Start it.
+        /// It must be started.
         InitializingCommandRequired = 0x0402
             => "LOGICAL UNIT NOT READY, INITIALIZING COMMAND REQUIRED",
-        /// Formatting.
+        /// Format in progress.
         FormatInProgress = 0x0404 => "LOGICAL UNIT NOT READY, FORMAT IN PROGRESS",
-        /// Busy.
+        /// Another operation is in progress.
         NotReadyInProgress = 0x0407 => "LOGICAL UNIT NOT READY, OPERATION IN PROGRESS",
-        /// Self-test.
+        /// Self-test in progress.
         SelfTestInProgress = 0x0409 => "LOGICAL UNIT NOT READY, SELF-TEST IN PROGRESS",
-        /// Unit fails.
+        /// Communication with the unit fails.
         CommunicationFailure = 0x0800 => "LOGICAL UNIT COMMUNICATION FAILURE",
         /// Temperature is beyond limits.
         WarningTemperature = 0x0B01 => "WARNING - SPECIFIED TEMPERATURE EXCEEDED",
         /// Write failed.
         WriteError = 0x0C00 => "WRITE ERROR",
-        /// Write failed, no spare blocks.
+        /// Write failed, and no spare block was available.
         WriteErrorReallocationFailed = 0x0C02 => "WRITE ERROR - AUTO REALLOCATION FAILED",
-        /// A protected field is wrong.
+        /// The guard of a block is wrong.
         LogicalBlockGuardCheckFailed = 0x1001 => "LOGICAL BLOCK GUARD CHECK FAILED",
         /// Read failed.
         UnrecoveredReadError = 0x1100 => "UNRECOVERED READ ERROR",
         /// Read failed after all retries.
         ReadRetriesExhausted = 0x1101 => "READ RETRIES EXHAUSTED",
-        /// Read failed, a new block could not be found.
+        /// Read failed, and the block could not be reallocated.
         ReadErrorReallocateFailed = 0x1104 => "UNRECOVERED READ ERROR - AUTO REALLOCATE FAILED",
-        /// Read with retries.
+        /// Read after retries.
         RecoveredWithRetries = 0x1701 => "RECOVERED DATA WITH RETRIES",
         /// Read with error correction.
         RecoveredWithEcc = 0x1800 => "RECOVERED DATA WITH ERROR CORRECTION APPLIED",
@@ -130,13 +130,13 @@ code! {
         SoftwareWriteProtected = 0x2702 => "LOGICAL UNIT SOFTWARE WRITE PROTECTED",
         /// Write protected until power off.
         PersistentWriteProtect = 0x2704 => "PERSISTENT WRITE PROTECT",
-        /// Write protected for good.
+        /// Write protected permanently.
         PermanentWriteProtect = 0x2705 => "PERMANENT WRITE PROTECT",
         /// No space left.
         SpaceAllocationFailedWriteProtect = 0x2707 => "SPACE ALLOCATION FAILED WRITE PROTECT",
         /// The medium may have changed.
         MediumMayHaveChanged = 0x2800 => "NOT READY TO READY CHANGE, MEDIUM MAY HAVE CHANGED",
-        /// It was reset.
+        /// Powered on or reset.
         PowerOnReset = 0x2900 => "POWER ON, RESET, OR BUS DEVICE RESET OCCURRED",
         /// It was powered on.
         PowerOnOccurred = 0x2901 => "POWER ON OCCURRED",
@@ -152,11 +152,11 @@ code! {
         ModeParametersChanged = 0x2A01 => "MODE PARAMETERS CHANGED",
         /// The capacity changed.
         CapacityDataHasChanged = 0x2A09 => "CAPACITY DATA HAS CHANGED",
-        /// Not in this order.
+        /// Not allowed in this sequence of commands.
         CommandSequenceError = 0x2C00 => "COMMAND SEQUENCE ERROR",
-        /// Ended by another.
+        /// Aborted by another initiator.
         CommandsClearedByAnotherInitiator = 0x2F00 => "COMMANDS CLEARED BY ANOTHER INITIATOR",
-        /// Ended by power loss notification.
+        /// Aborted by a power loss notification.
         CommandsClearedByPowerLoss = 0x2F01 => "COMMANDS CLEARED BY POWER LOSS NOTIFICATION",
         /// The format is corrupt.
         MediumFormatCorrupted = 0x3100 => "MEDIUM FORMAT CORRUPTED",
@@ -192,17 +192,17 @@ code! {
         ProtocolServiceCrcError = 0x4705 => "PROTOCOL SERVICE CRC ERROR",
         /// Bad message.
         InvalidMessageError = 0x4900 => "INVALID MESSAGE ERROR",
-        /// Command phase.
+        /// Command phase error.
         CommandPhaseError = 0x4A00 => "COMMAND PHASE ERROR",
-        /// Data phase.
+        /// Data phase error.
         DataPhaseError = 0x4B00 => "DATA PHASE ERROR",
-        /// Two commands with one tag.
+        /// Two commands with the same tag.
         OverlappedCommands = 0x4E00 => "OVERLAPPED COMMANDS ATTEMPTED",
         /// Out of resources.
         InsufficientResources = 0x5503 => "INSUFFICIENT RESOURCES",
         /// Out of resources.
         SystemResourceFailure = 0x5500 => "SYSTEM RESOURCE FAILURE",
-        /// It will fail.
+        /// A failure is predicted.
         FailurePredictionThreshold = 0x5D00 => "FAILURE PREDICTION THRESHOLD EXCEEDED",
         /// Low power.
         LowPowerConditionOn = 0x5E00 => "LOW POWER CONDITION ON",
@@ -228,10 +228,10 @@ impl AdditionalSense {
     }
 }
 
-/// Sense key specific data of ILLEGAL REQUEST: which byte of what the host sent is wrong.
+/// Sense key specific data of ILLEGAL REQUEST: which byte sent by the host is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FieldPointer {
-    /// C/D: the byte is in the CDB, not in the parameter list.
+    /// C/D: the byte is in the CDB rather than in the parameter list.
     pub in_cdb: bool,
     /// BIT POINTER, if BPV.
     pub bit: Option<u8>,
@@ -240,7 +240,7 @@ pub struct FieldPointer {
 }
 
 impl FieldPointer {
-    /// The pointer in sense key specific data.
+    /// Reads the pointer from sense key specific data.
     pub const fn parse(specific: [u8; 3]) -> Self {
         let bit = if specific[0] & 0x08 != 0 { Some(specific[0] & 7) } else { None };
         let byte = u16::from_be_bytes([specific[1], specific[2]]);
@@ -272,13 +272,13 @@ pub struct Sense {
     pub key: SenseKey,
     /// ADDITIONAL SENSE CODE and QUALIFIER.
     pub additional: AdditionalSense,
-    /// ILI: the length did not fit.
+    /// ILI: incorrect length.
     pub ili: bool,
     /// INFORMATION, if valid; for a medium error the logical block. Fixed format has 32 bits.
     pub information: Option<u64>,
-    /// COMMAND-SPECIFIC INFORMATION; zero in fixed format is none.
+    /// COMMAND-SPECIFIC INFORMATION; in fixed format, zero means none.
     pub command_specific: Option<u64>,
-    /// FIELD REPLACEABLE UNIT CODE; zero is none.
+    /// FIELD REPLACEABLE UNIT CODE; zero means none.
     pub field_replaceable_unit: u8,
     /// Sense key specific data, if valid; see [`FieldPointer`].
     pub key_specific: Option<[u8; 3]>,
@@ -299,7 +299,7 @@ impl Sense {
         }
     }
 
-    /// The same, with the byte that is wrong.
+    /// The same, with a pointer to the byte that is wrong.
     #[must_use]
     pub const fn with_field(mut self, pointer: FieldPointer) -> Self {
         self.key_specific = Some(pointer.to_bytes());
@@ -311,11 +311,11 @@ impl Sense {
         bytes.first().is_some_and(|byte| (0x70..=0x73).contains(&(byte & 0x7F)))
     }
 
-    /// The value of sense data in either format. What is cut off is taken as not there.
+    /// Parses sense data in either format. Fields that are cut off count as absent.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if not even the sense key is there, [`Error::BadField`] if the
-    /// response code is none of 0x70 to 0x73.
+    /// [`Error::Truncated`] if even the sense key is missing, [`Error::BadField`] if the response
+    /// code is not one of 0x70 to 0x73.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, 1)?;
         match bytes[0] & 0x7F {
@@ -329,7 +329,7 @@ impl Sense {
         Error::check_len(bytes, 3)?;
         let additional = bytes.get(7).copied().unwrap_or(0);
         let end = bytes.len().min(8 + usize::from(additional)).min(FIXED_LENGTH);
-        // Fields that are cut off read as zero, which is what "not there" looks like.
+        // Fields that are cut off read as zero, which means absent.
         let mut b = [0; FIXED_LENGTH];
         b[..end.max(3)].copy_from_slice(&bytes[..end.max(3)]);
         Ok(Self {
@@ -369,8 +369,8 @@ impl Sense {
         }
     }
 
-    /// Writes fixed format, the one UFS uses (JESD220 10.7.2). Numbers beyond 32 bits are not
-    /// valid in it and are left out.
+    /// Writes fixed format, the one UFS uses (JESD220 10.7.2). It cannot hold numbers beyond 32
+    /// bits; they are left out.
     pub fn emit_fixed(&self, bytes: &mut [u8; FIXED_LENGTH]) {
         bytes.fill(0);
         bytes[0] = if self.deferred { 0x71 } else { 0x70 };
@@ -392,7 +392,7 @@ impl Sense {
         }
     }
 
-    /// Writes descriptor format and gives its length.
+    /// Writes descriptor format and returns its length.
     pub fn emit_descriptor(&self, bytes: &mut [u8; DESCRIPTOR_LENGTH_MAX]) -> usize {
         bytes.fill(0);
         bytes[0] = if self.deferred { 0x73 } else { 0x72 };

@@ -1,9 +1,9 @@
-//! Pages of SCSI enclosure services (SES-3 clause 6), which RECEIVE DIAGNOSTIC RESULTS reads and
-//! SEND DIAGNOSTIC writes.
+//! Pages of SCSI enclosure services (SES-3 clause 6), read by RECEIVE DIAGNOSTIC RESULTS and
+//! written by SEND DIAGNOSTIC.
 //!
-//! The configuration page says which types of elements there are and how many of each; all other
-//! pages list elements in that order, for each type first one entry for all of them (overall) and
-//! then one for each.
+//! The configuration page gives the types of elements and how many there are of each. All other
+//! pages list elements in that order: for each type, first an overall entry for all of its elements
+//! and then one for each.
 
 use super::text::Text;
 use crate::bytes::{array, be16, be32, be64, put};
@@ -14,29 +14,29 @@ use crate::error::Error;
 pub const RECEIVE_DIAGNOSTIC_RESULTS: u8 = 0x1C;
 /// SEND DIAGNOSTIC.
 pub const SEND_DIAGNOSTIC: u8 = 0x1D;
-/// Bytes every page begins with, generation code included.
+/// Length of the header of every page, generation code included, bytes.
 pub const HEADER_LENGTH: usize = 8;
 
 code! {
     /// PAGE CODE of a diagnostic page.
     pub enum Page: u8 {
-        /// Which pages there are.
+        /// List of the pages.
         Supported = 0x00 => "supported diagnostic pages",
         /// Types of elements.
         Configuration = 0x01 => "configuration",
-        /// Status of elements, and when written their control.
+        /// Status of elements; when written, their control.
         Status = 0x02 => "enclosure status",
         /// Names of elements.
         Descriptor = 0x07 => "element descriptor",
-        /// What is in device slots.
+        /// Contents of device slots.
         Additional = 0x0A => "additional element status",
     }
 }
 
 code! {
-    /// ELEMENT TYPE (SES-3 table 71), by the names sesutil(8) has for them.
+    /// ELEMENT TYPE (SES-3 table 71), by the names in sesutil(8).
     pub enum ElementType: u8 {
-        /// Not told.
+        /// Not specified.
         Unspecified = 0x00 => "Unspecified",
         /// A slot of a device.
         DeviceSlot = 0x01 => "Device Slot",
@@ -70,7 +70,7 @@ code! {
 }
 
 impl ElementType {
-    /// Whether devices are put into it.
+    /// Whether it is a slot for a device.
     pub const fn is_slot(self) -> bool {
         matches!(self, Self::DeviceSlot | Self::ArrayDeviceSlot)
     }
@@ -79,9 +79,9 @@ impl ElementType {
 code! {
     /// ELEMENT STATUS CODE (SES-3 table 74), as sesutil(8) prints it.
     pub enum StatusCode: u8 {
-        /// It tells no status.
+        /// Status is not reported.
         Unsupported = 0 => "Unsupported",
-        /// Well.
+        /// OK.
         Ok = 1 => "OK",
         /// Critical.
         Critical = 2 => "Critical",
@@ -89,21 +89,22 @@ code! {
         Noncritical = 3 => "Noncritical",
         /// Beyond repair.
         Unrecoverable = 4 => "Unrecoverable",
-        /// Not there.
+        /// Not installed.
         NotInstalled = 5 => "Not Installed",
         /// Not known.
         NotKnown = 6 => "Unknown",
         /// Not available.
         NotAvailable = 7 => "Not Available",
-        /// Nobody may look.
+        /// Access is not allowed.
         NoAccess = 8 => "No Access Allowed",
     }
 }
 
-/// Begins a page: byte 1 is flags or a count, and `rest` the bytes after the generation code.
+/// Begins a page: byte 1 holds flags or a count, and `rest` is the number of bytes after the
+/// generation code.
 ///
 /// # Errors
-/// [`Error::Truncated`] if the length does not fit 16 bits: no page is that long.
+/// [`Error::Truncated`] if the length does not fit 16 bits: no page can be that long.
 pub fn header(page: Page, flags: u8, generation: u32, rest: usize) -> Result<[u8; 8], Error> {
     let length = u16::try_from(rest + 4).map_err(|_| truncated(rest, usize::from(u16::MAX)))?;
     let mut bytes = [0; HEADER_LENGTH];
@@ -113,7 +114,7 @@ pub fn header(page: Page, flags: u8, generation: u32, rest: usize) -> Result<[u8
     Ok(bytes)
 }
 
-/// The bytes of a page after its generation code, and that code.
+/// The bytes of a page after its generation code, and the code itself.
 fn body(bytes: &[u8], page: Page) -> Result<(&[u8], u32), Error> {
     Error::check_len(bytes, HEADER_LENGTH)?;
     if bytes[0] != page.into_bits() {
@@ -128,12 +129,12 @@ const fn truncated(needed: usize, got: usize) -> Error {
     Error::Truncated { needed, got }
 }
 
-/// What an enclosure calls itself (SES-3 6.1.2.3).
+/// Identification of an enclosure (SES-3 6.1.2.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EnclosureDescriptor {
     /// SUBENCLOSURE IDENTIFIER; 0 is the primary one.
     pub subenclosure: u8,
-    /// Its types of elements.
+    /// Number of its types of elements.
     pub types: u8,
     /// ENCLOSURE LOGICAL IDENTIFIER.
     pub identifier: u64,
@@ -146,7 +147,7 @@ pub struct EnclosureDescriptor {
 }
 
 impl EnclosureDescriptor {
-    /// Bytes without what vendors add.
+    /// Length without vendor specific bytes.
     pub const LENGTH: usize = 40;
 
     fn parse(bytes: &[u8]) -> Result<Self, Error> {
@@ -164,7 +165,7 @@ impl EnclosureDescriptor {
     /// Its bytes.
     pub fn to_bytes(&self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
-        // One process of one.
+        // Enclosure services process 1 of 1.
         (bytes[0], bytes[1], bytes[2]) = (0x11, self.subenclosure, self.types);
         bytes[3] = (Self::LENGTH - 4) as u8;
         put(&mut bytes, 4, self.identifier.to_be_bytes());
@@ -175,21 +176,21 @@ impl EnclosureDescriptor {
     }
 }
 
-/// A type of elements.
+/// A type of element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TypeDescriptor<'a> {
-    /// What they are.
+    /// The element type.
     pub element: ElementType,
-    /// How many there can be.
+    /// Most elements of this type.
     pub possible: u8,
-    /// The enclosure they are in.
+    /// The subenclosure that holds them.
     pub subenclosure: u8,
-    /// What they are called together.
+    /// Text that describes the type.
     pub text: &'a [u8],
 }
 
 impl TypeDescriptor<'_> {
-    /// Its bytes among the type descriptor headers; the text follows behind all of them.
+    /// Its type descriptor header; the texts follow all of the headers.
     pub fn header(&self) -> [u8; 4] {
         let text = self.text.len().min(usize::from(u8::MAX)) as u8;
         [self.element.into_bits(), self.possible, self.subenclosure, text]
@@ -199,7 +200,7 @@ impl TypeDescriptor<'_> {
 /// The configuration page.
 #[derive(Clone, Copy, Debug)]
 pub struct Configuration<'a> {
-    /// Counts changes of the configuration: other pages must have the same.
+    /// Incremented when the configuration changes; other pages must have the same.
     pub generation: u32,
     /// The primary enclosure.
     pub enclosure: EnclosureDescriptor,
@@ -208,10 +209,10 @@ pub struct Configuration<'a> {
 }
 
 impl<'a> Configuration<'a> {
-    /// The value of the page.
+    /// Parses the page.
     ///
     /// # Errors
-    /// [`Error::Truncated`] where it is not as long as it says.
+    /// [`Error::Truncated`] if it is shorter than it says.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let (mut rest, generation) = body(bytes, Page::Configuration)?;
         let (mut types, mut primary) = (0, None);
@@ -228,7 +229,7 @@ impl<'a> Configuration<'a> {
         Ok(Self { generation, enclosure, headers, texts })
     }
 
-    /// The types of elements; a text that is cut off is empty.
+    /// The types of elements; a truncated text is empty.
     pub fn types(&self) -> impl Iterator<Item = TypeDescriptor<'a>> + use<'a> {
         let mut texts = self.texts;
         self.headers.as_chunks::<4>().0.iter().map(move |header| {
@@ -252,7 +253,7 @@ pub struct StatusView<'a> {
 }
 
 impl<'a> StatusView<'a> {
-    /// The value of the page.
+    /// Parses the page.
     ///
     /// # Errors
     /// As [`Configuration::parse`].
@@ -261,13 +262,13 @@ impl<'a> StatusView<'a> {
         Ok(Self { generation, flags: bytes[1], entries: rest.as_chunks().0 })
     }
 
-    /// The four bytes of each entry, overall ones among them.
+    /// The four bytes of each entry, overall entries included.
     pub fn entries(&self) -> &'a [[u8; 4]] {
         self.entries
     }
 }
 
-/// The texts of the element descriptor page, overall ones among them.
+/// The texts of the element descriptor page, those of overall entries included.
 ///
 /// # Errors
 /// As [`Configuration::parse`].
@@ -281,41 +282,41 @@ pub fn descriptors(bytes: &[u8]) -> Result<impl Iterator<Item = &[u8]>, Error> {
     }))
 }
 
-/// What is in a slot, told by SAS (SES-3 6.1.13.3).
+/// Contents of a slot as described by SAS (SES-3 6.1.13.3).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SasSlot {
-    /// ELEMENT INDEX: overall entries do not count.
+    /// ELEMENT INDEX: overall entries are not counted.
     pub element: u8,
     /// DEVICE SLOT NUMBER.
     pub slot: u8,
-    /// SAS address of the device's port; none if nothing is there.
+    /// SAS address of the device's port; `None` if the slot is empty.
     pub address: Option<u64>,
 }
 
 impl SasSlot {
-    /// Bytes with one phy.
+    /// Length with one phy, bytes.
     pub const LENGTH: usize = 36;
 
     /// Its bytes.
     pub fn to_bytes(self) -> [u8; Self::LENGTH] {
         let mut bytes = [0; Self::LENGTH];
-        // EIP, and SAS's protocol identifier; INVALID where nothing is there.
+        // EIP and the protocol identifier of SAS; INVALID if the slot is empty.
         bytes[0] = 0x16 | if self.address.is_some() { 0 } else { 0x80 };
         bytes[1] = (Self::LENGTH - 2) as u8;
         (bytes[3], bytes[4], bytes[7]) = (self.element, 1, self.slot);
-        // An end device, SSP target.
+        // An end device that is an SSP target.
         (bytes[8], bytes[11]) = (0x10, 0x08);
         put(&mut bytes, 20, self.address.unwrap_or(0).to_be_bytes());
         bytes
     }
 }
 
-/// The slots of the additional element status page, as far as SAS tells of them.
+/// The slots of the additional element status page that SAS describes.
 ///
 /// # Errors
 /// As [`Configuration::parse`].
 pub fn slots(bytes: &[u8]) -> Result<impl Iterator<Item = SasSlot> + '_, Error> {
-    /// SAS, of PROTOCOL IDENTIFIER.
+    /// SAS, a value of PROTOCOL IDENTIFIER.
     const SAS: u8 = 6;
     let (mut rest, _) = body(bytes, Page::Additional)?;
     let next = core::iter::from_fn(move || {

@@ -257,7 +257,7 @@ fn text_is_padded_cut_and_printable() {
 proptest! {
     #[test]
     fn any_command_settles_after_one_pass(mut bytes: [u8; 16], pick in 0..Opcode::ALL.len() * 2) {
-        // Half the time a command that has a name.
+        // Half of the time, a command with a name.
         if let Some(opcode) = Opcode::ALL.get(pick) {
             bytes[0] = opcode.into_bits();
         }

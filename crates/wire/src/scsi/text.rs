@@ -7,7 +7,7 @@ use core::fmt;
 pub struct Text<const N: usize>(pub [u8; N]);
 
 impl<const N: usize> Text<N> {
-    /// The text, cut or padded to length.
+    /// The text, truncated or padded to the length.
     pub const fn new(text: &str) -> Self {
         let mut bytes = [b' '; N];
         let from = text.as_bytes();
@@ -32,7 +32,7 @@ impl<const N: usize> Default for Text<N> {
     }
 }
 
-/// Without padding; what is not printable ASCII is a question mark.
+/// Without padding; a byte that is not printable ASCII becomes a question mark.
 impl<const N: usize> fmt::Display for Text<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for byte in self.trimmed() {

@@ -3,7 +3,7 @@
 use crate::bytes::{be16, be32, be64, put};
 use crate::error::Error;
 
-/// Length of what the list starts with, bytes.
+/// Length of the header of the list, bytes.
 pub const HEADER_LENGTH: usize = 8;
 /// Length of a block descriptor, bytes.
 pub const DESCRIPTOR_LENGTH: usize = 16;
@@ -19,12 +19,12 @@ pub struct UnmapRange {
     pub blocks: u32,
 }
 
-/// Length of the parameter list for so many ranges, bytes.
+/// Length of the parameter list with this number of ranges, bytes.
 pub const fn length(ranges: usize) -> usize {
     HEADER_LENGTH + ranges * DESCRIPTOR_LENGTH
 }
 
-/// Writes a parameter list and gives its length; `None` if it does not fit.
+/// Writes a parameter list and returns its length; `None` if it does not fit.
 pub fn emit(ranges: &[UnmapRange], bytes: &mut [u8]) -> Option<usize> {
     let length = length(ranges.len());
     if ranges.len() > DESCRIPTORS_MAX {
@@ -45,8 +45,8 @@ pub fn emit(ranges: &[UnmapRange], bytes: &mut [u8]) -> Option<usize> {
 /// The ranges in a parameter list. An empty list is not an error (SBC-4).
 ///
 /// # Errors
-/// [`Error::Truncated`] if the list is shorter than it says: a device ends the command with
-/// PARAMETER LIST LENGTH ERROR. [`Error::BadField`] if the two lengths contradict each other.
+/// [`Error::Truncated`] if the list is shorter than it says, which a device reports as PARAMETER
+/// LIST LENGTH ERROR. [`Error::BadField`] if the two lengths contradict each other.
 pub fn parse(bytes: &[u8]) -> Result<impl Iterator<Item = UnmapRange> + '_, Error> {
     Error::check_len(bytes, HEADER_LENGTH)?;
     let data_length = usize::from(be16(bytes, 0)) + 2;
@@ -54,7 +54,7 @@ pub fn parse(bytes: &[u8]) -> Result<impl Iterator<Item = UnmapRange> + '_, Erro
     if descriptors + HEADER_LENGTH > data_length.max(HEADER_LENGTH) {
         return Err(Error::BadField("UNMAP BLOCK DESCRIPTOR DATA LENGTH"));
     }
-    // A length that is not a multiple of a descriptor: the rest is ignored.
+    // If the length is not a multiple of a descriptor, the rest is ignored.
     let end = HEADER_LENGTH + descriptors / DESCRIPTOR_LENGTH * DESCRIPTOR_LENGTH;
     Error::check_len(bytes, end)?;
     let list = bytes[HEADER_LENGTH..end].chunks_exact(DESCRIPTOR_LENGTH);

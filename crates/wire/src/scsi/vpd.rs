@@ -5,23 +5,23 @@ use crate::bytes::{be16, be32, be64, put};
 use crate::code::code;
 use crate::error::Error;
 
-/// Length of what every page starts with, bytes.
+/// Length of the header of every page, bytes.
 pub const HEADER_LENGTH: usize = 4;
 
 code! {
     /// PAGE CODE.
     pub enum VpdPage: u8 {
-        /// The pages there are.
+        /// List of the supported pages.
         SupportedPages = 0x00 => "Supported VPD Pages",
         /// Serial number.
         UnitSerialNumber = 0x80 => "Unit Serial Number",
-        /// Names.
+        /// Identifiers.
         DeviceIdentification = 0x83 => "Device Identification",
         /// Mode page policy.
         ModePagePolicy = 0x87 => "Mode Page Policy",
         /// Limits of commands.
         BlockLimits = 0xB0 => "Block Limits",
-        /// What the medium is.
+        /// Properties of the medium.
         BlockDeviceCharacteristics = 0xB1 => "Block Device Characteristics",
         /// Thin provisioning.
         LogicalBlockProvisioning = 0xB2 => "Logical Block Provisioning",
@@ -35,8 +35,8 @@ pub struct VpdView<'a> {
 }
 
 impl<'a> VpdView<'a> {
-    /// Checks the length once. What follows PAGE LENGTH is cut off; what was not read of it is
-    /// not there.
+    /// Checks the length once. Anything after PAGE LENGTH is cut off; what was not read of the page
+    /// counts as absent.
     ///
     /// # Errors
     /// [`Error::Truncated`] below four bytes.
@@ -56,7 +56,7 @@ impl<'a> VpdView<'a> {
         VpdPage::from_bits(self.bytes[1])
     }
 
-    /// What follows the header, as far as it was read.
+    /// The bytes after the header that were read.
     pub fn payload(&self) -> &'a [u8] {
         &self.bytes[HEADER_LENGTH..]
     }
@@ -71,7 +71,7 @@ impl<'a> VpdView<'a> {
     }
 }
 
-/// Writes a page with this payload and gives its length; `None` if it does not fit.
+/// Writes a page with this payload and returns its length; `None` if it does not fit.
 pub fn emit_page(
     peripheral: Peripheral,
     page: VpdPage,
@@ -87,7 +87,7 @@ pub fn emit_page(
     Some(out.len())
 }
 
-/// The pages that page 00 lists.
+/// The pages listed in page 00.
 ///
 /// # Errors
 /// [`Error::Truncated`] below four bytes, [`Error::WrongCode`] if it is another page.
@@ -96,7 +96,7 @@ pub fn supported_pages(bytes: &[u8]) -> Result<impl Iterator<Item = VpdPage> + '
     Ok(page[HEADER_LENGTH..].iter().map(|code| VpdPage::from_bits(*code)))
 }
 
-/// The serial number in page 80, with the padding it has.
+/// The serial number in page 80, including its padding.
 ///
 /// # Errors
 /// [`Error::Truncated`] below four bytes, [`Error::WrongCode`] if it is another page.
@@ -119,11 +119,11 @@ code! {
 code! {
     /// ASSOCIATION of a designator.
     pub enum Association: u8 {
-        /// It names the logical unit.
+        /// It identifies the logical unit.
         LogicalUnit = 0 => "logical unit",
-        /// It names the port.
+        /// It identifies the port.
         TargetPort = 1 => "target port",
-        /// It names the device.
+        /// It identifies the device.
         TargetDevice = 2 => "target device",
     }
 }
@@ -131,9 +131,9 @@ code! {
 code! {
     /// DESIGNATOR TYPE.
     pub enum DesignatorType: u8 {
-        /// The vendor's.
+        /// Vendor specific.
         VendorSpecific = 0 => "vendor specific",
-        /// T10 vendor id and more.
+        /// T10 vendor id followed by an identifier of the vendor.
         T10VendorId = 1 => "T10 vendor ID",
         /// EUI-64.
         Eui64 = 2 => "EUI-64",
@@ -160,7 +160,7 @@ pub struct Designator<'a> {
 }
 
 impl Designator<'_> {
-    /// Writes the designator and gives its length; `None` if it does not fit.
+    /// Writes the designator and returns its length; `None` if it does not fit.
     pub fn emit(&self, bytes: &mut [u8]) -> Option<usize> {
         let length = u8::try_from(self.identifier.len()).ok()?;
         let out = bytes.get_mut(..4 + self.identifier.len())?;
@@ -173,7 +173,7 @@ impl Designator<'_> {
     }
 }
 
-/// The designators in page 83; one that is cut off ends the list.
+/// The designators in page 83; a truncated one ends the list.
 ///
 /// # Errors
 /// [`Error::Truncated`] below four bytes, [`Error::WrongCode`] if it is another page.
@@ -193,7 +193,7 @@ pub fn designators(bytes: &[u8]) -> Result<impl Iterator<Item = Designator<'_>>,
     }))
 }
 
-/// Page B0 (SBC-4 6.6). Zero in a maximum is "no limit said".
+/// Page B0 (SBC-4 6.6). Zero as a maximum means that no limit is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockLimits {
     /// PERIPHERAL QUALIFIER and DEVICE TYPE.
@@ -210,9 +210,9 @@ pub struct BlockLimits {
     pub optimal_transfer: u32,
     /// MAXIMUM PREFETCH LENGTH, blocks.
     pub prefetch_max: u32,
-    /// MAXIMUM UNMAP LBA COUNT; zero is no UNMAP, all ones no limit.
+    /// MAXIMUM UNMAP LBA COUNT; zero for no UNMAP, all ones for no limit.
     pub unmap_lba_max: u32,
-    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT; zero is no UNMAP, all ones no limit.
+    /// MAXIMUM UNMAP BLOCK DESCRIPTOR COUNT; zero for no UNMAP, all ones for no limit.
     pub unmap_descriptors_max: u32,
     /// OPTIMAL UNMAP GRANULARITY, blocks.
     pub unmap_granularity: u32,
@@ -228,7 +228,7 @@ impl BlockLimits {
     /// Length up to SBC-2, without the UNMAP fields.
     const LENGTH_SHORT: usize = 16;
 
-    /// The value of a page; fields that an old short page lacks are zero.
+    /// Parses a page; fields missing from an old, shorter page are zero.
     ///
     /// # Errors
     /// [`Error::Truncated`] below 16 bytes, [`Error::WrongCode`] if it is another page.
@@ -286,9 +286,9 @@ fn emit_header<const N: usize>(peripheral: Peripheral, page: VpdPage, bytes: &mu
 pub struct BlockDeviceCharacteristics {
     /// PERIPHERAL QUALIFIER and DEVICE TYPE.
     pub peripheral: Peripheral,
-    /// MEDIUM ROTATION RATE: 0 not said, 1 does not rotate, else revolutions per minute.
+    /// MEDIUM ROTATION RATE: 0 not reported, 1 does not rotate, else revolutions per minute.
     pub rotation_rate: u16,
-    /// PRODUCT TYPE: 0 is not said.
+    /// PRODUCT TYPE: 0 not reported.
     pub product_type: u8,
     /// NOMINAL FORM FACTOR.
     pub form_factor: u8,
@@ -303,10 +303,10 @@ pub struct BlockDeviceCharacteristics {
 impl BlockDeviceCharacteristics {
     /// Length of the page, bytes.
     pub const LENGTH: usize = HEADER_LENGTH + 0x3C;
-    /// PRODUCT TYPE "Universal Flash Storage Card", the only one that says UFS.
+    /// PRODUCT TYPE "Universal Flash Storage Card", the only one for UFS.
     pub const PRODUCT_UFS: u8 = 7;
 
-    /// The value of a page.
+    /// Parses a page.
     ///
     /// # Errors
     /// [`Error::Truncated`] below nine bytes, [`Error::WrongCode`] if it is another page.
@@ -350,7 +350,7 @@ pub struct LogicalBlockProvisioning {
     pub lbprz: u8,
     /// ANC_SUP: anchored blocks are supported.
     pub anchor: bool,
-    /// PROVISIONING TYPE: 0 not said, 1 resource, 2 thin.
+    /// PROVISIONING TYPE: 0 not reported, 1 resource, 2 thin.
     pub provisioning_type: u8,
 }
 
@@ -358,7 +358,7 @@ impl LogicalBlockProvisioning {
     /// Length of the page without provisioning group descriptor, bytes.
     pub const LENGTH: usize = HEADER_LENGTH + 4;
 
-    /// The value of a page.
+    /// Parses a page.
     ///
     /// # Errors
     /// [`Error::Truncated`] below eight bytes, [`Error::WrongCode`] if it is another page.

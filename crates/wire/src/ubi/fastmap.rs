@@ -1,8 +1,8 @@
-//! The fastmap: what attach would find, written down, so that not every block must be read.
+//! The fastmap: the result of a scan, stored so that attaching need not read every block.
 //!
 //! It is one run of bytes over the data areas of its blocks: [`Superblock`], [`Header`], two
 //! [`Pool`]s, erase counters ([`EraseCounter`]) of the free, used, to-be-scrubbed and to-be-erased
-//! blocks in this order, then for each volume a [`Volume`] and its map ([`MapHeader`] and one
+//! blocks, in this order, then for each volume a [`Volume`] and its map ([`MapHeader`] and one
 //! physical block number for each logical one).
 
 use super::{LAYOUT_VOLUME, VERSION, VolumeKind};
@@ -12,13 +12,13 @@ use crate::field::{Big, Field, fields};
 pub const SUPERBLOCK_VOLUME: u32 = LAYOUT_VOLUME + 1;
 /// Volume id of the other blocks (`UBI_FM_DATA_VOLUME_ID`).
 pub const DATA_VOLUME: u32 = LAYOUT_VOLUME + 2;
-/// The anchor is in one of this many first blocks (`UBI_FM_MAX_START`).
+/// The anchor is one of this many first blocks (`UBI_FM_MAX_START`).
 pub const START_MAX: u32 = 64;
 /// Most blocks of a fastmap (`UBI_FM_MAX_BLOCKS`).
 pub const BLOCKS_MAX: usize = 32;
 /// Most blocks in a pool (`UBI_FM_MAX_POOL_SIZE`).
 pub const POOL_MAX: usize = 256;
-/// Stands for a logical block without a physical one (`UBI_LEB_UNMAPPED`).
+/// Marks a logical block without a physical one (`UBI_LEB_UNMAPPED`).
 pub const UNMAPPED: u32 = u32::MAX;
 
 const SUPERBLOCK_MAGIC: u32 = 0x7b11_d69f;
@@ -27,11 +27,11 @@ const POOL_MAGIC: u32 = 0x67af_4d08;
 const VOLUME_MAGIC: u32 = 0xfa37_0ed1;
 const MAP_MAGIC: u32 = 0xf0c0_40a8;
 
-/// First word of each part but the erase counters.
+/// First word of each part except the erase counters.
 const MAGIC: Field<u32, Big> = Field::at(0);
 
 fields! {
-    /// `struct ubi_fm_sb`, behind its magic.
+    /// `struct ubi_fm_sb`, after its magic.
     mod sb: Big[Superblock::SIZE] {
         VERSION: u8 = 4,
         DATA_CRC: u32 = 8,
@@ -43,7 +43,7 @@ fields! {
 }
 
 fields! {
-    /// `struct ubi_fm_hdr`, behind its magic.
+    /// `struct ubi_fm_hdr`, after its magic.
     mod hdr: Big[Header::SIZE] {
         FREE_PEB_COUNT: u32 = 4,
         USED_PEB_COUNT: u32 = 8,
@@ -55,7 +55,7 @@ fields! {
 }
 
 fields! {
-    /// `struct ubi_fm_scan_pool`, behind its magic.
+    /// `struct ubi_fm_scan_pool`, after its magic.
     mod pool: Big[Pool::SIZE] {
         SIZE: u16 = 4,
         MAX_SIZE: u16 = 6,
@@ -72,7 +72,7 @@ fields! {
 }
 
 fields! {
-    /// `struct ubi_fm_volhdr`, behind its magic.
+    /// `struct ubi_fm_volhdr`, after its magic.
     mod volhdr: Big[Volume::SIZE] {
         VOL_ID: u32 = 4,
         VOL_TYPE: u8 = 8,
@@ -83,13 +83,13 @@ fields! {
 }
 
 fields! {
-    /// `struct ubi_fm_eba`, behind its magic.
+    /// `struct ubi_fm_eba`, after its magic.
     mod eba: Big[MapHeader::SIZE] {
         RESERVED_PEBS: u32 = 4,
     }
 }
 
-/// Why bytes are not what a fastmap has at this place; any of these means: scan instead.
+/// Why bytes are not this part of a fastmap; on any of these errors, scan instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FastmapError(
     /// What is wrong.
@@ -115,11 +115,11 @@ fn frame(bytes: &[u8], size: usize, magic: u32) -> Result<&[u8], FastmapError> {
 /// Start of the fastmap (`ubi_fm_sb`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// Checksum of all `used_blocks` data areas with this field as 0.
+    /// Checksum of all `used_blocks` data areas, computed with this field as 0.
     pub data_crc: u32,
-    /// Blocks the fastmap lies in: 1 to [`BLOCKS_MAX`].
+    /// Blocks of the fastmap: 1 to [`BLOCKS_MAX`].
     pub used_blocks: u32,
-    /// Where they are; the first is the anchor.
+    /// Their numbers; the first is the anchor.
     pub locations: [u32; BLOCKS_MAX],
     /// Their erase counters.
     pub erase_counters: [u32; BLOCKS_MAX],
@@ -130,7 +130,7 @@ pub struct Superblock {
 impl Superblock {
     /// Bytes.
     pub const SIZE: usize = 312;
-    /// Where `data_crc` lies.
+    /// Offset of `data_crc`.
     pub const CRC_OFFSET: usize = sb::DATA_CRC.start();
 
     /// Reads the start of a fastmap.
@@ -152,7 +152,7 @@ impl Superblock {
         })
     }
 
-    /// The bytes, with `data_crc` as it is.
+    /// The bytes, with `data_crc` unchanged.
     pub fn emit(&self) -> [u8; Self::SIZE] {
         let mut out = [0; Self::SIZE];
         MAGIC.put(&mut out, SUPERBLOCK_MAGIC);
@@ -166,7 +166,7 @@ impl Superblock {
     }
 }
 
-/// How many of what follow (`ubi_fm_hdr`).
+/// Numbers of the entries that follow (`ubi_fm_hdr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Free blocks.
@@ -175,9 +175,9 @@ pub struct Header {
     pub used: u32,
     /// Used blocks that should be moved because of bit errors.
     pub scrub: u32,
-    /// Bad blocks; they are counted and not listed.
+    /// Bad blocks, which are counted but not listed.
     pub bad: u32,
-    /// Blocks that wait to be erased.
+    /// Blocks to be erased.
     pub erase: u32,
     /// Volumes, the layout volume included.
     pub volumes: u32,
@@ -187,7 +187,7 @@ impl Header {
     /// Bytes.
     pub const SIZE: usize = 32;
 
-    /// Reads the header behind the superblock.
+    /// Reads the header that follows the superblock.
     pub fn parse(bytes: &[u8]) -> Result<Self, FastmapError> {
         let bytes = frame(bytes, Self::SIZE, HEADER_MAGIC)?;
         Ok(Self {
@@ -214,14 +214,14 @@ impl Header {
     }
 }
 
-/// Blocks that may have been used since, so attach must look at them (`ubi_fm_scan_pool`).
+/// Blocks that may have been used since, and that attach must read (`ubi_fm_scan_pool`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pool {
     /// Blocks in the pool, at most [`POOL_MAX`].
     pub size: u16,
-    /// How many it holds when full.
+    /// Blocks in a full pool.
     pub size_max: u16,
-    /// The blocks; only the first `size` count.
+    /// The blocks; only the first `size` are valid.
     pub pebs: [u32; POOL_MAX],
 }
 
@@ -268,7 +268,7 @@ impl EraseCounter {
     /// Bytes.
     pub const SIZE: usize = 8;
 
-    /// Reads one.
+    /// Reads one entry.
     pub fn parse(bytes: &[u8]) -> Result<Self, FastmapError> {
         let bytes = bytes.get(..Self::SIZE).ok_or(FastmapError("the fastmap ends too early"))?;
         Ok(Self { peb: ec::PNUM.get(bytes), erase_counter: ec::EC.get(bytes) })
@@ -283,7 +283,8 @@ impl EraseCounter {
     }
 }
 
-/// The kind in a fastmap's `vol_type` byte: the numbers of `ubi-user.h`, not those of the headers.
+/// The kind for a `vol_type` byte of a fastmap, which has the numbers of `ubi-user.h`, not those of
+/// the headers.
 fn kind_from_code(code: u8) -> Option<VolumeKind> {
     match code {
         3 => Some(VolumeKind::Dynamic),

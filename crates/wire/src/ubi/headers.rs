@@ -9,7 +9,7 @@ use super::{
 use crate::field::fields;
 
 fields! {
-    /// What both headers share.
+    /// Fields common to both headers.
     mod both: Big[EC_HEADER_SIZE] {
         MAGIC: u32 = 0,
         VERSION: u8 = 4,
@@ -52,11 +52,11 @@ pub enum HeaderError {
     Erased,
     /// The first word is something else.
     Magic(u32),
-    /// The checksum does not fit.
+    /// The checksum does not match.
     Crc {
         /// As stored.
         stored: u32,
-        /// Over the bytes that are there.
+        /// Of the bytes given.
         computed: u32,
     },
     /// A version this implementation does not know.
@@ -82,7 +82,7 @@ impl fmt::Display for HeaderError {
 
 impl core::error::Error for HeaderError {}
 
-/// Checks what both headers share and cuts `bytes` to the header.
+/// Checks what both headers have in common and cuts `bytes` to the header.
 fn frame(bytes: &[u8], magic: u32) -> Result<&[u8; 64], HeaderError> {
     let header: &[u8; 64] = bytes.first_chunk().ok_or(HeaderError::Short)?;
     if header.iter().all(|&byte| byte == 0xff) {
@@ -102,12 +102,12 @@ fn frame(bytes: &[u8], magic: u32) -> Result<&[u8; 64], HeaderError> {
     }
 }
 
-/// The checksum of a header: of all that is before it.
+/// The checksum of a header, over all bytes before it.
 fn crc(header: &[u8; 64]) -> u32 {
     crc32(&header[..both::HDR_CRC.start()])
 }
 
-/// Writes what both headers share around the fields of one of them.
+/// Writes what both headers have in common around the fields of one of them.
 fn finish(mut header: [u8; 64], magic: u32) -> [u8; 64] {
     both::MAGIC.put(&mut header, magic);
     both::VERSION.put(&mut header, VERSION);
@@ -121,11 +121,12 @@ fn finish(mut header: [u8; 64], magic: u32) -> [u8; 64] {
 pub struct EcHeader {
     /// How often the block was erased, at most [`ERASE_COUNTER_MAX`].
     pub erase_counter: u64,
-    /// Where the volume identifier header begins, bytes from the start of the block.
+    /// Offset of the volume identifier header, bytes from the start of the block.
     pub vid_header_offset: u32,
-    /// Where the data begins, bytes from the start of the block.
+    /// Offset of the data, bytes from the start of the block.
     pub data_offset: u32,
-    /// Number of the image this block was written with; one for a whole device, 0 in old ones.
+    /// Number of the image with which this block was written; the same on the whole device, 0 on
+    /// old ones.
     pub image_sequence: u32,
 }
 
@@ -166,7 +167,7 @@ impl EcHeader {
 /// Whether a volume's content is fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum VolumeKind {
-    /// Blocks are written and unmapped at will; no checksum over the data.
+    /// Blocks are written and unmapped at will; the data has no checksum.
     Dynamic,
     /// Written once as a whole, every block with size and checksum of its data.
     Static,
@@ -191,7 +192,7 @@ impl VolumeKind {
     }
 }
 
-/// What an implementation does with an internal volume it does not know (`UBI_COMPAT_*`).
+/// How to treat an internal volume of unknown kind (`UBI_COMPAT_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compatibility {
     /// A user volume.
@@ -237,7 +238,7 @@ impl Compatibility {
 pub struct VidHeader {
     /// Kind of the volume.
     pub kind: VolumeKind,
-    /// The block was copied from another one; only valid if `data_crc` fits its data.
+    /// The block was copied from another one, and is valid only if `data_crc` matches its data.
     pub copy: bool,
     /// For internal volumes.
     pub compatibility: Compatibility,
@@ -253,14 +254,15 @@ pub struct VidHeader {
     pub data_pad: u32,
     /// Checksum of the first `data_size` data bytes.
     pub data_crc: u32,
-    /// Device-wide counter, one up at each of these headers written; tells newer from older.
+    /// Device-wide counter, incremented for each of these headers written; the higher is newer.
     pub sequence: u64,
 }
 
 impl VidHeader {
-    /// Reads a header from the place the erase counter header names.
+    /// Reads a header from the offset given in the erase counter header.
     ///
-    /// Everything that can be judged without the block's size is checked; see [`fits`](Self::fits).
+    /// Everything that can be checked without the block's size is checked; see
+    /// [`fits`](Self::fits).
     pub fn parse(bytes: &[u8]) -> Result<Self, HeaderError> {
         let header = frame(bytes, VID_MAGIC)?;
         let kind = VolumeKind::from_code(vid::VOL_TYPE.get(header));

@@ -1,8 +1,8 @@
 //! UBI: the headers of each physical erase block, the volume table, the fastmap.
 //!
 //! Everything is big endian. Layout: Linux `ubi-media.h` (which may be used under BSD-3-Clause).
-//! A checksum is CRC-32 with the reflected polynomial 0xEDB88320, started with all ones and not
-//! inverted at the end; [`crc32`] has it, UBIFS uses the same.
+//! Checksums are CRC-32 with the reflected polynomial 0xEDB88320, started with all ones and not
+//! inverted at the end ([`crc32`]); UBIFS uses the same.
 
 pub mod fastmap;
 mod headers;
@@ -18,7 +18,7 @@ pub use volume_table::{RecordError, VolumeFlags, VolumeRecord, records_max};
 pub const EC_MAGIC: u32 = 0x5542_4923;
 /// First word of a volume identifier header, "UBI!".
 pub const VID_MAGIC: u32 = 0x5542_4921;
-/// The only version there is.
+/// The only version.
 pub const VERSION: u8 = 1;
 /// Bytes of an erase counter header.
 pub const EC_HEADER_SIZE: usize = 64;
@@ -39,7 +39,7 @@ pub const RECORD_SIZE: usize = 172;
 /// Longest volume name, bytes.
 pub const NAME_MAX: usize = 127;
 
-/// CRC-32 as UBI and UBIFS take it: start with all ones, no inversion at the end (JAMCRC).
+/// CRC-32 of UBI and UBIFS: started with all ones, not inverted at the end (JAMCRC).
 pub fn crc32(data: &[u8]) -> u32 {
     !crc32fast::hash(data)
 }

@@ -1,4 +1,4 @@
-//! The volume table: what the layout volume holds, twice.
+//! The volume table, of which the layout volume holds two copies.
 
 use core::fmt;
 
@@ -25,7 +25,7 @@ fields! {
 pub struct VolumeFlags(pub u8);
 
 impl VolumeFlags {
-    /// Grows to all the free space at the first attach.
+    /// Grows into all free space at the first attach.
     pub const AUTORESIZE: Self = Self(1);
     /// A static volume whose checksum is not verified at open.
     pub const SKIP_CRC_CHECK: Self = Self(2);
@@ -36,16 +36,16 @@ impl VolumeFlags {
     }
 }
 
-/// Why a record is not one.
+/// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordError {
     /// Fewer bytes than a record has.
     Short,
-    /// The checksum does not fit.
+    /// The checksum does not match.
     Crc {
         /// As stored.
         stored: u32,
-        /// Over the bytes that are there.
+        /// Of the bytes given.
         computed: u32,
     },
     /// The checksum is right and the named field has a value it must not have.
@@ -71,13 +71,13 @@ impl core::error::Error for RecordError {}
 pub struct VolumeRecord {
     /// Physical erase blocks reserved for it: its size in logical erase blocks.
     pub reserved_pebs: u32,
-    /// Sizes of logical erase blocks are rounded down to a multiple of this; not zero.
+    /// Logical erase blocks are rounded down to a multiple of this size; not zero.
     pub alignment: u32,
     /// Bytes at the end of each block that the alignment leaves unused.
     pub data_pad: u32,
     /// Kind of volume.
     pub kind: VolumeKind,
-    /// An update was started and did not finish: the content is not to be used.
+    /// An update was started and did not finish: the content must not be used.
     pub update_marker: bool,
     /// Flags.
     pub flags: VolumeFlags,
@@ -85,7 +85,7 @@ pub struct VolumeRecord {
     name_len: u8,
 }
 
-/// A record that stands for no volume: zeros and their checksum.
+/// An empty record: zeros and their checksum.
 const EMPTY: [u8; RECORD_SIZE] = {
     let (mut bytes, at) = ([0; RECORD_SIZE], vtbl::CRC.start());
     [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]] = 0xF116_C36B_u32.to_be_bytes();
@@ -118,10 +118,10 @@ impl VolumeRecord {
         &self.name[..usize::from(self.name_len)]
     }
 
-    /// Reads a record; `None` is an empty one.
+    /// Reads a record; `None` if it is empty.
     pub fn parse(bytes: &[u8]) -> Result<Option<Self>, RecordError> {
         let record: &[u8; RECORD_SIZE] = bytes.first_chunk().ok_or(RecordError::Short)?;
-        // Nearly all of a table.
+        // Nearly all records of a table are empty.
         if *record == EMPTY {
             return Ok(None);
         }
@@ -174,7 +174,7 @@ impl VolumeRecord {
         out
     }
 
-    /// The bytes of a record that stands for no volume.
+    /// The bytes of an empty record.
     pub fn emit_empty() -> [u8; RECORD_SIZE] {
         EMPTY
     }

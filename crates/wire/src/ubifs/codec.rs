@@ -1,7 +1,7 @@
-//! The bytes of the nodes' bodies: where each field lies, and both ways between bytes and values.
+//! The bytes of the nodes' bodies: the position of each field, and conversion in both directions.
 //!
-//! The caller has checked a node's length ([`NodeKind::check_length`](super::NodeKind)), and gives
-//! `encode` bytes that are zero.
+//! The caller has checked a node's length ([`NodeKind::check_length`](super::NodeKind)) and passes
+//! zeroed bytes to `encode`.
 
 use super::node::Branch;
 use super::{
@@ -14,7 +14,7 @@ use super::{
 use crate::field::fields;
 
 fields! {
-    /// `struct ubifs_ino_node`, behind the header.
+    /// `struct ubifs_ino_node`, after the header.
     mod ino: Little[INODE_NODE_SIZE] {
         KEY: [u8; 16] = 24,
         CREAT_SQNUM: u64 = 40,
@@ -39,7 +39,7 @@ fields! {
 }
 
 fields! {
-    /// `struct ubifs_data_node`, behind the header.
+    /// `struct ubifs_data_node`, after the header.
     mod data: Little[DATA_NODE_SIZE] {
         KEY: [u8; 16] = 24,
         SIZE: u32 = 40,
@@ -49,7 +49,7 @@ fields! {
 }
 
 fields! {
-    /// `struct ubifs_dent_node`, behind the header.
+    /// `struct ubifs_dent_node`, after the header.
     mod dent: Little[ENTRY_NODE_SIZE] {
         KEY: [u8; 16] = 24,
         INUM: u64 = 40,
@@ -60,7 +60,7 @@ fields! {
 }
 
 fields! {
-    /// `struct ubifs_trun_node`, behind the header.
+    /// `struct ubifs_trun_node`, after the header.
     mod trun: Little[TRUNCATION_NODE_SIZE] {
         INUM: u32 = 24,
         OLD_SIZE: u64 = 40,
@@ -69,14 +69,14 @@ fields! {
 }
 
 fields! {
-    /// `struct ubifs_pad_node`, behind the header.
+    /// `struct ubifs_pad_node`, after the header.
     mod pad: Little[PADDING_NODE_SIZE] {
         PAD_LEN: u32 = 24,
     }
 }
 
 fields! {
-    /// `struct ubifs_mst_node`, behind the header.
+    /// `struct ubifs_mst_node`, after the header.
     mod mst: Little[MASTER_NODE_SIZE] {
         HIGHEST_INUM: u64 = 24,
         CMT_NO: u64 = 32,
@@ -113,7 +113,7 @@ fields! {
 }
 
 fields! {
-    /// `struct ubifs_ref_node`, behind the header.
+    /// `struct ubifs_ref_node`, after the header.
     mod reference: Little[REFERENCE_NODE_SIZE] {
         LNUM: u32 = 24,
         OFFS: u32 = 28,
@@ -122,7 +122,7 @@ fields! {
 }
 
 fields! {
-    /// `struct ubifs_idx_node`, behind the header.
+    /// `struct ubifs_idx_node`, after the header.
     mod idx: Little[INDEX_NODE_SIZE] {
         CHILD_CNT: u16 = 24,
         LEVEL: u16 = 26,
@@ -140,21 +140,21 @@ fields! {
 }
 
 fields! {
-    /// `struct ubifs_cs_node`, behind the header.
+    /// `struct ubifs_cs_node`, after the header.
     mod cs: Little[COMMIT_START_NODE_SIZE] {
         CMT_NO: u64 = 24,
     }
 }
 
 fields! {
-    /// `struct ubifs_orph_node`, behind the header; bit 63 says that it is the commit's last.
+    /// `struct ubifs_orph_node`, after the header; bit 63 marks the last one of the commit.
     mod orph: Little[ORPHAN_NODE_SIZE] {
         CMT_NO: u64 = 24,
     }
 }
 
 fields! {
-    /// `struct ubifs_sig_node`, behind the header.
+    /// `struct ubifs_sig_node`, after the header.
     mod sig: Little[SIGNATURE_NODE_SIZE] {
         TYPE: u32 = 24,
         LEN: u32 = 28,
@@ -167,7 +167,7 @@ pub const MASTER_HMAC: core::ops::Range<usize> = mst::HMAC.range();
 impl<'a> InodeNode<'a> {
     pub(super) fn decode(node: &'a [u8]) -> Result<Self, NodeError> {
         let (data_len, links) = (ino::DATA_LEN.get(node) as usize, ino::NLINK.get(node));
-        // Linux leaves the data out of the node that says that a file is gone; its length stands.
+        // In the node that marks a file as deleted, Linux omits the data but keeps its length.
         let is_bare = links == 0 && node.len() == INODE_NODE_SIZE;
         if !is_bare && node.len() != INODE_NODE_SIZE + data_len {
             return Err(NodeError::Field("data_len"));
@@ -285,7 +285,7 @@ impl Truncation {
     }
 }
 
-/// Bytes of padding behind a padding node.
+/// Bytes of padding after a padding node.
 pub(super) fn decode_padding(node: &[u8]) -> u32 {
     pad::PAD_LEN.get(node)
 }

@@ -1,4 +1,4 @@
-//! What every node starts with (`ubifs_ch`).
+//! The header of every node (`ubifs_ch`).
 
 use core::fmt;
 
@@ -18,10 +18,10 @@ fields! {
     }
 }
 
-/// Of a node everything behind its checksum is under it.
+/// The checksum of a node covers everything after it.
 const CRC_FROM: usize = ch::CRC.range().end;
 
-/// What a node is.
+/// The type of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum NodeKind {
     /// Attributes of a file, with its inline data.
@@ -40,7 +40,7 @@ pub enum NodeKind {
     Superblock,
     /// Master.
     Master,
-    /// Log: a LEB was taken for the journal.
+    /// Log: a LEB was added to the journal.
     Reference,
     /// Index: a B+ tree node.
     Index,
@@ -48,7 +48,7 @@ pub enum NodeKind {
     CommitStart,
     /// Inodes to be deleted at the next mount.
     Orphans,
-    /// Authenticates what lies before it in the journal.
+    /// Authenticates the preceding part of the journal.
     Authentication,
     /// Signs the superblock.
     Signature,
@@ -99,7 +99,7 @@ impl NodeKind {
         }
     }
 
-    /// What to call it in a message.
+    /// Its name in messages.
     pub fn name(self) -> &'static str {
         match self {
             Self::Inode => "inode node",
@@ -121,12 +121,12 @@ impl NodeKind {
     }
 }
 
-/// Whether a node is written together with others, all or none.
+/// Whether a node belongs to a group that is written as a whole or not at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Group {
-    /// Stands alone (`UBIFS_NO_NODE_GROUP`).
+    /// In no group (`UBIFS_NO_NODE_GROUP`).
     None,
-    /// More of its group follow (`UBIFS_IN_NODE_GROUP`).
+    /// More nodes of its group follow (`UBIFS_IN_NODE_GROUP`).
     More,
     /// Last of its group (`UBIFS_LAST_OF_NODE_GROUP`).
     Last,
@@ -135,20 +135,20 @@ pub enum Group {
 /// Why bytes are not a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeError {
-    /// The bytes end before the header or before the length in it.
+    /// The bytes end before the header does, or before the length in it.
     Short,
     /// The first word is something else.
     Magic(u32),
-    /// The length in the header cannot be that of this type of node.
+    /// The length in the header is impossible for this type of node.
     Length(u32),
-    /// The checksum does not fit.
+    /// The checksum does not match.
     Crc {
         /// As stored.
         stored: u32,
-        /// Over the bytes that are there.
+        /// Of the bytes given.
         computed: u32,
     },
-    /// The checksum is right and the type is not the one wanted.
+    /// The checksum is right and the type is not the expected one.
     Kind(NodeKind),
     /// The checksum is right and the named field has a value it must not have.
     Field(&'static str),
@@ -174,18 +174,18 @@ impl core::error::Error for NodeError {}
 /// The header every node starts with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// File system wide counter, one up at each node written.
+    /// File system wide counter, incremented for each node written.
     pub sequence: u64,
     /// Bytes of the node, header included.
     pub length: u32,
-    /// What the node is.
+    /// The type of the node.
     pub kind: NodeKind,
     /// Whether it is part of a group.
     pub group: Group,
 }
 
 impl Header {
-    /// Reads a header; the node's CRC is not looked at ([`check`](Self::check) does).
+    /// Reads a header; the node's CRC is not checked, see [`check`](Self::check).
     pub fn parse(bytes: &[u8]) -> Result<Self, NodeError> {
         let header: &[u8; HEADER_SIZE] = bytes.first_chunk().ok_or(NodeError::Short)?;
         let magic = ch::MAGIC.get(header);
@@ -206,7 +206,7 @@ impl Header {
         Ok(Self { sequence: ch::SQNUM.get(header), length, kind, group })
     }
 
-    /// Reads a header and verifies the CRC of the node; returns the node's bytes with it.
+    /// Reads a header and verifies the CRC of the node; returns it with the node's bytes.
     pub fn check(bytes: &[u8]) -> Result<(Self, &[u8]), NodeError> {
         let header = Self::parse(bytes)?;
         let node = bytes.get(..header.length as usize).ok_or(NodeError::Short)?;
@@ -217,7 +217,8 @@ impl Header {
         Ok((header, node))
     }
 
-    /// Puts the header in front of a finished node: `node` is all of it, `length` its length.
+    /// Writes the header and CRC into a finished node: `node` holds all of it, `length` is its
+    /// length.
     pub fn emit(&self, node: &mut [u8]) {
         ch::MAGIC.put(node, NODE_MAGIC);
         ch::SQNUM.put(node, self.sequence);

@@ -4,7 +4,7 @@ use core::fmt;
 
 use crate::bytes::{le32, put};
 
-/// What a key leads to.
+/// The type of node that a key leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KeyKind {
     /// An inode node.
@@ -19,7 +19,7 @@ pub enum KeyKind {
     Unknown(u8),
 }
 
-/// How names become the hash in a key.
+/// How names are hashed for keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyHash {
     /// The R5 hash.
@@ -46,7 +46,7 @@ impl KeyHash {
         }
     }
 
-    /// The hash of a name as it stands in a key: 29 bits, never 0 to 2.
+    /// The hash of a name as stored in a key: 29 bits, never 0 to 2.
     pub fn hash(self, name: &[u8]) -> u32 {
         let hash = match self {
             Self::R5 => name.iter().fold(0_u32, |hash, &byte| {
@@ -71,20 +71,20 @@ impl KeyHash {
     }
 }
 
-/// Key of an inode, data or entry node, in the order the index has them.
+/// Key of an inode, data or entry node. Keys compare in the order of the index.
 ///
 /// Inode number, then kind (3 bits), then block number or hash of the name (29 bits).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(u64);
 
 impl Key {
-    /// Bytes of a key in the index; in nodes a key field has 16, the rest zero.
+    /// Bytes of a key in the index; key fields in nodes have 16, the last eight zero.
     pub const SIZE: usize = 8;
     /// Largest block number or hash.
     pub const VALUE_MAX: u32 = 0x1fff_ffff;
-    /// The smallest key there can be.
+    /// The smallest possible key.
     pub const MIN: Self = Self(0);
-    /// The largest key there can be.
+    /// The largest possible key.
     pub const MAX: Self = Self(u64::MAX);
 
     fn new(inode: u32, kind: u8, value: u32) -> Self {
@@ -97,7 +97,7 @@ impl Key {
         Self::new(inode, 0, 0)
     }
 
-    /// Whether it is that of an inode node: nothing but a number belongs to it.
+    /// Whether it is the key of an inode node: of that kind, with a value of 0.
     pub fn is_inode_node(self) -> bool {
         self == Self::inode_node(self.inode())
     }
@@ -130,7 +130,7 @@ impl Key {
         (self.0 >> 32) as u32
     }
 
-    /// What it leads to.
+    /// The type of node that it leads to.
     pub fn kind(self) -> KeyKind {
         match (self.0 >> 29) as u8 & 7 {
             0 => KeyKind::Inode,
@@ -156,12 +156,12 @@ impl Key {
         Self(self.0.saturating_sub(1))
     }
 
-    /// The last key an inode number can have, of any kind.
+    /// The last key of an inode number, of any kind.
     pub fn last_of(inode: u32) -> Self {
         Self(u64::from(inode) << 32 | u64::from(u32::MAX))
     }
 
-    /// Whether several nodes may have this key: names with one hash.
+    /// Whether several nodes may have this key: names with the same hash.
     pub fn is_hash(self) -> bool {
         matches!(self.kind(), KeyKind::Entry | KeyKind::XattrEntry)
     }

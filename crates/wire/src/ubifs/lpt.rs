@@ -1,11 +1,11 @@
 //! The LEB properties tree (LPT): free and dirty bytes of every LEB of the main area.
 //!
-//! A tree of fan-out four, made when the file system is: leaves (pnodes) hold the properties of
-//! four LEBs each, inner nodes (nnodes) say where their four children lie. Beside it stand two
-//! tables: `ltab`, the free and dirty bytes of the tree's own LEBs, and, only in the big model,
-//! `lsave`, the numbers of LEBs worth looking at first. All four are packed bit by bit, low bits
-//! first, as narrow as the file system's size allows ([`LptFormat`]); each starts with a CRC-16 and
-//! four bits of type. In the big model nodes also carry their number.
+//! A tree of fan-out four, created with the file system: leaves (pnodes) hold the properties of
+//! four LEBs each, inner nodes (nnodes) the positions of their four children. There are two tables
+//! beside it: `ltab`, the free and dirty bytes of the tree's own LEBs, and, only in the big model,
+//! `lsave`, the numbers of LEBs to look at first. All four are packed bit by bit, low bits first,
+//! with fields as narrow as the file system's size allows ([`LptFormat`]); each starts with a
+//! CRC-16 and four bits of type. In the big model, nodes also hold their number.
 
 use core::fmt;
 
@@ -13,10 +13,10 @@ use super::{LPT_FANOUT, LayoutError, Superblock, SuperblockFlags};
 
 const CRC_BITS: u32 = 16;
 const KIND_BITS: u32 = 4;
-/// Levels of inner nodes a tree of 2^31 LEBs has.
+/// Levels of inner nodes in a tree of 2^31 LEBs.
 const HEIGHT_MAX: u32 = 16;
 
-/// What a node of this tree is.
+/// The type of a node of this tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum LptKind {
     /// A leaf.
@@ -58,14 +58,14 @@ impl LptKind {
 pub enum LptError {
     /// Fewer bytes than the node has.
     Short,
-    /// The checksum does not fit.
+    /// The checksum does not match.
     Crc {
         /// As stored.
         stored: u16,
-        /// Over the bytes that are there.
+        /// Of the bytes given.
         computed: u16,
     },
-    /// Another node than wanted.
+    /// A node of another type than expected.
     Kind(LptKind),
     /// The checksum is right and the named field has a value it must not have.
     Field(&'static str),
@@ -146,7 +146,7 @@ pub struct LptFormat {
     pub leb_size: u32,
 }
 
-/// Bits needed for a number: the position of its highest set bit, from 1 (`fls`).
+/// Bits that a number needs: the position of its highest set bit, from 1 (`fls`).
 fn fls(value: u32) -> u32 {
     32 - value.leading_zeros()
 }
@@ -156,7 +156,7 @@ fn bytes(bits: u64) -> usize {
 }
 
 impl LptFormat {
-    /// The widths that follow from a superblock.
+    /// The format that follows from a superblock.
     pub fn new(superblock: &Superblock) -> Result<Self, LayoutError> {
         let layout = superblock.layout()?;
         let big = superblock.flags.contains(SuperblockFlags::BIG_LPT);
@@ -214,14 +214,14 @@ impl LptFormat {
         self.main_lebs.div_ceil(LPT_FANOUT as u32)
     }
 
-    /// Number of the child `at` of an inner node `number` on `level` ([`height`](Self::height)
-    /// down to 2); the root has number 1.
+    /// Number of child `at` of inner node `number` on `level` ([`height`](Self::height) down to 2);
+    /// the root has number 1.
     pub fn nnode_number(&self, number: u32, level: u32, at: u32) -> u32 {
         let shift = (self.height - level) * 2;
         (number ^ (1 << shift)) | ((LPT_FANOUT as u32 + at) << shift)
     }
 
-    /// Bytes of a node of this kind; 0 for none.
+    /// Bytes of a node of this kind; 0 for an unknown one.
     pub fn node_size(&self, kind: LptKind) -> usize {
         match kind {
             LptKind::Pnode => self.pnode_size,
@@ -232,7 +232,8 @@ impl LptFormat {
         }
     }
 
-    /// What node starts at `bytes`, judged by its CRC; for scanning the tree's area.
+    /// The type of the node at the start of `bytes`, verified by its CRC; for scanning the tree's
+    /// area.
     pub fn identify(&self, bytes: &[u8]) -> Result<LptKind, LptError> {
         let code = bytes.get(2).ok_or(LptError::Short)? & 0xf;
         let kind = LptKind::from_code(code);
@@ -242,7 +243,7 @@ impl LptFormat {
         self.open(bytes, kind).map(|_| kind)
     }
 
-    /// Checks CRC and kind; the reader stands behind the kind.
+    /// Checks CRC and kind; the reader is positioned after the kind.
     fn open<'a>(&self, bytes: &'a [u8], kind: LptKind) -> Result<BitReader<'a>, LptError> {
         let node = bytes.get(..self.node_size(kind)).ok_or(LptError::Short)?;
         let mut reader = BitReader { bytes: node, at: 0 };
@@ -269,7 +270,7 @@ impl LptFormat {
 /// Properties of one LEB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LebProperties {
-    /// Bytes never written, at its end.
+    /// Bytes at its end that were never written.
     pub free: u32,
     /// Bytes of nodes that are no longer needed, and of padding.
     pub dirty: u32,
@@ -280,14 +281,14 @@ pub struct LebProperties {
 /// A leaf: properties of four LEBs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pnode {
-    /// Which leaf from the left; 0 in the small model.
+    /// Number of the leaf from the left; 0 in the small model.
     pub number: u32,
     /// The LEBs' properties.
     pub lebs: [LebProperties; LPT_FANOUT],
 }
 
 impl Pnode {
-    /// Reads a leaf; free and dirty bytes together never exceed a LEB.
+    /// Reads a leaf; checks that free and dirty bytes together do not exceed a LEB.
     pub fn parse(bytes: &[u8], format: &LptFormat) -> Result<Self, LptError> {
         let mut pnode = Self { number: 0, lebs: [LebProperties::default(); LPT_FANOUT] };
         pnode.pass(format, &mut format.open(bytes, LptKind::Pnode)?);
@@ -302,7 +303,7 @@ impl Pnode {
         Ok(pnode)
     }
 
-    /// Its fields in their order.
+    /// Passes its fields in order.
     fn pass(&mut self, format: &LptFormat, bits: &mut impl Bits) {
         if format.big {
             self.number = bits.pass(self.number, format.pcnt_bits);
@@ -322,12 +323,12 @@ impl Pnode {
     }
 }
 
-/// Where a node of the tree lies.
+/// The position of a node of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LptPlace {
     /// LEB.
     pub lnum: u32,
-    /// Byte in it.
+    /// Offset in it, bytes.
     pub offset: u32,
 }
 
@@ -336,12 +337,12 @@ pub struct LptPlace {
 pub struct Nnode {
     /// Its number, see [`LptFormat::nnode_number`]; 0 in the small model.
     pub number: u32,
-    /// Where the children lie; a child that was never written stands for empty LEBs.
+    /// The positions of the children; a child that was never written represents empty LEBs.
     pub children: [Option<LptPlace>; LPT_FANOUT],
 }
 
 impl Nnode {
-    /// Reads an inner node; its children lie in the tree's LEBs.
+    /// Reads an inner node; checks that its children lie in the tree's LEBs.
     pub fn parse(bytes: &[u8], format: &LptFormat) -> Result<Self, LptError> {
         let (mut number, mut places) = (0, [(0, 0); LPT_FANOUT]);
         Self::pass((&mut number, &mut places), format, &mut format.open(bytes, LptKind::Nnode)?);
@@ -360,8 +361,8 @@ impl Nnode {
         Ok(Self { number, children })
     }
 
-    /// Its fields in their order: its number, and for each child a LEB, counted from the first of
-    /// the tree, and a byte in it.
+    /// Passes its fields in order: its number, and for each child a LEB, counted from the first of
+    /// the tree, and an offset in it.
     fn pass(
         (number, places): (&mut u32, &mut [(u32, u32); LPT_FANOUT]),
         format: &LptFormat,
@@ -395,7 +396,7 @@ pub struct Ltab<'a> {
 }
 
 impl<'a> Ltab<'a> {
-    /// Reads the table; free and dirty bytes together never exceed a LEB.
+    /// Reads the table; checks that free and dirty bytes together do not exceed a LEB.
     pub fn parse(bytes: &'a [u8], format: &LptFormat) -> Result<Self, LptError> {
         let table = Self { reader: format.open(bytes, LptKind::Ltab)?, format: *format };
         for (free, dirty) in table.entries() {
@@ -434,7 +435,7 @@ pub struct Lsave<'a> {
 }
 
 impl<'a> Lsave<'a> {
-    /// Reads the table; every LEB lies in the main area or where it may grow to.
+    /// Reads the table; checks that every LEB lies in the main area or where it may grow to.
     pub fn parse(bytes: &'a [u8], format: &LptFormat) -> Result<Self, LptError> {
         if !format.big {
             return Err(LptError::Kind(LptKind::Lsave));
@@ -463,10 +464,10 @@ impl<'a> Lsave<'a> {
     }
 }
 
-/// Fields of some bits on their way between a node and its bytes: the order of a node's fields is
-/// stated once, for both directions.
+/// Converts fields between a node and its bytes in either direction, so that the order of a node's
+/// fields is stated once.
 trait Bits {
-    /// Puts the value where a node is written, and gives back the one that is there.
+    /// Writes `value`, or reads a value and ignores it; returns what is in the bytes.
     fn pass(&mut self, value: u32, bits: u32) -> u32;
 }
 
@@ -483,7 +484,7 @@ impl Bits for BitWriter<'_> {
     }
 }
 
-/// Takes fields out of bytes, low bits first.
+/// Reads fields from bytes, low bits first.
 #[derive(Clone, Copy, Debug)]
 struct BitReader<'a> {
     bytes: &'a [u8],
@@ -502,7 +503,7 @@ impl BitReader<'_> {
     }
 }
 
-/// Puts fields into bytes, low bits first.
+/// Writes fields into bytes, low bits first.
 struct BitWriter<'a> {
     bytes: &'a mut [u8],
     at: usize,

@@ -1,11 +1,11 @@
 //! UBIFS: nodes, keys, the superblock, the index, the LEB properties tree.
 //!
-//! Everything is little endian. Field offsets and rules: Linux `fs/ubifs/ubifs-media.h` and the
-//! code that checks them; facts only.
+//! Everything is little endian. Field offsets and rules are facts from Linux's
+//! `fs/ubifs/ubifs-media.h` and the code that checks them.
 //!
-//! A node is bytes in a logical erase block (LEB) at a multiple of 8, started by a [`Header`] with
-//! length and CRC-32 (UBI's convention, [`crate::ubi::crc32`]). The LEB properties tree
-//! ([`lpt`]) alone is made of bit-packed nodes with a CRC-16.
+//! A node is a run of bytes in a logical erase block (LEB), at a multiple of 8. It starts with a
+//! [`Header`] that holds its length and CRC-32 (UBI's convention, [`crate::ubi::crc32`]). Only the
+//! LEB properties tree ([`lpt`]) consists of bit-packed nodes with a CRC-16.
 
 mod codec;
 mod header;
@@ -37,7 +37,7 @@ pub const NODE_ALIGNMENT: u32 = 8;
 pub const BLOCK_SIZE: u32 = 4096;
 /// Fills gaps too short for a padding node (`UBIFS_PADDING_BYTE`).
 pub const PADDING_BYTE: u8 = 0xce;
-/// Bytes of the header every node starts with.
+/// Bytes of the header of every node.
 pub const HEADER_SIZE: usize = 24;
 /// Bytes of an inode node without its data.
 pub const INODE_NODE_SIZE: usize = 160;
@@ -45,7 +45,7 @@ pub const INODE_NODE_SIZE: usize = 160;
 pub const INLINE_DATA_MAX: usize = 4096;
 /// Bytes of a data node without its data.
 pub const DATA_NODE_SIZE: usize = 48;
-/// Bytes of a directory entry node without its name and the NUL behind it.
+/// Bytes of a directory entry node without its name and the NUL after it.
 pub const ENTRY_NODE_SIZE: usize = 56;
 /// Longest name, bytes.
 pub const NAME_MAX: usize = 255;
@@ -67,7 +67,7 @@ pub const BRANCH_SIZE: usize = 20;
 pub const COMMIT_START_NODE_SIZE: usize = 32;
 /// Bytes of an orphan node without its inode numbers.
 pub const ORPHAN_NODE_SIZE: usize = 32;
-/// What the signature in a signature node is: a PKCS#7 message.
+/// The only kind of signature in a signature node: a PKCS#7 message.
 pub const SIGNATURE_PKCS7: u32 = 1;
 /// Bytes of a signature node without its signature.
 pub const SIGNATURE_NODE_SIZE: usize = 64;
@@ -87,7 +87,7 @@ pub const FIRST_INODE: u32 = 64;
 pub const LEB_SIZE_MIN: u32 = 15 * 1024;
 /// Largest LEB, bytes; a bound of this implementation (mkfs.ubifs stops at 2 MiB).
 pub const LEB_SIZE_MAX: u32 = 64 * 1024 * 1024;
-/// Fewest LEBs of a mounted file system; an image not mounted yet may be shorter.
+/// Fewest LEBs of a mounted file system; an image that was never mounted may be shorter.
 pub const LEBS_MIN: u32 = 17;
 /// Newest format version this implementation writes and reads.
 pub const FORMAT_VERSION: u32 = 5;

@@ -11,7 +11,7 @@ use crate::bytes::le64;
 /// How a block of content is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Compression {
-    /// Not at all.
+    /// Not compressed.
     None,
     /// LZO1X, no framing.
     Lzo,
@@ -76,11 +76,11 @@ impl InodeFlags {
 /// Attributes of a file (`ubifs_ino_node`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InodeNode<'a> {
-    /// Its key; the inode number is in it.
+    /// Its key, which holds the inode number.
     pub key: Key,
     /// Sequence number when the file was created.
     pub creation_sequence: u64,
-    /// Length of the content; directories: 160 and the sizes of their entry nodes.
+    /// Length of the content; for a directory, 160 and the sizes of its entry nodes.
     pub size: u64,
     /// Last read: seconds and nanoseconds.
     pub accessed: (u64, u32),
@@ -88,7 +88,7 @@ pub struct InodeNode<'a> {
     pub changed: (u64, u32),
     /// Last change of content.
     pub modified: (u64, u32),
-    /// Names; 0 deletes the inode.
+    /// Number of names; 0 deletes the inode.
     pub links: u32,
     /// User id.
     pub owner: u32,
@@ -100,7 +100,7 @@ pub struct InodeNode<'a> {
     pub flags: InodeFlags,
     /// Extended attributes this file has.
     pub xattr_count: u32,
-    /// Bytes their nodes take.
+    /// Bytes of their nodes.
     pub xattr_size: u32,
     /// Bytes of their names.
     pub xattr_names: u32,
@@ -119,13 +119,13 @@ pub struct Data<'a> {
     pub size: u32,
     /// How it is compressed.
     pub compression: Compression,
-    /// Encrypted files: bytes before they were padded for the cipher; else 0.
+    /// For encrypted files, the bytes before padding for the cipher; else 0.
     pub plain_size: u16,
     /// The stored bytes.
     pub data: &'a [u8],
 }
 
-/// Which tree of names an entry belongs to.
+/// The kind of names an entry belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EntryKind {
     /// A directory's names.
@@ -139,14 +139,14 @@ pub enum EntryKind {
 pub struct DirectoryEntry<'a> {
     /// Directory entry or extended attribute entry.
     pub kind: EntryKind,
-    /// Directory or host, and hash of the name.
+    /// Inode of the directory or host, and hash of the name.
     pub key: Key,
     /// What it names; 0 deletes the name.
     pub inode: u64,
     /// Kind of file (`UBIFS_ITYPE_*`): 0 regular, 1 directory, 2 symlink, 3 block device,
     /// 4 character device, 5 FIFO, 6 socket.
     pub file_type: u8,
-    /// Random number that tells names with one hash apart (format version 5); else 0.
+    /// Random number that distinguishes names with the same hash (format version 5); else 0.
     pub cookie: u32,
     /// The name: 1 to 255 bytes; encrypted names may hold any byte.
     pub name: &'a [u8],
@@ -155,7 +155,7 @@ pub struct DirectoryEntry<'a> {
 /// A file became shorter (`ubifs_trun_node`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Truncation {
-    /// Which file.
+    /// Its inode number.
     pub inode: u32,
     /// Length before.
     pub old_size: u64,
@@ -168,9 +168,9 @@ pub struct Truncation {
 pub struct MasterFlags(pub u32);
 
 impl MasterFlags {
-    /// Not cleanly unmounted.
+    /// Not unmounted cleanly.
     pub const DIRTY: Self = Self(1);
-    /// The orphan area holds nothing.
+    /// The orphan area is empty.
     pub const NO_ORPHANS: Self = Self(2);
     /// Written by recovery.
     pub const RECOVERY: Self = Self(4);
@@ -185,7 +185,7 @@ impl MasterFlags {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)] // the fields are the format's own names; the others are explained
 pub struct Master {
-    /// Highest inode number ever given out.
+    /// Highest inode number ever assigned.
     pub highest_inode: u64,
     /// Number of the commit.
     pub commit: u64,
@@ -198,7 +198,7 @@ pub struct Master {
     pub root_len: u32,
     /// LEB reserved for garbage collection; all ones if none.
     pub gc_lnum: u32,
-    /// Where index writing stopped.
+    /// Where writing of the index stopped.
     pub ihead_lnum: u32,
     pub ihead_offs: u32,
     /// Bytes of all index nodes in use.
@@ -212,7 +212,7 @@ pub struct Master {
     /// Root of the LEB properties tree.
     pub lpt_lnum: u32,
     pub lpt_offs: u32,
-    /// Where writing that tree stopped.
+    /// Where writing of that tree stopped.
     pub nhead_lnum: u32,
     pub nhead_offs: u32,
     /// Its own table of free and dirty space.
@@ -239,13 +239,13 @@ pub struct Master {
 pub struct Reference {
     /// Which LEB.
     pub lnum: u32,
-    /// From which offset on.
+    /// First offset in it that belongs to the journal.
     pub offset: u32,
     /// Journal head: 0 garbage collection, 1 base, 2 data.
     pub head: u32,
 }
 
-/// How branches are stored: with a hash behind the key or without.
+/// Format of branches: with a hash after the key or without.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BranchFormat {
     /// Bytes of the hash; 0 unless the file system is authenticated.
@@ -259,16 +259,16 @@ impl BranchFormat {
     }
 }
 
-/// Where the index says a node lies.
+/// The position of a node, according to the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Branch<'a> {
     /// LEB.
     pub lnum: u32,
-    /// Byte in it.
+    /// Offset in it, bytes.
     pub offset: u32,
     /// Bytes of the node.
     pub length: u32,
-    /// The node's key; of an index node: the smallest key below it.
+    /// The node's key; for an index node, the smallest key below it.
     pub key: Key,
     /// Hash of the node; empty unless authenticated.
     pub hash: &'a [u8],
@@ -277,14 +277,14 @@ pub struct Branch<'a> {
 /// A node of the index (`ubifs_idx_node`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Index<'a> {
-    /// 0: the branches lead to inodes, data and names; else to index nodes one level below.
+    /// 0 if the branches lead to inodes, data and names, else to index nodes one level below.
     pub level: u16,
     pub(super) format: BranchFormat,
     pub(super) branches: &'a [u8],
 }
 
 impl<'a> Index<'a> {
-    /// An index node over `branches`, which [`Branch::write`] filled.
+    /// An index node with `branches`, which [`Branch::write`] filled.
     pub fn new(level: u16, format: BranchFormat, branches: &'a [u8]) -> Self {
         debug_assert_eq!(branches.len() % format.branch_size(), 0);
         Self { level, format, branches }
@@ -295,7 +295,7 @@ impl<'a> Index<'a> {
         self.branches.len() / self.format.branch_size()
     }
 
-    /// Whether there are none; only an empty root of a damaged image has none.
+    /// Whether there are none; true only for an empty root in a damaged image.
     pub fn is_empty(&self) -> bool {
         self.branches.is_empty()
     }
@@ -314,10 +314,10 @@ pub struct CommitStart {
     pub commit: u64,
 }
 
-/// Files without names that were still open (`ubifs_orph_node`).
+/// Files without names that were still in use (`ubifs_orph_node`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Orphans<'a> {
-    /// The commit it was written in.
+    /// The commit in which it was written.
     pub commit: u64,
     /// Last orphan node of that commit.
     pub last: bool,
@@ -337,10 +337,10 @@ impl<'a> Orphans<'a> {
     }
 }
 
-/// Authenticates the journal before it (`ubifs_auth_node`).
+/// Authenticates the preceding part of the journal (`ubifs_auth_node`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Authentication<'a> {
-    /// HMAC over the hash so far.
+    /// HMAC of the hash so far.
     pub hmac: &'a [u8],
 }
 
@@ -375,7 +375,7 @@ pub enum Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    /// Reads a node and verifies its CRC and the fields that can be judged alone.
+    /// Reads a node and verifies its CRC and those fields that can be checked on their own.
     pub fn parse(bytes: &'a [u8], format: BranchFormat) -> Result<(Header, Self), NodeError> {
         let (header, node) = Header::check(bytes)?;
         Ok((header, Self::decode(header, node, format)?))
@@ -403,7 +403,7 @@ impl<'a> Node<'a> {
         })
     }
 
-    /// What it is.
+    /// The type of the node.
     pub fn kind(&self) -> NodeKind {
         match self {
             Self::Inode(_) => NodeKind::Inode,
@@ -468,8 +468,8 @@ impl<'a> Node<'a> {
 }
 
 impl NodeKind {
-    /// Whether a node of this kind can have so many bytes; Linux asks this before it looks at the
-    /// CRC (`ubifs_check_node`). Nothing is known of unknown kinds.
+    /// Whether a node of this kind can have this length; Linux checks that before the CRC
+    /// (`ubifs_check_node`). Unknown kinds may have any length.
     ///
     /// # Errors
     /// [`NodeError::Length`].
@@ -480,12 +480,12 @@ impl NodeKind {
     }
 }
 
-/// Least and most bytes of a kind of node.
+/// Fewest and most bytes of a node of this kind.
 fn lengths(kind: NodeKind) -> (usize, usize) {
     let fixed = |size| (size, size);
     match kind {
         NodeKind::Inode => (INODE_NODE_SIZE, INODE_NODE_SIZE + INLINE_DATA_MAX),
-        // A cipher may pad the block, no compressor is used when it makes it longer.
+        // A cipher may pad the block; no compressor is used if it makes it longer.
         NodeKind::Data => (DATA_NODE_SIZE + 1, DATA_NODE_SIZE + 2 * super::BLOCK_SIZE as usize),
         NodeKind::Entry | NodeKind::XattrEntry => {
             (ENTRY_NODE_SIZE + 1, ENTRY_NODE_SIZE + NAME_MAX + 1)

@@ -1,4 +1,4 @@
-//! The superblock, and the areas that follow from it.
+//! The superblock, and the areas computed from it.
 
 use core::fmt;
 use core::ops::Range;
@@ -10,7 +10,7 @@ use super::{
 use crate::field::fields;
 
 fields! {
-    /// `struct ubifs_sb_node`, behind the header.
+    /// `struct ubifs_sb_node`, after the header.
     mod sb: Little[SUPERBLOCK_NODE_SIZE] {
         KEY_HASH: u8 = 26,
         KEY_FMT: u8 = 27,
@@ -44,7 +44,7 @@ fields! {
 /// Bytes of a superblock node that hold its HMAC.
 pub const SUPERBLOCK_HMAC: Range<usize> = sb::HMAC.range();
 
-/// Fewest LEBs of the main area: index, data, garbage collection.
+/// Fewest LEBs in the main area: index, data, garbage collection.
 const MAIN_LEBS_MIN: u32 = 3;
 
 /// Flags of the superblock (`UBIFS_FLG_*`).
@@ -52,13 +52,13 @@ const MAIN_LEBS_MIN: u32 = 3;
 pub struct SuperblockFlags(pub u32);
 
 impl SuperblockFlags {
-    /// The LEB properties tree has the big model.
+    /// The LEB properties tree uses the big model.
     pub const BIG_LPT: Self = Self(2);
     /// Free space must be rewritten at the first mount.
     pub const SPACE_FIXUP: Self = Self(4);
     /// Entries carry cookies (format version 5).
     pub const DOUBLE_HASH: Self = Self(8);
-    /// Encryption was used.
+    /// Encryption is in use.
     pub const ENCRYPTION: Self = Self(0x10);
     /// The file system is authenticated.
     pub const AUTHENTICATION: Self = Self(0x20);
@@ -71,7 +71,7 @@ impl SuperblockFlags {
     }
 }
 
-/// What the file system was made with (`ubifs_sb_node`).
+/// The parameters with which the file system was created (`ubifs_sb_node`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// Code of the hash of names, see [`KeyHash`].
@@ -116,11 +116,11 @@ pub struct Superblock {
     pub time_granularity: u32,
     /// Unique id.
     pub uuid: [u8; 16],
-    /// Newer read-write formats that can still be read by this version.
+    /// Read-only compatibility: implementations of this version and later can read a newer format.
     pub ro_compat_version: u32,
     /// HMAC of this node.
     pub hmac: [u8; HASH_MAX],
-    /// HMAC of a known message, to recognise the key.
+    /// HMAC of a well-known message, which identifies the key.
     pub hmac_wkm: [u8; HASH_MAX],
     /// Hash algorithm (Linux's number); 0xFFFF or 0 without authentication.
     pub hash_algorithm: u16,
@@ -189,12 +189,12 @@ impl Superblock {
         sb::HASH_MST.put(out, self.master_hash);
     }
 
-    /// The hash of names, if it is one that is defined.
+    /// The hash of names, if it is a defined one.
     pub fn key_hash(&self) -> Option<KeyHash> {
         KeyHash::from_code(self.key_hash)
     }
 
-    /// How branches are stored.
+    /// The format of branches.
     pub fn branch_format(&self) -> BranchFormat {
         let hash_len = if self.flags.contains(SuperblockFlags::AUTHENTICATION) {
             hash_len(self.hash_algorithm)
@@ -209,7 +209,7 @@ impl Superblock {
         INDEX_NODE_SIZE + self.fanout as usize * self.branch_format().branch_size()
     }
 
-    /// Checks every field against the others and computes the areas.
+    /// Checks the fields against each other and computes the areas.
     pub fn layout(&self) -> Result<Layout, LayoutError> {
         self.check_shape()?;
         self.check_areas()?;
@@ -253,8 +253,8 @@ impl Superblock {
 
     fn check_areas(&self) -> Result<(), LayoutError> {
         let refuse = |field, value| Err(LayoutError { field, value: u64::from(value) });
-        // An image from mkfs.ubifs is as short as can be and grows when first mounted: what the
-        // file system needs, its maximum must offer.
+        // An image from mkfs.ubifs is as short as possible and grows when first mounted. The
+        // minimum size of a file system therefore applies to its maximum.
         if !(LEBS_MIN..=i32::MAX as u32).contains(&self.leb_count_max) {
             return refuse("max_leb_cnt", self.leb_count_max);
         }
@@ -279,7 +279,7 @@ impl Superblock {
         if bud_bytes < leb_size * 3 || bud_bytes > journal_room {
             return Err(LayoutError { field: "max_bud_bytes", value: bud_bytes });
         }
-        // The log holds a reference to each journal LEB, one commit's worth at least.
+        // The log must hold a reference to each LEB of the journal, at least those of one commit.
         let references = bud_bytes.div_ceil(leb_size) * u64::from(self.min_io_size.max(64));
         if u64::from(self.log_lebs) < references.div_ceil(leb_size) + 1 {
             return refuse("log_lebs", self.log_lebs);
@@ -297,7 +297,7 @@ impl Superblock {
     }
 }
 
-/// Bytes of a hash by Linux's number of the algorithm (`enum hash_algo`); 0 if unknown.
+/// Bytes of a hash by Linux's number for the algorithm (`enum hash_algo`); 0 if unknown.
 fn hash_len(algorithm: u16) -> u8 {
     match algorithm {
         0 | 1 | 8 | 14 => 16,   // MD4, MD5, RIPEMD-128, Tiger-128
@@ -313,7 +313,7 @@ fn hash_len(algorithm: u16) -> u8 {
     }
 }
 
-/// Which LEBs hold what.
+/// The LEBs of each area.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes of a LEB.
@@ -342,7 +342,7 @@ impl Layout {
 pub struct LayoutError {
     /// The field, by its name in the format.
     pub field: &'static str,
-    /// What it holds.
+    /// Its value.
     pub value: u64,
 }
 

@@ -78,7 +78,7 @@ fn fixed_nodes_round_trip() {
 
 #[test]
 fn hashes_of_names() {
-    // Worked out by hand from the definition: "a" is 97; (97 << 4 + 97 >> 4) * 11 = 17138.
+    // Computed by hand from the definition: "a" is 97; (97 << 4 + 97 >> 4) * 11 = 17138.
     assert_eq!(KeyHash::R5.hash(b"a"), 17138);
     assert_eq!(KeyHash::Test.hash(b"a"), 97);
     assert_eq!(KeyHash::R5.hash(b""), 3, "reserved values are moved up");
@@ -243,7 +243,7 @@ proptest! {
         let _ = (format.identify(&bytes), Pnode::parse(&bytes, &format).is_ok());
         let _ = (Nnode::parse(&bytes, &format).is_ok(), Ltab::parse(&bytes, &format).is_ok());
         if bytes.len() >= HEADER_SIZE {
-            // A right header and CRC, so that the bodies are reached.
+            // A valid header and CRC, so that the bodies are reached.
             let length = bytes.len() as u32;
             let kind = NodeKind::from_code(kind);
             Header { sequence: 1, length, kind, group: Group::None }.emit(&mut bytes);

@@ -1,5 +1,5 @@
-//! Completion queue entry (UFSHCI 4.0): how a transfer request of multi-circular queue mode
-//! ended. Little-endian.
+//! Completion queue entry (UFSHCI 4.0): how a transfer request ended in multi-circular queue mode.
+//! Little-endian.
 
 use super::utrd::{Ocs, UCD_ALIGNMENT, UcdSpan};
 use crate::bytes::{le32, le64, put};
@@ -7,15 +7,15 @@ use bitfield_struct::bitfield;
 
 /// Length of an entry, bytes.
 pub const LENGTH: usize = 32;
-/// Where DW0 and DW1, [`CqeUcd`], are.
+/// Offset of DW0 and DW1, [`CqeUcd`].
 pub const UCD_OFFSET: usize = 0;
-/// Where DW2, the response UPIU's [`UcdSpan`], is.
+/// Offset of DW2, the response UPIU's [`UcdSpan`].
 pub const RESPONSE_OFFSET: usize = 8;
-/// Where DW3, the PRDT's [`UcdSpan`], is.
+/// Offset of DW3, the PRDT's [`UcdSpan`].
 pub const PRDT_OFFSET: usize = 12;
-/// Where DW4, [`CqeStatus`], is.
+/// Offset of DW4, [`CqeStatus`].
 pub const STATUS_OFFSET: usize = 16;
-/// Where DW5, [`CqeNexus`], is.
+/// Offset of DW5, [`CqeNexus`].
 pub const NEXUS_OFFSET: usize = 20;
 
 /// DW0 and DW1: the submission queue, in the low bits of the UTP command descriptor's address.
@@ -62,7 +62,7 @@ pub struct CqeStatus {
     __: u16,
 }
 
-/// DW5, filled from UFSHCI 4.1 on; zero in 4.0.
+/// DW5, filled since UFSHCI 4.1; zero in 4.0.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct CqeNexus {
@@ -88,18 +88,18 @@ pub struct CqeNexus {
 pub struct Cqe {
     /// DW0 and DW1: command descriptor and submission queue.
     pub ucd: CqeUcd,
-    /// DW2: where the response UPIU is, copied from the request.
+    /// DW2: position of the response UPIU, copied from the request.
     pub response: UcdSpan,
-    /// DW3: where the PRDT is, copied from the request.
+    /// DW3: position of the PRDT, copied from the request.
     pub prdt: UcdSpan,
-    /// DW4: how it ended.
+    /// DW4: how the request ended.
     pub status: CqeStatus,
-    /// DW5: which command it was.
+    /// DW5: the nexus of the command.
     pub nexus: CqeNexus,
 }
 
 impl Cqe {
-    /// The value of an entry.
+    /// Parses an entry.
     #[inline]
     pub fn parse(bytes: &[u8; LENGTH]) -> Self {
         Self {

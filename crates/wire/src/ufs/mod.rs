@@ -6,7 +6,7 @@
 //! | [`uic`] | UIC commands, their results, UniPro and M-PHY attributes |
 //! | [`utrd`], [`prdt`], [`cqe`] | transfer requests: descriptor, data, completion |
 //! | [`utmrd`] | task management requests |
-//! | [`upiu`] | what host and device say to each other |
+//! | [`upiu`] | information units between host and device |
 //! | [`query`] | queries: codes, attributes, flags |
 //! | [`descriptor`] | descriptors |
 //! | [`rpmb`] | messages of the replay protected memory block |

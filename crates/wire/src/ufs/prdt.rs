@@ -1,5 +1,5 @@
-//! Physical region description table (JESD223 6.1.2): where the data of a transfer request is.
-//! Little-endian, 16 bytes per entry.
+//! Physical region description table (JESD223 6.1.2): the location of the data of a transfer
+//! request. Little-endian, 16 bytes per entry.
 
 use crate::bytes::{le32, le64, put};
 
@@ -10,7 +10,7 @@ pub const ENTRY_MAX: u32 = 256 * 1024;
 /// Alignment of an entry's address and length, bytes.
 pub const ALIGNMENT: u32 = 4;
 
-/// Bits of the byte count field.
+/// Mask of the byte count field.
 const COUNT_MASK: u32 = ENTRY_MAX - 1;
 
 /// One entry.
@@ -18,28 +18,27 @@ const COUNT_MASK: u32 = ENTRY_MAX - 1;
 pub struct PrdtEntry {
     /// Address of the data, a multiple of [`ALIGNMENT`].
     pub address: u64,
-    /// Length of the data, bytes: 1..=[`ENTRY_MAX`], a multiple of [`ALIGNMENT`]. On the wire it
-    /// is one less.
+    /// Length of the data, bytes: 1..=[`ENTRY_MAX`], a multiple of [`ALIGNMENT`]. Stored minus one.
     pub length: u32,
 }
 
 impl PrdtEntry {
-    /// The value of an entry. Every byte count stands for a length; a hostile one may not be a
+    /// Parses an entry. Every byte count is a valid length, but from a hostile host it may not be a
     /// multiple of [`ALIGNMENT`], see [`is_aligned`](Self::is_aligned).
     #[inline]
     pub fn parse(bytes: &[u8; LENGTH]) -> Self {
         Self { address: le64(bytes, 0), length: (le32(bytes, 12) & COUNT_MASK) + 1 }
     }
 
-    /// Writes the entry. A length out of range is written modulo [`ENTRY_MAX`].
+    /// Writes the entry. A length out of range is taken modulo [`ENTRY_MAX`].
     #[inline]
     pub fn emit(&self, bytes: &mut [u8; LENGTH]) {
         put(bytes, 0, self.address.to_le_bytes());
         put(bytes, 8, (u64::from(self.byte_count()) << 32).to_le_bytes());
     }
 
-    /// The entry as two words that, stored one after the other in the byte order of this
-    /// machine, give the same bytes as [`emit`](Self::emit).
+    /// The entry as two words which, stored one after the other in the byte order of this machine,
+    /// give the same bytes as [`emit`](Self::emit).
     #[inline]
     pub const fn to_words(&self) -> [u64; 2] {
         [self.address.to_le(), ((self.byte_count() as u64) << 32).to_le()]
@@ -57,7 +56,7 @@ impl PrdtEntry {
     }
 }
 
-/// Entries that `length` bytes of contiguous memory take.
+/// Entries needed for `length` bytes of contiguous memory.
 #[inline]
 pub const fn entries_for(length: u32) -> u32 {
     length.div_ceil(ENTRY_MAX)

@@ -1,5 +1,5 @@
-//! Replay protected memory block (JESD220 12.4): messages only. Keys and HMAC-SHA256 are the
-//! business of who speaks them.
+//! Replay protected memory block (JESD220 12.4): messages only. Keys and HMAC-SHA256 are left to
+//! the caller.
 //!
 //! Normal mode carries 512-byte [`RpmbFrame`]s as data of SECURITY PROTOCOL IN and OUT; advanced
 //! mode (UFS 4.0) carries an [`AdvancedRpmb`] in the extra header segment of COMMAND and
@@ -41,7 +41,7 @@ code! {
         DataWrite = 0x0003 => "Authenticated data write request",
         /// Read data.
         DataRead = 0x0004 => "Authenticated data read request",
-        /// Fetch the result of a write.
+        /// Read the result of a write.
         ResultRead = 0x0005 => "Result read request",
         /// Write the secure write protect configuration.
         SecureWriteProtectWrite = 0x0006
@@ -74,8 +74,8 @@ code! {
 }
 
 impl RpmbMessage {
-    /// The answer to a request; a response is its own. RESULT READ has none of its own: the
-    /// answer is that of the message it asks about.
+    /// The response to a request; for a response, itself. RESULT READ has no response of its own:
+    /// it is answered with that of the message whose result it reads.
     pub const fn response(self) -> Self {
         match self.into_bits() {
             request @ 0x0001..=0x0009 => Self::from_bits(request << 8),
@@ -85,11 +85,11 @@ impl RpmbMessage {
 }
 
 code! {
-    /// What became of a request, low byte of the result without its top bit.
+    /// Result of a request, low byte of the field without its top bit.
     pub enum RpmbStatus: u8 {
         /// Done.
         Ok = 0x00 => "Operation OK",
-        /// It failed.
+        /// Failed.
         GeneralFailure = 0x01 => "General failure",
         /// The MAC does not match.
         AuthenticationFailure = 0x02 => "Authentication failure",
@@ -103,15 +103,15 @@ code! {
         ReadFailure = 0x06 => "Read failure",
         /// There is no key yet.
         KeyNotProgrammed = 0x07 => "Authentication Key not yet programmed",
-        /// The secure write protect configuration cannot be reached.
+        /// The secure write protect configuration cannot be accessed.
         SecureWriteProtectAccessFailure = 0x08
             => "Secure Write Protect Configuration Block access failure",
-        /// The secure write protect configuration makes no sense.
+        /// The secure write protect configuration is invalid.
         InvalidSecureWriteProtectParameter = 0x09
             => "Invalid Secure Write Protect Block Configuration parameter",
-        /// This unit cannot be write protected that way.
+        /// Secure write protection does not apply to this unit.
         SecureWriteProtectNotApplicable = 0x0A => "Secure Write Protection not applicable",
-        /// The device does not know that message (from UFS 4.0 on).
+        /// The device does not support the message (from UFS 4.0 on).
         UnsupportedRequest = 0x0B => "Unsupported Request Type",
         /// A purge of the RPMB is under way (from UFS 4.0 on).
         PurgeInProgress = 0x0C => "Rejected, RPMB purge operation in progress",
@@ -122,10 +122,10 @@ code! {
 #[bitfield(u16)]
 #[derive(PartialEq, Eq)]
 pub struct RpmbResult {
-    /// What became of it.
+    /// The status.
     #[bits(7)]
     pub status: RpmbStatus,
-    /// The write counter has reached its end: no more writes.
+    /// The write counter has expired: no more writes are possible.
     pub counter_expired: bool,
     __: u8,
 }
@@ -154,11 +154,11 @@ pub struct RpmbFrame {
 impl RpmbFrame {
     /// Length of a frame, bytes.
     pub const LENGTH: usize = 512;
-    /// Where key or MAC is; stuff bytes before it.
+    /// Offset of the key or MAC; stuff bytes come before it.
     pub const MAC_OFFSET: usize = 196;
-    /// Where what the MAC covers starts; it goes to the end of the frame.
+    /// Offset of the part covered by the MAC, which extends to the end of the frame.
     pub const AUTHENTICATED_OFFSET: usize = 228;
-    /// Length of what the MAC covers, bytes.
+    /// Length of the part covered by the MAC, bytes.
     pub const AUTHENTICATED_LENGTH: usize = Self::LENGTH - Self::AUTHENTICATED_OFFSET;
 
     /// An empty frame of this type.
@@ -175,7 +175,7 @@ impl RpmbFrame {
         }
     }
 
-    /// The value of a frame.
+    /// Parses a frame.
     pub fn parse(bytes: &[u8; Self::LENGTH]) -> Self {
         Self {
             key_mac: array(bytes, Self::MAC_OFFSET),
@@ -202,8 +202,8 @@ impl RpmbFrame {
         put(bytes, 510, self.message.into_bits().to_be_bytes());
     }
 
-    /// What the MAC covers of a frame. Of several frames it covers these parts one after the
-    /// other, and stands in the last frame.
+    /// The part of a frame that the MAC covers. The MAC of several frames covers these parts one
+    /// after the other, and is stored in the last frame.
     pub fn authenticated(bytes: &[u8; Self::LENGTH]) -> &[u8; Self::AUTHENTICATED_LENGTH] {
         bytes.last_chunk().unwrap_or(&[0; Self::AUTHENTICATED_LENGTH])
     }
@@ -231,7 +231,7 @@ pub struct AdvancedRpmb {
 impl AdvancedRpmb {
     /// Length of the segment, bytes.
     pub const LENGTH: usize = 64;
-    /// bLength: the segment in units of 32 bytes; also what the header of the unit says.
+    /// bLength: length of the segment in units of 32 bytes, also given in the header of the unit.
     pub const EHS_LENGTH: u8 = 2;
     /// bEHSType of RPMB.
     pub const EHS_TYPE: u8 = 1;
@@ -251,10 +251,10 @@ impl AdvancedRpmb {
         }
     }
 
-    /// The value of a segment.
+    /// Parses a segment.
     ///
     /// # Errors
-    /// [`Error::Truncated`] below 64 bytes, [`Error::BadField`] if it says another length,
+    /// [`Error::Truncated`] below 64 bytes, [`Error::BadField`] if bLength is another length,
     /// [`Error::WrongCode`] if it is another kind of segment.
     pub fn parse(bytes: &[u8]) -> Result<Self, Error> {
         Error::check_len(bytes, Self::LENGTH)?;
@@ -287,8 +287,8 @@ impl AdvancedRpmb {
         put(bytes, 32, self.key_mac);
     }
 
-    /// What the MAC covers of a segment: its fields but the MAC itself, and four zero bytes. The
-    /// data of the command comes before it.
+    /// The part of a segment that the MAC covers: its fields except the MAC itself, and four zero
+    /// bytes. The data of the command comes before it.
     pub fn authenticated(bytes: &[u8; Self::LENGTH]) -> [u8; 32] {
         let mut covered = [0; 32];
         covered[..28].copy_from_slice(&bytes[Self::META]);
@@ -296,17 +296,17 @@ impl AdvancedRpmb {
     }
 }
 
-/// Bit of bRPMBRegionEnable: the unit speaks advanced mode.
+/// Bit of bRPMBRegionEnable: the unit uses advanced mode.
 pub const ADVANCED_MODE: u8 = 1 << 4;
 
 code! {
-    /// WPT: what switches a secure write protect area on and off.
+    /// WPT: how the flag of a secure write protect area behaves.
     pub enum WriteProtectType: u8 {
-        /// The area's flag; it survives power cycles.
+        /// The flag is kept over power cycles.
         NonVolatile = 0 => "NV-type",
-        /// The area's flag; a power cycle clears it.
+        /// The flag is cleared by a power cycle.
         Power = 1 => "P-type",
-        /// The area's flag; a power cycle sets it.
+        /// The flag is set by a power cycle.
         NonVolatileAfterPower = 2 => "NV-AWP-type",
     }
 }
@@ -314,7 +314,7 @@ code! {
 /// One area of a secure write protect configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SecureWriteProtectEntry {
-    /// WPT.
+    /// WPT: type of protection.
     pub protect_type: WriteProtectType,
     /// WPF: protected now.
     pub protected: bool,
@@ -328,7 +328,7 @@ impl SecureWriteProtectEntry {
     /// Length of an entry, bytes.
     pub const LENGTH: usize = 16;
 
-    /// The value of an entry.
+    /// Parses an entry.
     pub fn parse(bytes: &[u8; Self::LENGTH]) -> Self {
         Self {
             protect_type: WriteProtectType::from_bits(bytes[0] >> 1 & 3),
@@ -358,7 +358,7 @@ impl<'a> SecureWriteProtectView<'a> {
     pub const ENTRIES_MAX: usize = 4;
     const ENTRIES_OFFSET: usize = 16;
 
-    /// The block in the data of a frame.
+    /// Reads the block from the data of a frame.
     ///
     /// # Errors
     /// [`Error::BadField`] if DATA LENGTH is not that of zero to four whole entries.
@@ -383,7 +383,7 @@ impl<'a> SecureWriteProtectView<'a> {
         entries.map(|entry| SecureWriteProtectEntry::parse(&array(entry, 0)))
     }
 
-    /// Writes a block. Says whether there are at most four areas; nothing is written if not.
+    /// Writes a block. Returns whether there are at most four areas; if not, nothing is written.
     #[must_use]
     pub fn emit(
         lun: u8,

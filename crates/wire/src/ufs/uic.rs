@@ -1,4 +1,4 @@
-//! UIC commands: how the host speaks to the UniPro stack (JESD223 5.6), and what it says there:
+//! UIC commands, by which the host controls the UniPro stack (JESD223 5.6), and what they access:
 //! the attributes of UniPro and M-PHY, power modes, gears.
 
 use crate::code::code;
@@ -11,9 +11,9 @@ code! {
         DmeGet = 0x01 => "DME_GET",
         /// Write a local attribute.
         DmeSet = 0x02 => "DME_SET",
-        /// Read an attribute of the device's end.
+        /// Read an attribute of the peer, the device.
         DmePeerGet = 0x03 => "DME_PEER_GET",
-        /// Write an attribute of the device's end.
+        /// Write an attribute of the peer, the device.
         DmePeerSet = 0x04 => "DME_PEER_SET",
         /// Power the UniPro stack on.
         DmePoweron = 0x10 => "DME_POWERON",
@@ -27,9 +27,9 @@ code! {
         DmeEndpointreset = 0x15 => "DME_ENDPOINTRESET",
         /// Bring the link up.
         DmeLinkstartup = 0x16 => "DME_LINKSTARTUP",
-        /// Put the link into hibernate; IS.UHES says the end.
+        /// Put the link into hibernate; IS.UHES signals completion.
         DmeHibernateEnter = 0x17 => "DME_HIBERNATE_ENTER",
-        /// Take the link out of hibernate; IS.UHXS says the end.
+        /// Take the link out of hibernate; IS.UHXS signals completion.
         DmeHibernateExit = 0x18 => "DME_HIBERNATE_EXIT",
         /// Enter test mode.
         DmeTestMode = 0x1A => "DME_TEST_MODE",
@@ -37,14 +37,14 @@ code! {
 }
 
 code! {
-    /// UCMDARG2.ConfigResultCode for the four attribute commands. The control commands use 0
-    /// and 1 only, 1 being plain failure.
+    /// UCMDARG2.ConfigResultCode of the four attribute commands. The control commands use only 0
+    /// and 1, where 1 is any failure.
     pub enum UicResult: u8 {
         /// Done.
         Success = 0x00 => "SUCCESS",
         /// No such attribute; for a control command: failure.
         InvalidMibAttribute = 0x01 => "INVALID_MIB_ATTRIBUTE",
-        /// The attribute does not take that value.
+        /// The attribute does not accept the value.
         InvalidMibAttributeValue = 0x02 => "INVALID_MIB_ATTRIBUTE_VALUE",
         /// The attribute cannot be written.
         ReadOnlyMibAttribute = 0x03 => "READ_ONLY_MIB_ATTRIBUTE",
@@ -56,7 +56,7 @@ code! {
         LockedMibAttribute = 0x06 => "LOCKED_MIB_ATTRIBUTE",
         /// No such test feature.
         BadTestFeatureIndex = 0x07 => "BAD_TEST_FEATURE_INDEX",
-        /// The device's end does not answer.
+        /// The peer does not answer.
         PeerCommunicationFailure = 0x08 => "PEER_COMMUNICATION_FAILURE",
         /// Another command is under way.
         Busy = 0x09 => "BUSY",
@@ -84,7 +84,7 @@ pub struct UicArgument2 {
     #[bits(8)]
     pub result: UicResult,
     __: u8,
-    /// AttrSetType: 0 normal, 1 static (survives a reset).
+    /// AttrSetType: 0 normal, 1 static (preserved over a reset).
     pub attr_set_type: u8,
     __: u8,
 }
@@ -100,8 +100,8 @@ pub const fn selector_rx_lane(lane: u8) -> u16 {
 }
 
 code! {
-    /// Attributes of M-PHY, UniPro and the DesignWare PHY that UFS hosts use. Names as in the
-    /// MIPI specifications.
+    /// Attributes of M-PHY, UniPro and the DesignWare PHY used by UFS hosts. Names as in the MIPI
+    /// specifications.
     pub enum UicAttribute: u16 {
         /// Hibernation of the transmitter.
         TxHibern8Control = 0x002B => "TX_HIBERN8_CONTROL",
@@ -109,9 +109,9 @@ code! {
         TxLccEnable = 0x002C => "TX_LCC_ENABLE",
         /// Equaliser of the transmitter.
         TxHsEqualizerSetting = 0x0037 => "TX_HS_EQUALIZER_SETTING",
-        /// Shortest activation time the receiver takes, 100 µs.
+        /// Shortest activation time that the receiver accepts, 100 µs.
         RxMinActivatetimeCapability = 0x008F => "RX_MIN_ACTIVATETIME_CAPABILITY",
-        /// Shortest hibernation the receiver takes, 100 µs.
+        /// Shortest hibernation that the receiver accepts, 100 µs.
         RxHibern8timeCapability = 0x0092 => "RX_HIBERN8TIME_CAPABILITY",
         /// Transmit lanes the PHY has.
         PaAvailtxdatalanes = 0x1520 => "PA_AVAILTXDATALANES",
@@ -139,7 +139,8 @@ code! {
         PaTxtermination = 0x1569 => "PA_TXTERMINATION",
         /// High speed rate series, [`HsSeries`].
         PaHsseries = 0x156A => "PA_HSSERIES",
-        /// Power mode, [`PaPowerMode`]; writing it starts the change, IS.UPMS says the end.
+        /// Power mode, [`PaPowerMode`]; writing it starts the change, whose completion IS.UPMS
+        /// signals.
         PaPwrmode = 0x1571 => "PA_PWRMODE",
         /// Receive lanes in use.
         PaActiverxdatalanes = 0x1580 => "PA_ACTIVERXDATALANES",
@@ -155,7 +156,7 @@ code! {
         PaMaxrxpwmgear = 0x1586 => "PA_MAXRXPWMGEAR",
         /// Highest HS gear of the receiver.
         PaMaxrxhsgear = 0x1587 => "PA_MAXRXHSGEAR",
-        /// UniPro version of the device's end; low 4 bits, [`unipro_version`].
+        /// UniPro version of the peer; low 4 bits, [`unipro_version`].
         PaRemoteverinfo = 0x15A0 => "PA_REMOTEVERINFO",
         /// Time to save the configuration.
         PaSaveconfigtime = 0x15A4 => "PA_SAVECONFIGTIME",
@@ -193,15 +194,15 @@ code! {
         PaPwrmodeuserdata11 = 0x15BB => "PA_PWRMODEUSERDATA11",
         /// Synchronisation length HS-G4.
         PaTxhsg4synclength = 0x15D0 => "PA_TXHSG4SYNCLENGTH",
-        /// Adaptation length the peer's receiver wants at HS-G4.
+        /// Adaptation length that the peer's receiver requires at HS-G4.
         PaPeerrxhsg4adaptinitial = 0x15D3 => "PA_PEERRXHSG4ADAPTINITIAL",
         /// Adaptation at the next change to a high gear, [`HsAdaptType`].
         PaTxhsadapttype = 0x15D4 => "PA_TXHSADAPTTYPE",
         /// Synchronisation length HS-G5.
         PaTxhsg5synclength = 0x15D6 => "PA_TXHSG5SYNCLENGTH",
-        /// Adaptation length the peer's receiver wants at HS-G5.
+        /// Adaptation length that the peer's receiver requires at HS-G5.
         PaPeerrxhsg5adaptinitial = 0x15D9 => "PA_PEERRXHSG5ADAPTINITIAL",
-        /// Adaptation length the peer's receiver wants at HS-G6.
+        /// Adaptation length that the peer's receiver requires at HS-G6.
         PaPeerrxhsg6adaptinitial = 0x15DF => "PA_PEERRXHSG6ADAPTINITIAL",
         /// Transmit equalisation HS-G1.
         PaTxeqg1setting = 0x15E1 => "PA_TXEQG1SETTING",
@@ -239,11 +240,11 @@ code! {
         DlAfc1reqtimeoutval = 0x2063 => "DL_AFC1REQTIMEOUTVAL",
         /// Device id of this end.
         NDeviceid = 0x3000 => "N_DEVICEID",
-        /// Whether N_DEVICEID counts.
+        /// Whether N_DEVICEID is valid.
         NDeviceidValid = 0x3001 => "N_DEVICEID_VALID",
-        /// CPort's peer device id.
+        /// Device id of the CPort's peer.
         TPeerdeviceid = 0x4021 => "T_PEERDEVICEID",
-        /// CPort's peer CPort id.
+        /// CPort id of the CPort's peer.
         TPeercportid = 0x4022 => "T_PEERCPORTID",
         /// Connection state of the CPort.
         TConnectionstate = 0x4020 => "T_CONNECTIONSTATE",
@@ -259,9 +260,9 @@ code! {
         TRxtokenvalue = 0x4027 => "T_RXTOKENVALUE",
         /// Local buffer space of the CPort.
         TLocalbufferspace = 0x4028 => "T_LOCALBUFFERSPACE",
-        /// The peer's buffer space of the CPort.
+        /// Buffer space of the CPort's peer.
         TPeerbufferspace = 0x4029 => "T_PEERBUFFERSPACE",
-        /// Credits to send at once.
+        /// Credits sent at once.
         TCreditstosend = 0x402A => "T_CREDITSTOSEND",
         /// Mode of the CPort.
         TCportmode = 0x402B => "T_CPORTMODE",
@@ -289,9 +290,9 @@ code! {
         Fast = 1 => "FAST_MODE",
         /// Low speed.
         Slow = 2 => "SLOW_MODE",
-        /// High speed, sleeps by itself.
+        /// High speed with automatic sleep.
         FastAuto = 4 => "FASTAUTO_MODE",
-        /// Low speed, sleeps by itself.
+        /// Low speed with automatic sleep.
         SlowAuto = 5 => "SLOWAUTO_MODE",
         /// Leave this direction as it is.
         Unchanged = 7 => "UNCHANGED",
@@ -309,10 +310,10 @@ impl LinkMode {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct PaPowerMode {
-    /// Mode from this end to the other.
+    /// Mode from this end to the peer.
     #[bits(4)]
     pub tx: LinkMode,
-    /// Mode from the other end to this.
+    /// Mode from the peer to this end.
     #[bits(4)]
     pub rx: LinkMode,
     #[bits(24)]
@@ -332,17 +333,17 @@ code! {
 code! {
     /// Value of PA_TXHSADAPTTYPE.
     pub enum HsAdaptType: u8 {
-        /// Refresh a former adaptation.
+        /// Refresh an earlier adaptation.
         Refresh = 0 => "REFRESH",
-        /// Adapt from the beginning: for HS-G4 and above.
+        /// Initial adaptation: for HS-G4 and above.
         Initial = 1 => "INITIAL",
         /// Do not adapt.
         None = 3 => "NO_ADAPT",
     }
 }
 
-/// Line rate of one lane in a high speed gear, kbit/s; `None` for a gear outside 1..=5. Series B
-/// is that of a 19.2 or 38.4 MHz reference clock, 1456 Mbit/s with 26 MHz.
+/// Line rate of one lane in a high speed gear, kbit/s; `None` for a gear outside 1..=5. Series B is
+/// that of a reference clock of 19.2 or 38.4 MHz; with 26 MHz it has 1456 Mbit/s at gear 1.
 pub const fn hs_line_rate_kbit_s(gear: u8, series: HsSeries) -> Option<u32> {
     let base = match series {
         HsSeries::A => 1_248_000,
@@ -355,8 +356,8 @@ pub const fn hs_line_rate_kbit_s(gear: u8, series: HsSeries) -> Option<u32> {
     }
 }
 
-/// What one lane carries in a high speed gear after 8b10b coding, bytes/s; `None` as for
-/// [`hs_line_rate_kbit_s`]. Frame headers and acknowledgements are still in it.
+/// Bytes per second that one lane carries in a high speed gear after 8b10b coding; `None` as for
+/// [`hs_line_rate_kbit_s`]. Frame headers and acknowledgements are included.
 pub const fn hs_lane_bytes_s(gear: u8, series: HsSeries) -> Option<u64> {
     match hs_line_rate_kbit_s(gear, series) {
         Some(rate) => Some(rate as u64 * 1000 / 10),
@@ -372,7 +373,7 @@ pub const fn pwm_line_rate_max_kbit_s(gear: u8) -> Option<u32> {
     }
 }
 
-/// Unit that a value of PA_GRANULARITY stands for, µs; `None` outside 1..=6.
+/// The unit for a value of PA_GRANULARITY, µs; `None` outside 1..=6.
 pub const fn granularity_us(value: u32) -> Option<u32> {
     match value {
         1 => Some(1),
@@ -385,7 +386,7 @@ pub const fn granularity_us(value: u32) -> Option<u32> {
     }
 }
 
-/// UniPro version that PA_LOCALVERINFO or PA_REMOTEVERINFO stands for; `None` if it has no name.
+/// The UniPro version for a value of PA_LOCALVERINFO or PA_REMOTEVERINFO; `None` if it has no name.
 pub const fn unipro_version(value: u32) -> Option<&'static str> {
     match value & 0xF {
         1 => Some("1.40"),

@@ -1,5 +1,5 @@
-//! UTP task management request descriptor (JESD223 6.2.1): one slot of the task management
-//! request list, with both UPIUs inside. Little-endian around the UPIUs.
+//! UTP task management request descriptor (JESD223 6.2.1): one slot of the task management request
+//! list, which contains both UPIUs. Little-endian except for the UPIUs.
 
 use super::upiu;
 use crate::bytes::{array, le32, put};
@@ -8,21 +8,21 @@ use bitfield_struct::bitfield;
 
 /// Length of a descriptor, bytes.
 pub const LENGTH: usize = 80;
-/// Where DW0, [`UtmrdHeader`], is.
+/// Offset of DW0, [`UtmrdHeader`].
 pub const HEADER_OFFSET: usize = 0;
-/// Where DW2, whose low byte is the overall command status, is.
+/// Offset of DW2, whose low byte is the overall command status.
 pub const STATUS_OFFSET: usize = 8;
-/// Where the request UPIU is.
+/// Offset of the request UPIU.
 pub const REQUEST_OFFSET: usize = 16;
-/// Where the response UPIU is.
+/// Offset of the response UPIU.
 pub const RESPONSE_OFFSET: usize = 48;
 
 code! {
     /// OCS, overall command status of a task management request (JESD223 6.2.1).
     pub enum TaskOcs: u8 {
-        /// The device answered; its answer is in the response UPIU.
+        /// The device answered; the response UPIU holds its answer.
         Success = 0x0 => "SUCCESS",
-        /// The descriptor makes no sense.
+        /// The descriptor is invalid.
         InvalidAttributes = 0x1 => "INVALID_TASK_MANAGEMENT_FUNCTION_ATTRIBUTES",
         /// The request UPIU has the wrong size.
         MismatchRequestSize = 0x2 => "MISMATCH_TASK_MANAGEMENT_REQUEST_SIZE",
@@ -30,13 +30,13 @@ code! {
         MismatchResponseSize = 0x3 => "MISMATCH_TASK_MANAGEMENT_RESPONSE_SIZE",
         /// The link to the device failed.
         PeerCommunicationFailure = 0x4 => "PEER_COMMUNICATION_FAILURE",
-        /// Aborted by clearing.
+        /// Aborted by clearing its slot.
         Aborted = 0x5 => "ABORTED",
-        /// The host controller met a fatal error.
+        /// The host controller had a fatal error.
         FatalError = 0x6 => "FATAL_ERROR",
-        /// The device met a fatal error.
+        /// The device had a fatal error.
         DeviceFatalError = 0x7 => "DEVICE_FATAL_ERROR",
-        /// What the host writes before it issues the request: not finished.
+        /// Written by the host before it issues the request: not finished.
         Invalid = 0xF => "INVALID_OCS_VALUE",
     }
 }
@@ -67,7 +67,7 @@ pub struct Utmrd {
 }
 
 impl Utmrd {
-    /// The value of a descriptor.
+    /// Parses a descriptor.
     pub fn parse(bytes: &[u8; LENGTH]) -> Self {
         Self {
             header: UtmrdHeader::from_bits(le32(bytes, HEADER_OFFSET)),

@@ -1,7 +1,7 @@
-//! UTP transfer request descriptor (JESD223 6.1.1): one slot of the transfer request list, and,
-//! with the same 32 bytes, one entry of a submission queue. Little-endian.
+//! UTP transfer request descriptor (JESD223 6.1.1): one slot of the transfer request list and, with
+//! the same 32 bytes, one entry of a submission queue. Little-endian.
 //!
-//! A driver fills a slot's descriptor once and then rewrites only what changes with a command:
+//! A driver fills a slot's descriptor once and then rewrites only what changes between commands:
 //! [`UtrdHeader`] at [`HEADER_OFFSET`], [`UtrdStatus`] at [`STATUS_OFFSET`], [`UcdSpan`] of the
 //! PRDT at [`PRDT_OFFSET`].
 
@@ -11,19 +11,19 @@ use bitfield_struct::bitfield;
 
 /// Length of a descriptor, bytes.
 pub const LENGTH: usize = 32;
-/// Where DW0, [`UtrdHeader`], is.
+/// Offset of DW0, [`UtrdHeader`].
 pub const HEADER_OFFSET: usize = 0;
-/// Where DW1 is: data unit number, low half.
+/// Offset of DW1: data unit number, low half.
 pub const DUN_LOW_OFFSET: usize = 4;
-/// Where DW2, [`UtrdStatus`], is.
+/// Offset of DW2, [`UtrdStatus`].
 pub const STATUS_OFFSET: usize = 8;
-/// Where DW3 is: data unit number, high half.
+/// Offset of DW3: data unit number, high half.
 pub const DUN_HIGH_OFFSET: usize = 12;
-/// Where DW4 and DW5 are: the address of the UTP command descriptor.
+/// Offset of DW4 and DW5: the address of the UTP command descriptor.
 pub const UCD_OFFSET: usize = 16;
-/// Where DW6 is: the [`UcdSpan`] of the response UPIU.
+/// Offset of DW6: the [`UcdSpan`] of the response UPIU.
 pub const RESPONSE_OFFSET: usize = 24;
-/// Where DW7 is: the [`UcdSpan`] of the PRDT.
+/// Offset of DW7: the [`UcdSpan`] of the PRDT.
 pub const PRDT_OFFSET: usize = 28;
 /// Alignment of the UTP command descriptor, bytes.
 pub const UCD_ALIGNMENT: u64 = 128;
@@ -33,11 +33,11 @@ code! {
     pub enum CommandType: u8 {
         /// UFSHCI 1.x: a SCSI command.
         Scsi = 0x0 => "SCSI",
-        /// Anything that goes to a UFS device (from UFSHCI 2.0 on).
+        /// Any request to a UFS device (from UFSHCI 2.0 on).
         UfsStorage = 0x1 => "UFS Storage",
         /// UFSHCI 1.x: a device management function.
         DeviceManagement = 0x2 => "Device Management",
-        /// A submission queue entry the host took back: the controller skips it.
+        /// A submission queue entry withdrawn by the host: the controller skips it.
         Nullified = 0xF => "Nullified",
     }
 }
@@ -57,29 +57,29 @@ code! {
 code! {
     /// OCS, overall command status of a transfer request (JESD223 6.1.1).
     pub enum Ocs: u8 {
-        /// The device answered; its answer is in the response UPIU.
+        /// The device answered; the response UPIU holds its answer.
         Success = 0x00 => "SUCCESS",
-        /// The UTRD or UCD makes no sense.
+        /// The UTRD or UCD is invalid.
         InvalidCommandTableAttributes = 0x01 => "INVALID_CMD_TABLE_ATTR",
-        /// The PRDT makes no sense.
+        /// The PRDT is invalid.
         InvalidPrdtAttributes = 0x02 => "INVALID_PRDT_ATTR",
-        /// The device wants another amount of data than the PRDT describes.
+        /// The device transfers another amount of data than the PRDT describes.
         MismatchDataBufferSize = 0x03 => "MISMATCH_DATA_BUF_SIZE",
         /// The response UPIU is longer than the space for it.
         MismatchResponseUpiuSize = 0x04 => "MISMATCH_RESP_UPIU_SIZE",
         /// The link to the device failed.
         PeerCommunicationFailure = 0x05 => "PEER_COMM_FAILURE",
-        /// Aborted by clearing.
+        /// Aborted by clearing its slot.
         Aborted = 0x06 => "ABORTED",
-        /// The host controller met a fatal error.
+        /// The host controller had a fatal error.
         FatalError = 0x07 => "FATAL_ERROR",
-        /// The device met a fatal error.
+        /// The device had a fatal error.
         DeviceFatalError = 0x08 => "DEVICE_FATAL_ERROR",
-        /// The crypto configuration makes no sense.
+        /// The crypto configuration is invalid.
         InvalidCryptoConfiguration = 0x09 => "INVALID_CRYPTO_CONFIG",
         /// The crypto engine failed.
         GeneralCryptoError = 0x0A => "GENERAL_CRYPTO_ERROR",
-        /// What the host writes before it issues the request: not finished.
+        /// Written by the host before it issues the request: not finished.
         Invalid = 0x0F => "INVALID_OCS_VALUE",
     }
 }
@@ -130,11 +130,11 @@ pub struct UtrdStatus {
 }
 
 impl UtrdStatus {
-    /// What a host writes before it issues the request.
+    /// The status that a host writes before it issues the request.
     pub const PENDING: Self = Self::new().with_ocs(Ocs::Invalid);
 }
 
-/// DW6 and DW7: where something is in the UTP command descriptor.
+/// DW6 and DW7: the position of a part of the UTP command descriptor.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct UcdSpan {
@@ -172,15 +172,15 @@ pub struct Utrd {
     pub status: UtrdStatus,
     /// Address of the UTP command descriptor, aligned to [`UCD_ALIGNMENT`] (DW4 and DW5).
     pub ucd_base: u64,
-    /// Where the response UPIU goes (DW6).
+    /// Position of the response UPIU (DW6).
     pub response: UcdSpan,
-    /// Where the PRDT is (DW7).
+    /// Position of the PRDT (DW7).
     pub prdt: UcdSpan,
 }
 
 impl Utrd {
-    /// The value of a descriptor. Reserved bits of the words survive; the low bits of the
-    /// address, which address nothing, do too: a reader masks with [`UCD_ALIGNMENT`].
+    /// Parses a descriptor. Reserved bits of the words are preserved, and so are the low bits of
+    /// the address, which a reader masks with [`UCD_ALIGNMENT`].
     #[inline]
     pub fn parse(bytes: &[u8; LENGTH]) -> Self {
         Self {
@@ -206,7 +206,7 @@ impl Utrd {
         put(bytes, PRDT_OFFSET, self.prdt.into_bits().to_le_bytes());
     }
 
-    /// The descriptor as four words that, stored one after the other in the byte order of this
+    /// The descriptor as four words which, stored one after the other in the byte order of this
     /// machine, give the same bytes as [`emit`](Self::emit).
     #[inline]
     pub const fn to_words(&self) -> [u64; 4] {
@@ -219,7 +219,7 @@ impl Utrd {
     }
 }
 
-/// Two dwords in the order of their addresses, as one word of this machine's byte order.
+/// Two dwords, in the order of their addresses, as one word in this machine's byte order.
 #[inline]
 const fn pair_of(first: u32, second: u32) -> u64 {
     ((first as u64) | (second as u64) << 32).to_le()

@@ -1,4 +1,4 @@
-//! Where the parameters of commands are in the bytes of a CDB.
+//! Positions of the parameters of commands in a CDB.
 
 use super::LENGTH;
 use super::parameters::{
@@ -28,7 +28,7 @@ pub(super) fn transfer_10(c: &[u8; LENGTH]) -> Transfer {
     }
 }
 
-/// A CDB of the 10-byte form, as one big-endian number: so it is made in registers.
+/// A CDB of the 10-byte form as one big-endian number, so that it is built in registers.
 #[inline]
 pub(super) const fn transfer_10_bytes(opcode: u8, t: &Transfer) -> [u8; LENGTH] {
     let cdb = (opcode as u128) << 120

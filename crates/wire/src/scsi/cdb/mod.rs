@@ -1,7 +1,7 @@
-//! Command descriptor blocks (SPC-6, SBC-4): those UFS requires and allows (JESD220 11.3).
+//! Command descriptor blocks (SPC-6, SBC-4): those that UFS requires or allows (JESD220 11.3).
 //!
-//! A CDB is 16 bytes, zero padded, as a COMMAND UPIU carries it. [`Cdb::parse`] never fails: what
-//! has no name is [`Cdb::Unknown`]. Reserved bits are zero in what `emit` writes.
+//! A CDB is 16 bytes, zero padded, as carried by a COMMAND UPIU. [`Cdb::parse`] never fails: a
+//! command without a name is [`Cdb::Unknown`]. `emit` writes reserved bits as zero.
 
 mod layout;
 mod parameters;
@@ -76,7 +76,7 @@ code! {
         PreFetch16 = 0x90 => "PRE-FETCH(16)",
         /// SYNCHRONIZE CACHE(16).
         SynchronizeCache16 = 0x91 => "SYNCHRONIZE CACHE(16)",
-        /// SERVICE ACTION IN(16), of which UFS has READ CAPACITY(16).
+        /// SERVICE ACTION IN(16), of which UFS uses READ CAPACITY(16).
         ServiceActionIn16 = 0x9E => "SERVICE ACTION IN(16)",
         /// REPORT LUNS.
         ReportLuns = 0xA0 => "REPORT LUNS",
@@ -88,7 +88,7 @@ code! {
 }
 
 impl Opcode {
-    /// Length of the CDB as its group code says it, bytes; 16 for the groups that do not say.
+    /// Length of the CDB according to its group code, bytes; 16 for groups that do not define it.
     pub const fn cdb_length(self) -> usize {
         match self.into_bits() >> 5 {
             0 => 6,
@@ -205,10 +205,10 @@ pub enum Cdb {
 }
 
 impl Cdb {
-    /// The value of a CDB.
+    /// Parses a CDB.
     #[inline]
     pub fn parse(c: &[u8; LENGTH]) -> Self {
-        // Bytes, not names: what every I/O takes must not pay for the table of all names.
+        // Numbers, not names: what every I/O executes must not pay for the table of all names.
         const READ_10: u8 = Opcode::Read10.into_bits();
         const WRITE_10: u8 = Opcode::Write10.into_bits();
         const READ_16: u8 = Opcode::Read16.into_bits();
@@ -269,8 +269,8 @@ impl Cdb {
         }
     }
 
-    /// The CDB. Numbers too large for their field are cut, so a caller chooses the right length
-    /// of command.
+    /// The CDB. Numbers too large for their field are truncated, so the caller must choose a long
+    /// enough form of the command.
     #[inline]
     pub fn to_bytes(&self) -> [u8; LENGTH] {
         let opcode = self.opcode().into_bits();

@@ -1,4 +1,4 @@
-//! What commands have to say besides what they are.
+//! The parameters of commands.
 
 use crate::code::code;
 use bitfield_struct::bitfield;
@@ -12,7 +12,7 @@ pub struct TransferFlags {
     /// RARC: rebuild assist recovery control (READ only).
     #[inline]
     pub rarc: bool,
-    /// FUA: past the cache.
+    /// FUA: force unit access, bypassing the cache.
     #[inline]
     pub fua: bool,
     /// DPO: not worth caching.
@@ -51,9 +51,9 @@ impl Transfer {
 pub struct CacheRange {
     /// First logical block.
     pub lba: u64,
-    /// Logical blocks; zero is up to the end.
+    /// Logical blocks; zero extends to the end.
     pub blocks: u32,
-    /// IMMED: answer before it is done.
+    /// IMMED: respond before completion.
     pub immed: bool,
     /// GROUP NUMBER.
     pub group: u8,
@@ -62,7 +62,7 @@ pub struct CacheRange {
 code! {
     /// BYTCHK of VERIFY.
     pub enum ByteCheck: u8 {
-        /// The device checks by itself.
+        /// The device checks the medium on its own.
         Medium = 0 => "no comparison",
         /// The device compares with the data sent.
         Compare = 1 => "comparison",
@@ -87,7 +87,7 @@ pub struct Verify {
 code! {
     /// POWER CONDITION of START STOP UNIT to the UFS DEVICE unit (JESD220 7.4).
     pub enum PowerCondition: u8 {
-        /// START and LOEJ count.
+        /// START and LOEJ are valid.
         StartValid = 0 => "START_VALID",
         /// Active.
         Active = 1 => "ACTIVE",
@@ -103,7 +103,7 @@ code! {
 /// START STOP UNIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StartStop {
-    /// IMMED: answer before it is done.
+    /// IMMED: respond before completion.
     pub immed: bool,
     /// POWER CONDITION.
     pub power_condition: PowerCondition,
@@ -118,7 +118,7 @@ pub struct StartStop {
 }
 
 impl StartStop {
-    /// Starts or stops a unit, and loads or ejects its medium with it.
+    /// Starts or stops a unit, and with `loej` loads or ejects its medium.
     pub const fn new(start: bool, loej: bool) -> Self {
         let power_condition = PowerCondition::StartValid;
         Self { immed: false, power_condition, modifier: 0, no_flush: false, loej, start }
@@ -126,11 +126,11 @@ impl StartStop {
 }
 
 code! {
-    /// PC of MODE SENSE: which values.
+    /// PC of MODE SENSE: which values to return.
     pub enum PageControl: u8 {
         /// Current values.
         Current = 0 => "current",
-        /// A mask of what can be changed.
+        /// A mask of the bits that can be changed.
         Changeable = 1 => "changeable",
         /// Default values.
         Default = 2 => "default",
@@ -150,7 +150,7 @@ pub struct ModeSense {
     pub control: PageControl,
     /// DBD: no block descriptors.
     pub dbd: bool,
-    /// LLBAA: long block descriptors are fine; not in MODE SENSE(6).
+    /// LLBAA: long block descriptors are accepted; not in MODE SENSE(6).
     pub llbaa: bool,
     /// ALLOCATION LENGTH; one byte in MODE SENSE(6).
     pub allocation_length: u16,
@@ -161,7 +161,7 @@ pub struct ModeSense {
 pub struct ModeSelect {
     /// PF: the parameters are pages.
     pub pf: bool,
-    /// SP: save them.
+    /// SP: save the pages.
     pub sp: bool,
     /// PARAMETER LIST LENGTH; one byte in MODE SELECT(6).
     pub parameter_list_length: u16,
@@ -170,13 +170,13 @@ pub struct ModeSelect {
 code! {
     /// MODE of READ BUFFER and WRITE BUFFER.
     pub enum BufferMode: u8 {
-        /// The vendor's.
+        /// Vendor specific.
         Vendor = 0x01 => "vendor specific",
         /// Data.
         Data = 0x02 => "data",
         /// READ BUFFER: descriptor.
         Descriptor = 0x03 => "descriptor",
-        /// WRITE BUFFER: firmware with offsets, saved, in force later: field firmware update.
+        /// WRITE BUFFER: microcode with offsets, saved and activated later: field firmware update.
         DownloadDeferred = 0x0E => "download microcode with offsets, save, and defer activate",
         /// READ BUFFER: error history.
         ErrorHistory = 0x1C => "error history",
@@ -217,7 +217,7 @@ pub struct Security {
     pub protocol: u8,
     /// SECURITY PROTOCOL SPECIFIC: 0x0001, with the RPMB region in the high byte.
     pub specific: u16,
-    /// INC_512: the length counts 512 bytes; UFS wants it clear.
+    /// INC_512: the length is in units of 512 bytes; UFS requires it to be clear.
     pub inc_512: bool,
     /// ALLOCATION LENGTH or TRANSFER LENGTH.
     pub length: u32,

@@ -69,7 +69,7 @@ fn hostile_pages_are_refused_or_cut() {
         assert!(Configuration::parse(cut).is_err(), "{length}");
         assert!(StatusView::parse(cut).is_err() && descriptors(cut).is_err());
     }
-    // Every byte may be anything: nothing is read beyond the end.
+    // Any byte may have any value: nothing is read beyond the end.
     for at in 0..whole.len() {
         for value in [0, 1, 0x7F, 0xFF] {
             let mut bytes = whole.clone();

@@ -1,17 +1,17 @@
-//! Configuration descriptor (JESD220 14.1.4.3): what the device is provisioned to be. Writing it
-//! can erase the device and may be possible once only.
+//! Configuration descriptor (JESD220 14.1.4.3): the provisioning of the device. Writing it can
+//! erase the device and may be possible only once.
 
 use super::field::{self, Field, descriptor, record};
 use super::{DescriptorView, DeviceDescriptor, Error};
 use crate::ufs::query::DescriptorId;
 
-/// Units one configuration descriptor holds; the index selects units 0 to 7, 8 to 15 and so on.
+/// Units in one configuration descriptor; the index selects units 0 to 7, 8 to 15 and so on.
 pub const UNITS_PER_CONFIGURATION: usize = 8;
 
 descriptor! {
-    /// Head of a configuration descriptor. Its bLength is that of the whole.
+    /// Head of a configuration descriptor. Its bLength is that of the whole descriptor.
     pub struct ConfigurationHeader: Configuration, 0x16 {
-        /// 0: the last of the configuration descriptors to be written.
+        /// 0: this is the last configuration descriptor to be written.
         b_conf_desc_continue: u8 = 0x02, "bConfDescContinue";
         /// 1: the boot feature is enabled.
         b_boot_enable: u8 = 0x03, "bBootEnable";
@@ -37,10 +37,10 @@ descriptor! {
         b_rpmb_region2_size: u8 = 0x0E, "bRPMBRegion2Size";
         /// Size of RPMB region 3, units of 128 KiB.
         b_rpmb_region3_size: u8 = 0x0F, "bRPMBRegion3Size";
-        /// 1: the WriteBooster buffer does not take user space.
+        /// 1: the WriteBooster buffer does not reduce user space.
         b_write_booster_buffer_preserve_user_space_en: u8 = 0x10,
             "bWriteBoosterBufferPreserveUserSpaceEn";
-        /// 0: a buffer per unit, 1: one shared.
+        /// 0: a buffer for each unit, 1: one shared buffer.
         b_write_booster_buffer_type: u8 = 0x11, "bWriteBoosterBufferType";
         /// Size of the shared buffer, allocation units.
         d_num_shared_write_booster_buffer_alloc_units: u32 = 0x12,
@@ -61,9 +61,9 @@ record! {
         b_memory_type: u8 = 0x03, "bMemoryType";
         /// Size, allocation units (adjusted by the memory type's factor).
         d_num_alloc_units: u32 = 0x04, "dNumAllocUnits";
-        /// 1: a write torn by power loss leaves old or new data.
+        /// 1: a write interrupted by power loss leaves either old or new data.
         b_data_reliability: u8 = 0x08, "bDataReliability";
-        /// Logical block size is two to the power of this.
+        /// Log2 of the logical block size.
         b_logical_block_size: u8 = 0x09, "bLogicalBlockSize";
         /// [`ProvisioningType`](super::ProvisioningType).
         b_provisioning_type: u8 = 0x0A, "bProvisioningType";
@@ -80,7 +80,7 @@ record! {
     }
 }
 
-/// Where the units of a configuration descriptor are.
+/// Positions of the units in a configuration descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfigurationLayout {
     /// Length of the head, bytes.
@@ -95,9 +95,9 @@ impl ConfigurationLayout {
     /// From UFS 3.1 on: 0xE6 bytes.
     pub const UFS_3_1: Self = Self { header: 0x16, unit: 0x1A };
 
-    /// The layout a device has, as it says itself; `None` if it says nonsense: units that overlap
-    /// the two bytes every descriptor starts with, are shorter than the oldest layout or reach
-    /// beyond a descriptor.
+    /// The layout that a device reports; `None` if it is impossible: units that overlap the two
+    /// bytes at the start of every descriptor, are shorter than the oldest layout or extend beyond
+    /// a descriptor.
     pub const fn of_device(device: &DeviceDescriptor) -> Option<Self> {
         let layout = Self { header: device.b_ud0_base_offset, unit: device.b_ud_config_p_length };
         if layout.header < 2 || layout.unit < Self::UFS_3_0.unit || layout.length() > 0xFF {
@@ -122,12 +122,12 @@ impl ConfigurationLayout {
         if unit < UNITS_PER_CONFIGURATION { descriptor.get_mut(start..end) } else { None }
     }
 
-    /// Writes a whole descriptor: head, units and zeros, bLength and bDescriptorType as they
-    /// must be. Gives its length.
+    /// Writes a whole descriptor: head, units and zeros, with the bLength and bDescriptorType it
+    /// must have. Returns its length.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if it does not fit, [`Error::BadField`] if the layout is longer than
-    /// a descriptor can be.
+    /// [`Error::Truncated`] if it does not fit, [`Error::BadField`] if the layout is longer than a
+    /// descriptor can be.
     pub fn emit(
         &self,
         header: &ConfigurationHeader,

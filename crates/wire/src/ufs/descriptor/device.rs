@@ -20,7 +20,7 @@ descriptor! {
         b_device_sub_class: u8 = 0x04, "bDeviceSubClass";
         /// Protocol: 0, SCSI.
         b_protocol: u8 = 0x05, "bProtocol";
-        /// Logical units enabled, without the well-known ones.
+        /// Enabled logical units, without the well-known ones.
         b_number_lu: u8 = 0x06, "bNumberLU";
         /// Well-known logical units.
         b_number_wlu: u8 = 0x07, "bNumberWLU";
@@ -44,21 +44,21 @@ descriptor! {
         w_spec_version: u16 = 0x10, "wSpecVersion";
         /// Month (high byte) and year (low byte), BCD.
         w_manufacture_date: u16 = 0x12, "wManufactureDate";
-        /// Index of the string.
+        /// String index.
         i_manufacturer_name: u8 = 0x14, "iManufacturerName";
-        /// Index of the string.
+        /// String index.
         i_product_name: u8 = 0x15, "iProductName";
-        /// Index of the string.
+        /// String index.
         i_serial_number: u8 = 0x16, "iSerialNumber";
-        /// Index of the string.
+        /// String index.
         i_oem_id: u8 = 0x17, "iOemID";
         /// JEDEC manufacturer id.
         w_manufacturer_id: u16 = 0x18, "wManufacturerID";
-        /// Where unit 0 stands in the configuration descriptor.
+        /// Offset of unit 0 in the configuration descriptor.
         b_ud0_base_offset: u8 = 0x1A, "bUD0BaseOffset";
         /// Length of a unit in the configuration descriptor.
         b_ud_config_p_length: u8 = 0x1B, "bUDConfigPLength";
-        /// Most READY TO TRANSFER requests outstanding.
+        /// Most outstanding READY TO TRANSFER requests.
         b_device_rtt_cap: u8 = 0x1C, "bDeviceRTTCap";
         /// How often the host should update the clock.
         w_periodic_rtc_update: u16 = 0x1D, "wPeriodicRTCUpdate";
@@ -66,17 +66,17 @@ descriptor! {
         b_ufs_features_support: u8 = 0x1F, "bUFSFeaturesSupport";
         /// Longest firmware update, s.
         b_ffu_timeout: u8 = 0x20, "bFFUTimeout";
-        /// Commands the device queues for all units together; 0: per unit.
+        /// Queue depth shared by all units; 0: each unit has its own.
         b_queue_depth: u8 = 0x21, "bQueueDepth";
         /// Version of the device.
         w_device_version: u16 = 0x22, "wDeviceVersion";
         /// Secure write protect areas.
         b_num_secure_wp_area: u8 = 0x24, "bNumSecureWPArea";
-        /// Most data to be loaded before soldering.
+        /// Most data that can be loaded before soldering.
         d_psa_max_data_size: u32 = 0x25, "dPSAMaxDataSize";
         /// Longest bPSAState change.
         b_psa_state_timeout: u8 = 0x29, "bPSAStateTimeout";
-        /// Index of the string.
+        /// String index.
         i_product_revision_level: u8 = 0x2A, "iProductRevisionLevel";
         /// Host performance booster version.
         w_hpb_version: u16 = 0x40, "wHPBVersion";
@@ -86,10 +86,10 @@ descriptor! {
         w_extended_write_booster_support: u16 = 0x4D, "wExtendedWriteBoosterSupport";
         /// Optional features, [`ExtendedFeatures`](super::ExtendedFeatures).
         d_extended_ufs_features_support: u32 = 0x4F, "dExtendedUFSFeaturesSupport";
-        /// 1: the WriteBooster buffer does not take user space.
+        /// 1: the WriteBooster buffer does not reduce user space.
         b_write_booster_buffer_preserve_user_space_en: u8 = 0x53,
             "bWriteBoosterBufferPreserveUserSpaceEn";
-        /// 0: a buffer per unit, 1: one shared.
+        /// 0: a buffer for each unit, 1: one shared buffer.
         b_write_booster_buffer_type: u8 = 0x54, "bWriteBoosterBufferType";
         /// Size of the shared buffer, allocation units.
         d_num_shared_write_booster_buffer_alloc_units: u32 = 0x55,
@@ -107,13 +107,13 @@ code! {
         /// Overwritten with a pattern, its complement and a random pattern.
         OverwriteComplementRandom = 2
             => "overwriting with a character, its complement, a random character",
-        /// The vendor's way.
+        /// In a vendor defined way.
         Vendor = 3 => "vendor defined",
     }
 }
 
 code! {
-    /// wManufacturerID: JEDEC bank and code of those who make UFS devices.
+    /// wManufacturerID: JEDEC bank and code of manufacturers of UFS devices.
     pub enum ManufacturerId: u16 {
         /// Micron.
         Micron = 0x012C => "Micron",

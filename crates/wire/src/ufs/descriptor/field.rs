@@ -1,4 +1,4 @@
-//! Fields of descriptors: where they are, how big, what they are called. Big-endian.
+//! Fields of descriptors: their positions, sizes and names. Big-endian.
 
 use crate::field::Value;
 
@@ -7,9 +7,9 @@ use crate::field::Value;
 pub struct Field {
     /// The name as the specification spells it.
     pub name: &'static str,
-    /// Where it is, bytes from the start of the descriptor.
+    /// Offset, bytes from the start of the descriptor.
     pub offset: u8,
-    /// How long it is, bytes.
+    /// Size, bytes.
     pub size: u8,
 }
 
@@ -18,20 +18,20 @@ impl Field {
         self.offset as usize + self.size as usize
     }
 
-    /// The bytes of the field; `None` if the descriptor is too short to have it.
+    /// The bytes of the field; `None` if the descriptor is too short.
     pub fn bytes<'a>(&self, descriptor: &'a [u8]) -> Option<&'a [u8]> {
         descriptor.get(usize::from(self.offset)..self.end())
     }
 
-    /// The number in the field; `None` if the descriptor is too short to have it, or if it is
-    /// longer than a number.
+    /// The number in the field; `None` if the descriptor is too short, or if the field is longer
+    /// than a number.
     pub fn number(&self, descriptor: &[u8]) -> Option<u64> {
         let bytes = self.bytes(descriptor).filter(|bytes| bytes.len() <= 8)?;
         Some(bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
     }
 
-    /// Writes a number into the field and leaves every other byte as it is. Says whether the
-    /// descriptor has the field and the field room for the number.
+    /// Writes a number into the field, leaving every other byte unchanged. Returns whether the
+    /// descriptor has the field and the number fits into it.
     #[must_use]
     pub fn set(&self, descriptor: &mut [u8], value: u64) -> bool {
         let size = usize::from(self.size);
@@ -47,12 +47,12 @@ impl Field {
     }
 }
 
-/// The value of a field; zero if the descriptor is too short to have it.
+/// The value of a field; zero if the descriptor is too short.
 pub(super) fn load<T: Value + Default>(descriptor: &[u8], offset: usize) -> T {
     descriptor.get(offset..offset + T::SIZE).map(T::from_be).unwrap_or_default()
 }
 
-/// Writes the value of a field if the descriptor is long enough to have it.
+/// Writes the value of a field if the descriptor is long enough.
 pub(super) fn store<T: Value>(descriptor: &mut [u8], offset: usize, value: T) {
     if let Some(bytes) = descriptor.get_mut(offset..offset + T::SIZE) {
         value.put_be(bytes);
@@ -64,8 +64,8 @@ pub(super) const fn size<T: Value>() -> u8 {
     T::SIZE as u8
 }
 
-/// Declares a structure of fields, each once: the value, the table that lists it, and the way
-/// between value and bytes.
+/// Declares a structure of fields, stating each once: the value, the table of fields, and the
+/// conversion between value and bytes.
 macro_rules! record {
     (
         $(#[$attribute:meta])*
@@ -88,12 +88,12 @@ macro_rules! record {
                 $( Field { name: $text, offset: $offset, size: field::size::<$type>() }, )*
             ];
 
-            /// Fields that `bytes` is too short to have are zero.
+            /// Fields beyond the end of `bytes` are zero.
             fn load(bytes: &[u8]) -> Self {
                 Self { $( $field: field::load(bytes, $offset), )* }
             }
 
-            /// Fields that `bytes` is too short to have are not written.
+            /// Fields beyond the end of `bytes` are not written.
             fn store(&self, bytes: &mut [u8]) {
                 $( field::store(bytes, $offset, self.$field); )*
             }
@@ -101,7 +101,7 @@ macro_rules! record {
     };
 }
 
-/// [`record!`] with the two bytes every descriptor starts with.
+/// [`record!`] with the two bytes at the start of every descriptor.
 macro_rules! descriptor {
     (
         $(#[$attribute:meta])*
@@ -112,19 +112,19 @@ macro_rules! descriptor {
             pub struct $name, $length {
                 /// Length of the descriptor, bytes.
                 b_length: u8 = 0x00, "bLength";
-                /// Which descriptor it is, [`DescriptorId`].
+                /// Type of the descriptor, [`DescriptorId`].
                 b_descriptor_type: u8 = 0x01, "bDescriptorType";
                 $($fields)*
             }
         }
 
         impl $name {
-            /// A descriptor of the newest layout, all else zero.
+            /// A descriptor with the newest layout, all other fields zero.
             pub fn new() -> Self {
                 Self::with_length(Self::LENGTH as u8)
             }
 
-            /// A descriptor of another length, all else zero.
+            /// A descriptor of another length, all other fields zero.
             pub fn with_length(length: u8) -> Self {
                 Self {
                     b_length: length,
@@ -133,8 +133,8 @@ macro_rules! descriptor {
                 }
             }
 
-            /// The value of a descriptor. Fields beyond its length, or beyond what was read of
-            /// it, are zero.
+            /// Parses a descriptor. Fields beyond its length, or beyond the bytes that were read,
+            /// are zero.
             ///
             /// # Errors
             /// [`Error::Truncated`] below two bytes, [`Error::WrongCode`] if it is another
@@ -145,7 +145,7 @@ macro_rules! descriptor {
                 Ok(Self::load(view.as_bytes()))
             }
 
-            /// Writes `b_length` bytes, those without a name as zero, and gives their number.
+            /// Writes `b_length` bytes, those without a name as zero, and returns their number.
             ///
             /// # Errors
             /// [`Error::Truncated`] if they do not fit.

@@ -24,7 +24,7 @@ descriptor! {
         b_allocation_unit_size: u8 = 0x11, "bAllocationUnitSize";
         /// Smallest logical block, units of 512 bytes.
         b_min_addr_block_size: u8 = 0x12, "bMinAddrBlockSize";
-        /// Optimal read, units of 512 bytes; 0: not said.
+        /// Optimal read, units of 512 bytes; 0: not reported.
         b_optimal_read_block_size: u8 = 0x13, "bOptimalReadBlockSize";
         /// Optimal write, units of 512 bytes.
         b_optimal_write_block_size: u8 = 0x14, "bOptimalWriteBlockSize";
@@ -34,9 +34,9 @@ descriptor! {
         b_max_out_buffer_size: u8 = 0x16, "bMaxOutBufferSize";
         /// RPMB frames in one command.
         b_rpmb_read_write_size: u8 = 0x17, "bRPMB_ReadWriteSize";
-        /// 0: spare blocks per unit, 1: per memory type.
+        /// 0: spare blocks for each unit, 1: for each memory type.
         b_dynamic_capacity_resource_policy: u8 = 0x18, "bDynamicCapacityResourcePolicy";
-        /// 1: out of order data is supported.
+        /// 1: out-of-order data is supported.
         b_data_ordering: u8 = 0x19, "bDataOrdering";
         /// Contexts of all units together.
         b_max_contex_id_number: u8 = 0x1A, "bMaxContexIDNumber";
@@ -73,7 +73,7 @@ descriptor! {
         d_enhanced4_max_n_alloc_u: u32 = 0x3E, "dEnhanced4MaxNAllocU";
         /// Capacity factor of enhanced memory 4.
         w_enhanced4_cap_adj_fac: u16 = 0x42, "wEnhanced4CapAdjFac";
-        /// Optimal logical block per memory type, four bits each.
+        /// Optimal logical block size for each memory type, four bits each.
         d_optimal_logical_block_size: u32 = 0x44, "dOptimalLogicalBlockSize";
         /// Host performance booster: region.
         b_hpb_region_size: u8 = 0x48, "bHPBRegionSize";
@@ -89,18 +89,18 @@ descriptor! {
         b_device_max_write_booster_lus: u8 = 0x53, "bDeviceMaxWriteBoosterLUs";
         /// Capacity factor of the WriteBooster buffer.
         b_write_booster_buffer_cap_adj_fac: u8 = 0x54, "bWriteBoosterBufferCapAdjFac";
-        /// 0 takes user space, 1 does not, 2 either.
+        /// 0 reduces user space, 1 does not, 2 either.
         b_supported_write_booster_buffer_user_space_reduction_types: u8 = 0x55,
             "bSupportedWriteBoosterBufferUserSpaceReductionTypes";
-        /// 0 per unit, 1 shared, 2 either.
+        /// 0 for each unit, 1 shared, 2 either.
         b_supported_write_booster_buffer_types: u8 = 0x56, "bSupportedWriteBoosterBufferTypes";
-        /// How the capacity factors are written; UFS 4.1.
+        /// Representation of the capacity factors; UFS 4.1.
         b_cap_adj_fac_representation: u8 = 0x68, "bCapAdjFacRepresentation";
     }
 }
 
 impl GeometryDescriptor {
-    /// How many logical units the device can have.
+    /// Most logical units that the device can have.
     pub const fn logical_units_max(&self) -> u8 {
         if self.b_max_number_lu == 1 { 32 } else { 8 }
     }

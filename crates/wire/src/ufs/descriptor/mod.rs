@@ -1,9 +1,9 @@
-//! Descriptors (JESD220 14.1): what a device is, can and was told to be. Big-endian.
+//! Descriptors (JESD220 14.1): properties, capabilities and configuration of a device. Big-endian.
 //!
-//! A device of an older specification has shorter descriptors, one of a newer has longer ones:
-//! bLength is believed within what was read, fields beyond it are zero, bytes without a name are
-//! left alone by [`Field::set`]. Field names are those of the specification, in Rust's spelling:
-//! `dNumAllocUnits` is `d_num_alloc_units`.
+//! Descriptors are shorter on devices of an older specification and longer on those of a newer one.
+//! bLength is trusted within the bytes that were read, fields beyond it are zero, and
+//! [`Field::set`] leaves bytes without a name alone. Field names are those of the specification in
+//! Rust's spelling: `dNumAllocUnits` is `d_num_alloc_units`.
 
 mod configuration;
 mod device;
@@ -36,7 +36,7 @@ use super::query::DescriptorId;
 use super::upiu::Wlun;
 use crate::error::Error;
 
-/// Longest descriptor, bytes: bLength is one byte.
+/// Longest descriptor, bytes: bLength has one byte.
 pub const LENGTH_MAX: usize = 255;
 
 /// Any descriptor as bytes.
@@ -46,8 +46,8 @@ pub struct DescriptorView<'a> {
 }
 
 impl<'a> DescriptorView<'a> {
-    /// Checks the two bytes every descriptor starts with. What follows bLength bytes is cut off;
-    /// what was not read of bLength bytes is not there, see [`is_complete`](Self::is_complete).
+    /// Checks the two bytes at the start of every descriptor. Anything after bLength bytes is cut
+    /// off; if fewer were read, the rest is absent, see [`is_complete`](Self::is_complete).
     ///
     /// # Errors
     /// [`Error::Truncated`] below two bytes, [`Error::BadField`] if bLength is below two.
@@ -60,22 +60,22 @@ impl<'a> DescriptorView<'a> {
         Ok(Self { bytes: &bytes[..length.min(bytes.len())] })
     }
 
-    /// Which descriptor it is.
+    /// Type of the descriptor.
     pub fn id(&self) -> DescriptorId {
         DescriptorId::from_bits(self.bytes[1])
     }
 
-    /// Length the descriptor says it has.
+    /// Length according to the descriptor.
     pub fn length(&self) -> usize {
         usize::from(self.bytes[0])
     }
 
-    /// Whether all of it was read.
+    /// Whether the whole descriptor was read.
     pub fn is_complete(&self) -> bool {
         self.bytes.len() == self.length()
     }
 
-    /// What was read of it.
+    /// The bytes that were read.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.bytes
     }
@@ -97,8 +97,8 @@ impl<'a> DescriptorView<'a> {
     }
 }
 
-/// The fields of a descriptor; the index tells the RPMB unit from the others. The units of a
-/// configuration descriptor are [`ConfigurationUnit::FIELDS`] each. Empty for a string and for a
+/// The fields of a descriptor; the index distinguishes the RPMB unit from the others. Each unit of
+/// a configuration descriptor has [`ConfigurationUnit::FIELDS`]. Empty for a string and for a
 /// descriptor without a name.
 pub fn fields_of(id: DescriptorId, index: u8) -> &'static [Field] {
     match id {

@@ -37,15 +37,15 @@ descriptor! {
     pub struct HealthDescriptor: Health, 0x2D {
         /// [`PreEolInfo`](super::PreEolInfo).
         b_pre_eol_info: u8 = 0x02, "bPreEOLInfo";
-        /// Life used, method A: units of 10 %, 0x0B exceeded, 0 not said.
+        /// Life used, method A: units of 10 %, 0x0B exceeded, 0 not reported.
         b_device_life_time_est_a: u8 = 0x03, "bDeviceLifeTimeEstA";
-        /// Life used, method B: units of 10 %, 0x0B exceeded, 0 not said.
+        /// Life used, method B: units of 10 %, 0x0B exceeded, 0 not reported.
         b_device_life_time_est_b: u8 = 0x04, "bDeviceLifeTimeEstB";
-        /// The vendor's.
+        /// Vendor specific.
         vendor_prop_info: [u8; 32] = 0x05, "VendorPropInfo";
-        /// Refreshes completed.
+        /// Completed refreshes.
         d_refresh_total_count: u32 = 0x25, "dRefreshTotalCount";
-        /// Refresh done, units of 0.001 %.
+        /// Progress of the refresh, units of 0.001 %.
         d_refresh_progress: u32 = 0x29, "dRefreshProgress";
     }
 }
@@ -71,8 +71,7 @@ record! {
 }
 
 impl FboDescriptor {
-    /// The value of a descriptor. Fields beyond its length, or beyond what was read of it, are
-    /// zero.
+    /// Parses a descriptor. Fields beyond its length, or beyond the bytes that were read, are zero.
     ///
     /// # Errors
     /// [`Error::Truncated`] below two bytes, [`Error::BadField`] if its length is impossible.
@@ -131,7 +130,7 @@ impl IccLevel {
 code! {
     /// bPreEOLInfo.
     pub enum PreEolInfo: u8 {
-        /// The device does not say.
+        /// The device does not report it.
         NotDefined = 0 => "not defined",
         /// Less than 80 % of the reserved blocks are used.
         Normal = 1 => "normal",

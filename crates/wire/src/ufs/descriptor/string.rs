@@ -15,10 +15,10 @@ pub struct StringDescriptor<'a> {
 }
 
 impl<'a> StringDescriptor<'a> {
-    /// The text of a descriptor. An odd last byte is left out.
+    /// Parses the text of a descriptor. An odd last byte is ignored.
     ///
     /// # Errors
-    /// As every descriptor: too short, another one, impossible length.
+    /// As for every descriptor: too short, of another type, or with an impossible length.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Error> {
         let view = DescriptorView::new(bytes)?;
         view.expect(DescriptorId::String)?;
@@ -26,18 +26,18 @@ impl<'a> StringDescriptor<'a> {
         Ok(Self { units: &units[..units.len() & !1] })
     }
 
-    /// The characters; what is not UTF-16 becomes the replacement character.
+    /// The characters; what is not valid UTF-16 becomes the replacement character.
     pub fn chars(&self) -> impl Iterator<Item = char> + 'a {
         let units = self.units.chunks_exact(2).map(|unit| u16::from_be_bytes([unit[0], unit[1]]));
         char::decode_utf16(units).map(|c| c.unwrap_or(char::REPLACEMENT_CHARACTER))
     }
 
-    /// The bytes of the text, for identifiers that are no text.
+    /// The bytes of the text, for identifiers that are not text.
     pub fn as_bytes(&self) -> &'a [u8] {
         self.units
     }
 
-    /// Writes a string descriptor and gives its length. `None` if the text does not fit into a
+    /// Writes a string descriptor and returns its length. `None` if the text does not fit into a
     /// descriptor or into `bytes`.
     pub fn emit(text: &str, bytes: &mut [u8]) -> Option<usize> {
         let length = 2 + 2 * text.encode_utf16().count();

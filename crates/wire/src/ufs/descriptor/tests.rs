@@ -38,7 +38,7 @@ fn tables_neither_overlap_nor_leave_the_descriptor() {
 
 #[test]
 fn a_device_descriptor_reads_as_qemu_sends_it() {
-    // What QEMU 10.0 answers, as far as it is not zero.
+    // The non-zero part of what QEMU 10.0 answers.
     let mut bytes = [0; 0x59];
     bytes[0] = 0x59;
     bytes[6] = 1;
@@ -58,7 +58,7 @@ fn a_device_descriptor_reads_as_qemu_sends_it() {
     assert_eq!(layout, Some(ConfigurationLayout::UFS_3_1));
     assert_eq!(layout.unwrap().length(), 0xE6);
     assert_eq!(ConfigurationLayout::UFS_3_0.length(), 0x90);
-    // A 2.x device has 0x40 bytes: nothing is invented beyond them.
+    // A 2.x device has 0x40 bytes: everything beyond them stays zero.
     bytes[0] = 0x40;
     assert_eq!(DeviceDescriptor::parse(&bytes).unwrap().d_extended_ufs_features_support, 0);
     assert_eq!(DeviceDescriptor::parse(&bytes[..8]).unwrap().b_number_wlu, 4);

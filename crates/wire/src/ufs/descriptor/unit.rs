@@ -16,15 +16,15 @@ descriptor! {
         b_boot_lun_id: u8 = 0x04, "bBootLunID";
         /// [`LuWriteProtect`](super::LuWriteProtect).
         b_lu_write_protect: u8 = 0x05, "bLUWriteProtect";
-        /// Commands the unit queues; 0: the queue is shared.
+        /// Queue depth of the unit; 0: the queue is shared.
         b_lu_queue_depth: u8 = 0x06, "bLUQueueDepth";
-        /// Whether soldering may harm the data.
+        /// Whether soldering can damage the data.
         b_psa_sensitive: u8 = 0x07, "bPSASensitive";
         /// [`MemoryType`](super::MemoryType).
         b_memory_type: u8 = 0x08, "bMemoryType";
-        /// 1: a write torn by power loss leaves old or new data.
+        /// 1: a write interrupted by power loss leaves either old or new data.
         b_data_reliability: u8 = 0x09, "bDataReliability";
-        /// Logical block size is two to the power of this.
+        /// Log2 of the logical block size.
         b_logical_block_size: u8 = 0x0A, "bLogicalBlockSize";
         /// Logical blocks.
         q_logical_block_count: u64 = 0x0B, "qLogicalBlockCount";
@@ -60,13 +60,13 @@ descriptor! {
         b_boot_lun_id: u8 = 0x04, "bBootLunID";
         /// Zero.
         b_lu_write_protect: u8 = 0x05, "bLUWriteProtect";
-        /// Commands the unit queues.
+        /// Queue depth of the unit.
         b_lu_queue_depth: u8 = 0x06, "bLUQueueDepth";
-        /// Whether soldering may harm the data.
+        /// Whether soldering can damage the data.
         b_psa_sensitive: u8 = 0x07, "bPSASensitive";
         /// 0x0F.
         b_memory_type: u8 = 0x08, "bMemoryType";
-        /// Bits 3:1 regions 1 to 3 enabled, bit 4 advanced RPMB mode.
+        /// Bits 3:1: regions 1 to 3 are enabled; bit 4: advanced RPMB mode.
         b_rpmb_region_enable: u8 = 0x09, "bRPMBRegionEnable";
         /// 8: 256 bytes.
         b_logical_block_size: u8 = 0x0A, "bLogicalBlockSize";
@@ -114,9 +114,9 @@ code! {
     pub enum LuWriteProtect: u8 {
         /// Writable.
         None = 0 => "not write protected",
-        /// Write protected while fPowerOnWPEn is set.
+        /// Write protected if fPowerOnWPEn is set.
         PowerOn = 1 => "power on write protect",
-        /// Write protected while fPermanentWPEn is set.
+        /// Write protected if fPermanentWPEn is set.
         Permanent = 2 => "permanent write protect",
     }
 }

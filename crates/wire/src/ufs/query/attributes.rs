@@ -7,7 +7,7 @@ use AttributeId as Id;
 code! {
     /// Identification number of an attribute.
     pub enum AttributeId: u8 {
-        /// Which boot logical unit is in force: 0 none, 1 A, 2 B.
+        /// Active boot logical unit: 0 none, 1 A, 2 B.
         BootLunEn = 0x00 => "bBootLunEn",
         /// Longest HPB read.
         MaxDataSizeForHpbSingleCmd = 0x01 => "bMAX_DATA_SIZE_FOR_HPB_SINGLE_CMD",
@@ -17,7 +17,8 @@ code! {
         ActiveIccLevel = 0x03 => "bActiveICCLevel",
         /// Out of order data transfer.
         OutOfOrderDataEn = 0x04 => "bOutOfOrderDataEn",
-        /// Need for background operations, [`BackgroundOpStatus`](super::BackgroundOpStatus).
+        /// Whether background operations are needed,
+        /// [`BackgroundOpStatus`](super::BackgroundOpStatus).
         BackgroundOpStatus = 0x05 => "bBackgroundOpStatus",
         /// State of a purge, [`PurgeStatus`](super::PurgeStatus).
         PurgeStatus = 0x06 => "bPurgeStatus",
@@ -25,67 +26,67 @@ code! {
         MaxDataInSize = 0x07 => "bMaxDataInSize",
         /// Largest DATA OUT, units of 512 bytes.
         MaxDataOutSize = 0x08 => "bMaxDataOutSize",
-        /// Physical memory to be given back, optimal write blocks.
+        /// Physical memory to be released, in optimal write blocks.
         DynCapNeeded = 0x09 => "dDynCapNeeded",
         /// Reference clock, [`RefClkFreq`](super::RefClkFreq).
         RefClkFreq = 0x0A => "bRefClkFreq",
-        /// 1: the configuration descriptor cannot be written any more.
+        /// 1: the configuration descriptor can no longer be written.
         ConfigDescrLock = 0x0B => "bConfigDescrLock",
-        /// READY TO TRANSFER requests outstanding at once.
+        /// Most outstanding READY TO TRANSFER requests.
         MaxNumOfRtt = 0x0C => "bMaxNumOfRTT",
         /// Exception events that raise EVENT_ALERT, [`ExceptionEvents`](super::ExceptionEvents).
         ExceptionEventControl = 0x0D => "wExceptionEventControl",
-        /// Exception events that wait, [`ExceptionEvents`](super::ExceptionEvents).
+        /// Pending exception events, [`ExceptionEvents`](super::ExceptionEvents).
         ExceptionEventStatus = 0x0E => "wExceptionEventStatus",
-        /// Seconds since the time wPeriodicRTCUpdate counts from.
+        /// Seconds since the base time defined by wPeriodicRTCUpdate.
         SecondsPassed = 0x0F => "dSecondsPassed",
         /// Configuration of a context.
         ContextConf = 0x10 => "wContextConf",
-        /// How a firmware update ended.
+        /// Result of the last firmware update.
         DeviceFfuStatus = 0x14 => "bDeviceFFUStatus",
         /// Production state awareness.
         PsaState = 0x15 => "bPSAState",
-        /// Data to be loaded before soldering.
+        /// Amount of data to be loaded before soldering.
         PsaDataSize = 0x16 => "dPSADataSize",
         /// Time before the reference clock may stop, µs.
         RefClkGatingWaitTime = 0x17 => "bRefClkGatingWaitTime",
         /// Case temperature, [`temperature_celsius`](super::temperature_celsius).
         DeviceCaseRoughTemperature = 0x18 => "bDeviceCaseRoughTemperature",
-        /// Where it is too hot, [`temperature_celsius`](super::temperature_celsius).
+        /// Upper boundary of the temperature, [`temperature_celsius`](super::temperature_celsius).
         DeviceTooHighTempBoundary = 0x19 => "bDeviceTooHighTempBoundary",
-        /// Where it is too cold, [`temperature_celsius`](super::temperature_celsius).
+        /// Lower boundary of the temperature, [`temperature_celsius`](super::temperature_celsius).
         DeviceTooLowTempBoundary = 0x1A => "bDeviceTooLowTempBoundary",
-        /// Why the device is slow.
+        /// Cause of throttling.
         ThrottlingStatus = 0x1B => "bThrottlingStatus",
         /// State of a flush, [`WriteBoosterFlushStatus`](super::WriteBoosterFlushStatus).
         WriteBoosterBufferFlushStatus = 0x1C => "bWriteBoosterBufferFlushStatus",
-        /// Buffer left, units of 10 %.
+        /// Available buffer, units of 10 %.
         AvailableWriteBoosterBufferSize = 0x1D => "bAvailableWriteBoosterBufferSize",
         /// Buffer life used, units of 10 %; 0x0B: exceeded.
         WriteBoosterBufferLifeTimeEst = 0x1E => "bWriteBoosterBufferLifeTimeEst",
-        /// Buffer there is, allocation units.
+        /// Current buffer size, allocation units.
         CurrentWriteBoosterBufferSize = 0x1F => "dCurrentWriteBoosterBufferSize",
         /// EXT_IID in use.
         ExtIidEn = 0x2A => "bEXTIIDEn",
-        /// Host hint cache.
+        /// Size of the host hint cache.
         HostHintCacheSize = 0x2B => "wHostHintCacheSize",
         /// State of a refresh.
         RefreshStatus = 0x2C => "bRefreshStatus",
-        /// How often to refresh.
+        /// Refresh frequency.
         RefreshFreq = 0x2D => "bRefreshFreq",
-        /// How much to refresh at once.
+        /// Amount of one refresh.
         RefreshUnit = 0x2E => "bRefreshUnit",
-        /// How to refresh.
+        /// Refresh method.
         RefreshMethod = 0x2F => "bRefreshMethod",
         /// Nanoseconds since 1970-01-01.
         Timestamp = 0x30 => "qTimestamp",
         /// File based optimization: start and stop.
         FboControl = 0x31 => "bFBOControl",
-        /// File based optimization: where it is worth it.
+        /// File based optimization: threshold for its execution.
         FboExecuteThreshold = 0x32 => "bFBOExecuteThreshold",
         /// File based optimization: state.
         FboProgressState = 0x33 => "bFBOProgressState",
-        /// Device level exception; the meaning is the vendor's.
+        /// Device level exception; vendor specific.
         DeviceLevelExceptionId = 0x34 => "qDeviceLevelExceptionID",
         /// Host initiated defragmentation: 0 off, 1 analysis, 2 defragmentation.
         DefragOperation = 0x35 => "bDefragOperation",
@@ -93,11 +94,11 @@ code! {
         HidAvailableSize = 0x36 => "dHIDAvailableSize",
         /// Data to defragment, units of 4 KiB.
         HidSize = 0x37 => "dHIDSize",
-        /// Defragmentation done, percent.
+        /// Progress of the defragmentation, percent.
         HidProgressRatio = 0x38 => "bHIDProgressRatio",
         /// State of the defragmentation.
         HidState = 0x39 => "bHIDState",
-        /// What the device advises, [`WriteBoosterResize`](super::WriteBoosterResize).
+        /// Resize that the device recommends, [`WriteBoosterResize`](super::WriteBoosterResize).
         WriteBoosterBufferResizeHint = 0x3C => "bWriteBoosterBufferResizeHint",
         /// Resize the buffer, [`WriteBoosterResize`](super::WriteBoosterResize).
         WriteBoosterBufferResizeEn = 0x3D => "bWriteBoosterBufferResizeEn",
@@ -107,30 +108,30 @@ code! {
         /// What a flush leaves in the buffer,
         /// [`WriteBoosterPartialFlush`](super::WriteBoosterPartialFlush).
         WriteBoosterBufferPartialFlushMode = 0x3F => "bWriteBoosterBufferPartialFlushMode",
-        /// Most buffer kept in FIFO mode, allocation units.
+        /// Largest part of the buffer kept in FIFO mode, allocation units.
         MaxFifoSizeForWriteBoosterPartialFlushMode = 0x40
             => "dMaxFIFOSizeForWriteBoosterPartialFlushMode",
-        /// Buffer kept now, allocation units.
+        /// Part of the buffer kept now, allocation units.
         CurrentFifoSizeForWriteBoosterPartialFlushMode = 0x41
             => "dCurrentFIFOSizeForWriteBoosterPartialFlushMode",
         /// Pinned buffer, allocation units.
         PinnedWriteBoosterBufferCurrentAllocUnits = 0x42
             => "dPinnedWriteBoosterBufferCurrentAllocUnits",
-        /// Pinned buffer left, units of 10 %.
+        /// Available pinned buffer, units of 10 %.
         PinnedWriteBoosterBufferAvailablePercentage = 0x43
             => "bPinnedWriteBoosterBufferAvailablePercentage",
-        /// Data ever written to the pinned buffer, units of 10 MB.
+        /// Cumulative data written to the pinned buffer, units of 10 MB.
         PinnedWriteBoosterCummulativeWrittenSize = 0x44
             => "dPinnedWriteBoosterCummulativeWrittenSize",
-        /// Pinned buffer wanted, allocation units.
+        /// Requested pinned buffer, allocation units.
         PinnedWriteBoosterBufferNumAllocUnits = 0x45 => "dPinnedWriteBoosterBufferNumAllocUnits",
-        /// Least buffer that is not pinned, allocation units.
+        /// Smallest part of the buffer that is not pinned, allocation units.
         NonPinnedWriteBoosterBufferMinNumAllocUnits = 0x46
             => "dNonPinnedWriteBoosterBufferMinNumAllocUnits",
     }
 }
 
-/// What there is to know about an attribute.
+/// Properties of an attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AttributeInfo {
     /// Its identification number; its name is [`AttributeId::name`].
@@ -139,9 +140,9 @@ pub struct AttributeInfo {
     pub width: u8,
     /// How it can be accessed.
     pub access: Access,
-    /// What the index names.
+    /// What the index selects.
     pub scope: Scope,
-    /// Since when it exists.
+    /// Versions of the specification that have it.
     pub since: Since,
 }
 
@@ -153,12 +154,12 @@ impl AttributeInfo {
 }
 
 impl AttributeId {
-    /// What there is to know about it; `None` for a number without a name.
+    /// Its properties; `None` for a number without a name.
     pub fn info(self) -> Option<&'static AttributeInfo> {
         ATTRIBUTES.iter().find(|info| info.id == self)
     }
 
-    /// The attribute with this name, in any case.
+    /// The attribute with this name, ignoring case.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|id| id.name().eq_ignore_ascii_case(name))
     }

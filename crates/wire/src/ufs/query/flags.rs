@@ -9,23 +9,23 @@ code! {
     pub enum FlagId: u8 {
         /// Set to start initialisation; the device clears it when done.
         DeviceInit = 0x01 => "fDeviceInit",
-        /// Permanent write protection in force.
+        /// Permanent write protection is active.
         PermanentWpEn = 0x02 => "fPermanentWPEn",
-        /// Power-on write protection in force.
+        /// Power-on write protection is active.
         PowerOnWpEn = 0x03 => "fPowerOnWPEn",
         /// Background operations allowed.
         BackgroundOpsEn = 0x04 => "fBackgroundOpsEn",
-        /// Last longer, be slower.
+        /// Longer life at lower performance.
         DeviceLifeSpanModeEn = 0x05 => "fDeviceLifeSpanModeEn",
         /// Purge.
         PurgeEnable = 0x06 => "fPurgeEnable",
         /// Refresh.
         RefreshEnable = 0x07 => "fRefreshEnable",
-        /// Give physical memory back at the next power cycle.
+        /// Release physical memory at the next power cycle.
         PhyResourceRemoval = 0x08 => "fPhyResourceRemoval",
-        /// The device works on a real time clock update.
+        /// The device is processing a real-time clock update.
         BusyRtc = 0x09 => "fBusyRTC",
-        /// No firmware update ever again.
+        /// Firmware updates are permanently disabled.
         PermanentlyDisableFwUpdate = 0x0B => "fPermanentlyDisableFwUpdate",
         /// WriteBooster on.
         WriteBoosterEn = 0x0E => "fWriteBoosterEn",
@@ -42,26 +42,26 @@ code! {
     }
 }
 
-/// What there is to know about a flag.
+/// Properties of a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlagInfo {
     /// Its identification number; its name is [`FlagId::name`].
     pub id: FlagId,
     /// How it can be accessed.
     pub access: Access,
-    /// What the index names.
+    /// What the index selects.
     pub scope: Scope,
-    /// Since when it exists.
+    /// Versions of the specification that have it.
     pub since: Since,
 }
 
 impl FlagId {
-    /// What there is to know about it; `None` for a number without a name.
+    /// Its properties; `None` for a number without a name.
     pub fn info(self) -> Option<&'static FlagInfo> {
         FLAGS.iter().find(|info| info.id == self)
     }
 
-    /// The flag with this name, in any case.
+    /// The flag with this name, ignoring case.
     pub fn by_name(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|id| id.name().eq_ignore_ascii_case(name))
     }

@@ -1,9 +1,10 @@
-//! Queries: opcodes, functions, results (JESD220 10.7.8, 10.7.9), and what can be asked for:
-//! [descriptors](DescriptorId), [attributes](AttributeId), [flags](FlagId), each with how it can
-//! be accessed and since which wSpecVersion it exists.
+//! Queries: opcodes, functions, results (JESD220 10.7.8, 10.7.9), and the parameters they access:
+//! [descriptors](DescriptorId), [attributes](AttributeId), [flags](FlagId), each with its kinds of
+//! access and the wSpecVersion that introduced it.
 //!
-//! Parts have been seen to hang when asked for an attribute of a newer specification, so a
-//! driver asks [`Since::is_in`] first. Where sources differ on the version, the later one stands.
+//! Some devices have been seen to hang when asked for an attribute of a newer specification, so a
+//! driver checks [`Since::is_in`] first. Where sources differ on the version, the later one is
+//! used.
 
 mod attributes;
 mod flags;
@@ -42,13 +43,13 @@ code! {
         ClearFlag = 0x7 => "CLEAR FLAG",
         /// Toggle a flag.
         ToggleFlag = 0x8 => "TOGGLE FLAG",
-        /// UFS 5.0: read several at once.
+        /// UFS 5.0: read several parameters at once.
         ReadAggregated = 0x9 => "READ AGGREGATED",
     }
 }
 
 impl QueryOpcode {
-    /// The query function that goes with the opcode.
+    /// The query function for the opcode.
     pub const fn function(self) -> QueryFunction {
         match self {
             Self::WriteDescriptor
@@ -78,9 +79,9 @@ code! {
         Success = 0x00 => "Success",
         /// The parameter cannot be read.
         ParameterNotReadable = 0xF6 => "Parameter not readable",
-        /// The parameter cannot be written, or not now.
+        /// The parameter cannot be written, or not at this time.
         ParameterNotWriteable = 0xF7 => "Parameter not writeable",
-        /// The parameter can be written once and was.
+        /// The parameter can be written only once, which has happened.
         ParameterAlreadyWritten = 0xF8 => "Parameter already written",
         /// Invalid length.
         InvalidLength = 0xF9 => "Invalid LENGTH",
@@ -104,13 +105,13 @@ code! {
     pub enum DescriptorId: u8 {
         /// The device.
         Device = 0x00 => "Device",
-        /// What the device is provisioned to be; the only one that can be written.
+        /// Provisioning of the device; the only descriptor that can be written.
         Configuration = 0x01 => "Configuration",
         /// A logical unit; the index is its number.
         Unit = 0x02 => "Unit",
         /// The link.
         Interconnect = 0x04 => "Interconnect",
-        /// Text; the index is named in the device descriptor.
+        /// Text; the device descriptor holds the index.
         String = 0x05 => "String",
         /// Sizes and limits of the device.
         Geometry = 0x07 => "Geometry",
@@ -124,7 +125,7 @@ code! {
 }
 
 impl DescriptorId {
-    /// Since when the descriptor exists; `None` for a number without a name.
+    /// Versions that have the descriptor; `None` for a number without a name.
     pub const fn since(self) -> Option<Since> {
         match self {
             Self::Health => Some(Since::version(0x0210)),
@@ -140,23 +141,23 @@ impl DescriptorId {
     }
 }
 
-/// Since when something exists: a wSpecVersion (0x0310 for 3.1), or the side branch 2.2 that got
-/// WriteBooster when 3.1 did.
+/// The versions that have something: from a wSpecVersion on (0x0310 for 3.1), and possibly the side
+/// branch 2.2, which got WriteBooster at the same time as 3.1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Since {
     /// The first version of the main line that has it.
     pub version: u16,
-    /// Whether 2.2 has it too although it is older.
+    /// Whether 2.2 has it too although that version is lower.
     pub also_2_2: bool,
 }
 
 impl Since {
-    /// Since a version of the main line.
+    /// From a version of the main line on.
     pub const fn version(version: u16) -> Self {
         Self { version, also_2_2: false }
     }
 
-    /// Since a version of the main line, and in 2.2.
+    /// From a version of the main line on, and in 2.2.
     pub const fn version_and_2_2(version: u16) -> Self {
         Self { version, also_2_2: true }
     }
@@ -167,7 +168,7 @@ impl Since {
     }
 }
 
-/// Since when there is WriteBooster.
+/// Versions that have WriteBooster.
 pub const WRITE_BOOSTER_SINCE: Since = Since::version_and_2_2(0x0310);
 
 // Short forms for the tables of attributes and flags.
@@ -188,11 +189,11 @@ pub enum WriteAccess {
     No,
     /// Until the next power cycle or reset.
     Volatile,
-    /// For good, and again.
+    /// Permanently, any number of times.
     Persistent,
     /// Once in the life of the device.
     Once,
-    /// Once; a power cycle or hardware reset undoes it.
+    /// Once until a power cycle or hardware reset, which undoes it.
     OncePerPowerOn,
     /// It can be set; only the device clears it.
     SetOnly,
@@ -211,17 +212,17 @@ impl Access {
     /// Read only.
     pub const READ: Self = Self { read: true, write: WriteAccess::No };
 
-    /// Readable, and writable in this way.
+    /// Readable, and writable as given.
     pub const fn read_write(write: WriteAccess) -> Self {
         Self { read: true, write }
     }
 
-    /// Not readable, writable in this way.
+    /// Not readable, writable as given.
     pub const fn write_only(write: WriteAccess) -> Self {
         Self { read: false, write }
     }
 
-    /// Whether it can be written in some way.
+    /// Whether it can be written at all.
     pub const fn is_writable(self) -> bool {
         !matches!(self.write, WriteAccess::No)
     }
@@ -242,16 +243,16 @@ impl core::fmt::Display for Access {
     }
 }
 
-/// What the index of an attribute or flag query names.
+/// What the index of an attribute or flag query selects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Nothing: there is one, for the device.
+    /// Nothing: the device has one.
     Device,
-    /// A logical unit: there is one for each.
+    /// A logical unit: each has one.
     LogicalUnit,
-    /// A logical unit if WriteBooster buffers are per unit, else nothing.
+    /// A logical unit if each has its own WriteBooster buffer, else nothing.
     DeviceOrLogicalUnit,
-    /// A logical unit; the selector names one of its contexts (1..=15).
+    /// A logical unit; the selector selects one of its contexts (1..=15).
     Context,
 }
 

@@ -1,4 +1,4 @@
-//! What the values of some attributes mean (JESD220 14.3).
+//! Meanings of attribute values (JESD220 14.3).
 
 use crate::code::code;
 use bitfield_struct::bitfield;
@@ -34,9 +34,9 @@ code! {
         PrePowerDown = 0x30 => "Pre-PowerDown",
         /// UFS-PowerDown.
         PowerDown = 0x33 => "UFS-PowerDown",
-        /// On the way to deep sleep; by analogy, no implementation seen.
+        /// On the way to deep sleep; value by analogy, seen in no implementation.
         PreDeepSleep = 0x40 => "Pre-DeepSleep",
-        /// UFS-DeepSleep; by analogy: a device in it cannot be asked.
+        /// UFS-DeepSleep; value by analogy, since a device in it cannot be asked.
         DeepSleep = 0x44 => "UFS-DeepSleep",
     }
 }
@@ -44,13 +44,13 @@ code! {
 code! {
     /// bBackgroundOpStatus.
     pub enum BackgroundOpStatus: u8 {
-        /// Nothing to do.
+        /// No operations needed.
         NotRequired = 0 => "not required",
-        /// Something to do, nobody suffers.
+        /// Needed, without an impact yet.
         NonCritical = 1 => "required, not critical",
-        /// Performance suffers.
+        /// Needed, and performance suffers.
         PerformanceImpact = 2 => "required, performance impact",
-        /// The device may refuse commands.
+        /// Critical: the device may refuse commands.
         Critical = 3 => "critical",
     }
 }
@@ -66,7 +66,7 @@ code! {
         StoppedPrematurely = 2 => "stopped prematurely",
         /// Done.
         Completed = 3 => "completed successfully",
-        /// Refused: a queue was not empty.
+        /// Rejected: a queue was not empty.
         QueueNotEmpty = 4 => "logical unit queue not empty",
         /// Failed.
         GeneralFailure = 5 => "general failure",
@@ -82,9 +82,9 @@ code! {
         InProgress = 1 => "in progress",
         /// Stopped by the host.
         StoppedPrematurely = 2 => "stopped prematurely",
-        /// Done: as much as bRefreshUnit says.
+        /// Completed for the amount given by bRefreshUnit.
         Completed = 3 => "completed successfully",
-        /// Refused: a queue was not empty.
+        /// Rejected: a queue was not empty.
         QueueNotEmpty = 4 => "logical unit queue not empty",
         /// Failed.
         GeneralFailure = 5 => "general failure",
@@ -96,17 +96,17 @@ code! {
     pub enum RefreshMethod: u8 {
         /// Not set yet.
         NotDefined = 0 => "not defined",
-        /// Everything is written anew.
+        /// Everything is rewritten.
         Forced = 1 => "manual, forced",
-        /// What needs it is written anew.
+        /// Only what needs it is rewritten.
         Selective = 2 => "manual, selective",
     }
 }
 
 code! {
-    /// bRefreshUnit: how much one fRefreshEnable is worth.
+    /// bRefreshUnit: how much one fRefreshEnable refreshes.
     pub enum RefreshUnit: u8 {
-        /// The least the device can do.
+        /// The smallest amount the device can do.
         Minimum = 0 => "minimum",
         /// The whole device.
         Full = 1 => "100 %",
@@ -114,19 +114,19 @@ code! {
 }
 
 code! {
-    /// bDeviceFFUStatus: what became of the last firmware update.
+    /// bDeviceFFUStatus: result of the last firmware update.
     pub enum FfuStatus: u8 {
-        /// There was none, or it is not decided.
+        /// There was no update, or its result is still open.
         NoInformation = 0x00 => "no information",
         /// Done.
         Success = 0x01 => "successful microcode update",
-        /// What came is damaged or not whole.
+        /// The image is corrupted or incomplete.
         Corrupted = 0x02 => "microcode corruption error",
-        /// The device could not do it.
+        /// Internal error of the device.
         InternalError = 0x03 => "internal error",
-        /// It is not for this device.
+        /// The image is not for this device.
         VersionMismatch = 0x04 => "microcode version mismatch",
-        /// Something else.
+        /// Any other error.
         GeneralError = 0xFF => "general error",
     }
 }
@@ -134,7 +134,7 @@ code! {
 code! {
     /// bWriteBoosterBufferFlushStatus.
     pub enum WriteBoosterFlushStatus: u8 {
-        /// No flush under way: none asked for, or the buffer is empty.
+        /// No flush under way: none requested, or the buffer is empty.
         Idle = 0 => "idle",
         /// Under way.
         InProgress = 1 => "in progress",
@@ -150,7 +150,7 @@ code! {
 code! {
     /// bWriteBoosterBufferResizeHint and bWriteBoosterBufferResizeEn.
     pub enum WriteBoosterResize: u8 {
-        /// Keep it (hint), do nothing (enable).
+        /// As a hint: keep the size; as a command: do nothing.
         Keep = 0 => "keep",
         /// Make it smaller.
         Decrease = 1 => "decrease",
@@ -160,15 +160,15 @@ code! {
 }
 
 code! {
-    /// bWriteBoosterBufferResizeStatus. Reading an end takes it away.
+    /// bWriteBoosterBufferResizeStatus. Reading the result of a resize clears it.
     pub enum WriteBoosterResizeStatus: u8 {
-        /// None was asked for.
+        /// No resize was requested.
         Idle = 0 => "idle",
         /// Under way.
         InProgress = 1 => "in progress",
         /// Done: dCurrentWriteBoosterBufferSize is the new size.
         Completed = 2 => "completed successfully",
-        /// The device could not; the size is as it was.
+        /// Failed; the size is unchanged.
         GeneralFailure = 3 => "general failure",
     }
 }
@@ -178,21 +178,21 @@ code! {
     pub enum WriteBoosterPartialFlush: u8 {
         /// A flush empties the buffer.
         None = 0 => "none",
-        /// What was written last stays.
+        /// The data written last stays.
         Fifo = 1 => "fifo",
-        /// What was written with GROUP NUMBER [`PINNED_GROUP`] stays.
+        /// Data written with GROUP NUMBER [`PINNED_GROUP`] stays.
         Pinned = 2 => "pinned",
     }
 }
 
-/// GROUP NUMBER of a WRITE whose data is to stay in the pinned WriteBooster buffer.
+/// GROUP NUMBER of a WRITE whose data should stay in the pinned WriteBooster buffer.
 pub const PINNED_GROUP: u8 = 0x18;
 
 /// wExceptionEventControl and wExceptionEventStatus.
 #[bitfield(u16)]
 #[derive(PartialEq, Eq)]
 pub struct ExceptionEvents {
-    /// DYNCAP_NEEDED: the device wants physical memory back.
+    /// DYNCAP_NEEDED: the device needs physical memory to be released.
     pub dyncap_needed: bool,
     /// SYSPOOL_EXHAUSTED: no resources left for system data tags.
     pub syspool_exhausted: bool,
@@ -218,8 +218,8 @@ pub struct ExceptionEvents {
     __: u8,
 }
 
-/// Temperature of bDeviceCaseRoughTemperature and the two boundaries, °C; `None` if the device
-/// does not say. The attribute is 80 above the temperature and valid from 1 to 250.
+/// Temperature of bDeviceCaseRoughTemperature and the two boundaries, °C; `None` if the device does
+/// not report it. The attribute is 80 above the temperature and valid from 1 to 250.
 pub const fn temperature_celsius(value: u8) -> Option<i16> {
     match value {
         1..=250 => Some(value as i16 - 80),

@@ -12,7 +12,7 @@ pub struct CryptoCap {
     /// CFGC: number of configuration entries minus one.
     pub cfgc: u8,
     __: u8,
-    /// CFGPTR: where the configuration entries start, in units of 0x100 bytes.
+    /// CFGPTR: offset of the configuration entries, in units of 0x100 bytes.
     pub cfgptr: u8,
 }
 
@@ -44,14 +44,14 @@ code! {
     }
 }
 
-/// CRYPTOCAP: one algorithm the controller can do.
+/// CRYPTOCAP: one algorithm that the controller supports.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct CryptoCapEntry {
     /// ALGID: the algorithm.
     #[bits(8)]
     pub algid: CryptoAlgorithm,
-    /// SDUSB: data unit sizes, bit n stands for `512 << n` bytes.
+    /// SDUSB: data unit sizes, bit n for `512 << n` bytes.
     pub sdusb: u8,
     /// KS: the key size.
     #[bits(8)]
@@ -59,22 +59,22 @@ pub struct CryptoCapEntry {
     __: u8,
 }
 
-/// Length of the key field of a configuration entry (CRYPTOCFG), bytes. An AES-XTS key fills each
-/// half of it from its beginning with one of its two AES keys.
+/// Length of the key field of a configuration entry (CRYPTOCFG), bytes. The two AES keys of an
+/// AES-XTS key are placed at the start of either half.
 pub const CRYPTO_KEY_LENGTH: usize = 64;
-/// Where DW16, [`CryptoConfig`], is in a configuration entry.
+/// Offset of DW16, [`CryptoConfig`], in a configuration entry.
 pub const CRYPTO_CONFIG_OFFSET: u32 = 64;
-/// Where DW17 is, which is reserved or the vendor's.
+/// Offset of DW17, which is reserved or vendor specific.
 pub const CRYPTO_VENDOR_OFFSET: u32 = 68;
 
-/// DW16 of a configuration entry. It is written last: CFGE makes the entry a key slot that
-/// commands may name.
+/// DW16 of a configuration entry. It is written last: CFGE makes the entry a key slot that commands
+/// may use.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct CryptoConfig {
-    /// DUSIZE: data unit size, one bit of those in [`CryptoCapEntry::sdusb`].
+    /// DUSIZE: data unit size, one of the bits in [`CryptoCapEntry::sdusb`].
     pub dusize: u8,
-    /// CAPIDX: which capability entry.
+    /// CAPIDX: index of the capability entry.
     pub capidx: u8,
     #[bits(15)]
     __: u16,
@@ -83,7 +83,7 @@ pub struct CryptoConfig {
 }
 
 impl CryptoConfig {
-    /// Bytes of a data unit; `None` if not exactly one size is given.
+    /// Bytes of a data unit; `None` unless exactly one size is given.
     pub const fn data_unit(self) -> Option<u32> {
         let size = self.dusize() as u32;
         if size.is_power_of_two() { Some(size * 512) } else { None }
@@ -91,7 +91,7 @@ impl CryptoConfig {
 }
 
 impl CryptoKeySize {
-    /// Bytes of one such key.
+    /// Bytes of a key of this size.
     pub const fn bytes(self) -> Option<usize> {
         match self {
             Self::Bits128 => Some(16),

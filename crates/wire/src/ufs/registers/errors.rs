@@ -14,11 +14,11 @@ pub struct UecPa {
     pub lane_2: bool,
     /// A PHY error on lane 3.
     pub lane_3: bool,
-    /// Generic PHY adapter error, among them LINERESET.
+    /// Generic PHY adapter errors, LINERESET among them.
     pub generic: bool,
     #[bits(26)]
     __: u32,
-    /// ERR: the rest of the register is valid.
+    /// ERR: the other bits are valid.
     pub err: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct UecDl {
     pub pa_init: bool,
     #[bits(15)]
     __: u32,
-    /// ERR: the rest of the register is valid.
+    /// ERR: the other bits are valid.
     pub err: bool,
 }
 
@@ -76,7 +76,7 @@ pub struct UecN {
     pub lhdr_trap_packet_dropping: bool,
     #[bits(28)]
     __: u32,
-    /// ERR: the rest of the register is valid.
+    /// ERR: the other bits are valid.
     pub err: bool,
 }
 
@@ -100,7 +100,7 @@ pub struct UecT {
     pub safety_valve_dropping: bool,
     #[bits(24)]
     __: u32,
-    /// ERR: the rest of the register is valid.
+    /// ERR: the other bits are valid.
     pub err: bool,
 }
 
@@ -110,11 +110,11 @@ pub struct UecT {
 pub struct UecDme {
     /// Generic DME error.
     pub generic: bool,
-    /// QoS notification bits: transmitter, receiver, peer. They announce, they are no error.
+    /// QoS notification bits: transmitter, receiver, peer. They are notifications, not errors.
     #[bits(3)]
     pub qos: u8,
     #[bits(27)]
     __: u32,
-    /// ERR: the rest of the register is valid.
+    /// ERR: the other bits are valid.
     pub err: bool,
 }

@@ -1,6 +1,6 @@
 //! Multi-circular queues (UFSHCI 4.0): the queue configuration bank, one entry of [`STRIDE`] bytes
-//! per queue from [`McqCap::bank_offset`] on, and the operation and run-time registers it points
-//! to.
+//! per queue from [`McqCap::bank_offset`] on, and the operation and run-time registers to which it
+//! points.
 
 use crate::code::code;
 use bitfield_struct::bitfield;
@@ -15,9 +15,9 @@ pub const SQATTR: u32 = 0x00;
 pub const SQLBA: u32 = 0x04;
 /// Submission queue base, high half.
 pub const SQUBA: u32 = 0x08;
-/// Where this queue's SQHP block is, bytes from the start of the register space.
+/// Offset of this queue's SQHP block, bytes from the start of the register space.
 pub const SQDAO: u32 = 0x0C;
-/// Where this queue's SQIS block is, bytes from the start of the register space.
+/// Offset of this queue's SQIS block, bytes from the start of the register space.
 pub const SQISAO: u32 = 0x10;
 /// Submission queue configuration.
 pub const SQCFG: u32 = 0x14;
@@ -27,18 +27,18 @@ pub const CQATTR: u32 = 0x20;
 pub const CQLBA: u32 = 0x24;
 /// Completion queue base, high half.
 pub const CQUBA: u32 = 0x28;
-/// Where this queue's CQHP block is, bytes from the start of the register space.
+/// Offset of this queue's CQHP block, bytes from the start of the register space.
 pub const CQDAO: u32 = 0x2C;
-/// Where this queue's CQIS block is, bytes from the start of the register space.
+/// Offset of this queue's CQIS block, bytes from the start of the register space.
 pub const CQISAO: u32 = 0x30;
 /// Completion queue configuration.
 pub const CQCFG: u32 = 0x34;
 
 // Submission queue operation and run-time block, relative to SQDAO.
 
-/// Submission queue head, byte offset into the ring; the controller moves it.
+/// Submission queue head, byte offset into the ring; advanced by the controller.
 pub const SQHP: u32 = 0x00;
-/// Submission queue tail, byte offset into the ring; the host moves it: the doorbell.
+/// Submission queue tail, byte offset into the ring; advanced by the host: the doorbell.
 pub const SQTP: u32 = 0x04;
 /// Submission queue run-time command, [`SqRtc`].
 pub const SQRTC: u32 = 0x08;
@@ -56,9 +56,9 @@ pub const SQIE: u32 = 0x04;
 
 // Completion queue operation and run-time block, relative to CQDAO.
 
-/// Completion queue head, byte offset into the ring; the host moves it.
+/// Completion queue head, byte offset into the ring; advanced by the host.
 pub const CQHP: u32 = 0x00;
-/// Completion queue tail, byte offset into the ring; the controller moves it.
+/// Completion queue tail, byte offset into the ring; advanced by the controller.
 pub const CQTP: u32 = 0x04;
 
 // Completion queue interrupt block, relative to CQISAO.
@@ -85,26 +85,26 @@ pub struct McqCap {
     pub eis: bool,
     #[bits(5)]
     __: u8,
-    /// QCFGPTR: where the queue configuration bank starts, in units of 0x200 bytes.
+    /// QCFGPTR: offset of the queue configuration bank, in units of 0x200 bytes.
     pub qcfgptr: u8,
     /// MIAG: interrupt aggregation groups.
     pub miag: u8,
 }
 
 impl McqCap {
-    /// Submission (and completion) queues the controller has, 1..=256.
+    /// Submission (and completion) queues of the controller, 1..=256.
     #[inline]
     pub const fn queues(self) -> u32 {
         self.maxq() as u32 + 1
     }
 
-    /// Where queue 0's configuration entry is, bytes from the start of the register space.
+    /// Offset of queue 0's configuration entry, bytes from the start of the register space.
     #[inline]
     pub const fn bank_offset(self) -> u32 {
         self.qcfgptr() as u32 * BANK_UNIT
     }
 
-    /// Where a queue's configuration entry is, bytes from the start of the register space.
+    /// Offset of a queue's configuration entry, bytes from the start of the register space.
     #[inline]
     pub const fn queue_offset(self, queue: u8) -> u32 {
         self.bank_offset() + queue as u32 * STRIDE
@@ -164,7 +164,7 @@ impl McqConfig {
 pub struct SqAttr {
     /// SIZE: ring length in dwords minus one, see [`ring_size_field`].
     pub size: u16,
-    /// CQID: the completion queue that answers.
+    /// CQID: the completion queue for its requests.
     pub cqid: u8,
     #[bits(4)]
     __: u8,
@@ -187,8 +187,8 @@ pub struct CqAttr {
     pub cqen: bool,
 }
 
-/// SIZE of SQATTR and CQATTR for a ring of `entries` entries of 32 bytes: dwords minus one.
-/// `None` for an empty ring or one the field cannot say (more than 8192 entries).
+/// SIZE of SQATTR and CQATTR for a ring of `entries` entries of 32 bytes: dwords minus one. `None`
+/// for an empty ring or one too large for the field (more than 8192 entries).
 pub const fn ring_size_field(entries: u32) -> Option<u16> {
     match entries {
         1..=8192 => Some((entries * 8 - 1) as u16),
@@ -196,7 +196,7 @@ pub const fn ring_size_field(entries: u32) -> Option<u16> {
     }
 }
 
-/// The number of whole 32-byte entries a SIZE field stands for.
+/// The number of whole 32-byte entries for a SIZE field.
 pub const fn ring_entries(size_field: u16) -> u32 {
     (size_field as u32 + 1) / 8
 }
@@ -205,9 +205,9 @@ pub const fn ring_entries(size_field: u16) -> u32 {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct SqRtc {
-    /// STOP: stop fetching; clear to start again.
+    /// STOP: stop fetching; clear to resume.
     pub stop: bool,
-    /// ICU: initiate clean-up of the command that SQCTI names.
+    /// ICU: initiate clean-up of the command in SQCTI.
     pub icu: bool,
     #[bits(30)]
     __: u32,
@@ -233,7 +233,7 @@ pub struct SqCti {
 code! {
     /// SQRTS.RTC: how a clean-up ended. No public implementation names these codes.
     pub enum CleanUpResult: u8 {
-        /// The command is gone.
+        /// The command was removed.
         Success = 0 => "Success",
         /// The controller did not find the command.
         TaskNotFound = 1 => "Task not found",
@@ -250,7 +250,7 @@ code! {
 pub struct SqRts {
     /// STS: the queue is stopped.
     pub sts: bool,
-    /// CUS: the clean-up is done.
+    /// CUS: the clean-up is complete.
     pub cus: bool,
     #[bits(2)]
     __: u8,
@@ -265,12 +265,12 @@ pub struct SqRts {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct CqCfg {
-    /// IAG: the interrupt aggregation group, that is whose MCQIACR counts.
+    /// IAG: the interrupt aggregation group, whose MCQIACR applies.
     #[bits(5)]
     pub iag: u8,
     #[bits(3)]
     __: u8,
-    /// IAGVLD: the queue is in that group.
+    /// IAGVLD: the queue belongs to that group.
     pub iagvld: bool,
     #[bits(23)]
     __: u32,

@@ -1,7 +1,8 @@
 //! UFSHCI registers: offsets from the start of the register space, and the bits in them.
 //!
 //! Section numbers are those of JESD223D (UFSHCI 3.0) for the core registers and of JESD223E
-//! (UFSHCI 4.0) for multi-circular queues. Bits without a name survive `from_bits`/`into_bits`.
+//! (UFSHCI 4.0) for multi-circular queues. Bits without a name are preserved by `from_bits` and
+//! `into_bits`.
 
 mod crypto;
 mod errors;
@@ -68,9 +69,9 @@ pub const UTRIACR: u32 = 0x4C;
 pub const UTRLBA: u32 = 0x50;
 /// Transfer request list base, high half.
 pub const UTRLBAU: u32 = 0x54;
-/// Transfer request doorbell: write one to set, the controller clears.
+/// Transfer request doorbell: write one to set; the controller clears it.
 pub const UTRLDBR: u32 = 0x58;
-/// Transfer request list clear: a bit written **zero** clears that slot, one leaves it.
+/// Transfer request list clear: writing a bit as **zero** clears that slot, one leaves it.
 pub const UTRLCLR: u32 = 0x5C;
 /// Transfer request list run-stop, [`RunStop`].
 pub const UTRLRSR: u32 = 0x60;
@@ -83,9 +84,9 @@ pub const UTRLCNR: u32 = 0x64;
 pub const UTMRLBA: u32 = 0x70;
 /// Task management request list base, high half.
 pub const UTMRLBAU: u32 = 0x74;
-/// Task management request doorbell: write one to set, the controller clears.
+/// Task management request doorbell: write one to set; the controller clears it.
 pub const UTMRLDBR: u32 = 0x78;
-/// Task management request list clear: a bit written **zero** clears that slot.
+/// Task management request list clear: writing a bit as **zero** clears that slot.
 pub const UTMRLCLR: u32 = 0x7C;
 /// Task management request list run-stop, [`RunStop`].
 pub const UTMRLRSR: u32 = 0x80;
@@ -101,7 +102,7 @@ pub const UCMDARG2: u32 = 0x98;
 /// UIC command argument 3: the attribute value, in or out.
 pub const UCMDARG3: u32 = 0x9C;
 
-/// Length of the core register block up to UCMDARG3, bytes: what a dump takes.
+/// Length of the core register block up to UCMDARG3, bytes: the part that is dumped.
 pub const CORE_LENGTH: u32 = 0xA0;
 
 // Inline encryption.
@@ -163,7 +164,7 @@ pub struct Cap {
     __: bool,
     /// CS: inline encryption is supported.
     pub cs: bool,
-    /// LSDBS: **set** where the legacy single doorbell is **not** supported (UFSHCI 4.0).
+    /// LSDBS: **set** if the legacy single doorbell is **not** supported (UFSHCI 4.0).
     pub lsdbs: bool,
     /// MCQS: multi-circular queues are supported (UFSHCI 4.0).
     pub mcqs: bool,
@@ -183,15 +184,15 @@ impl Cap {
         self.nutmrs() as u32 + 1
     }
 
-    /// Most active commands in multi-circular queue mode, 1..=256: in that mode NUTRS is read as
-    /// eight bits wide.
+    /// Most active commands in multi-circular queue mode, 1..=256: in that mode NUTRS has eight
+    /// bits.
     #[inline]
     pub const fn active_commands_max(self) -> u32 {
         (self.into_bits() & 0xFF) + 1
     }
 }
 
-/// VER, UFSHCI version. 1.x used another layout; [`number`](Self::number) knows both.
+/// VER, UFSHCI version. 1.x used another layout; [`number`](Self::number) handles both.
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Ver {
@@ -249,10 +250,10 @@ pub struct Ahit {
 }
 
 impl Ahit {
-    /// Longest idle time that can be said: 1023 x 100 ms, µs.
+    /// Longest idle time that can be expressed: 1023 x 100 ms, µs.
     pub const IDLE_MAX_US: u32 = 1023 * 100_000;
 
-    /// The finest timer that says this idle time, rounded down to its unit and limited to
+    /// The finest timer that can express this idle time, rounded down to its unit and limited to
     /// [`IDLE_MAX_US`](Self::IDLE_MAX_US). Zero is off.
     pub const fn from_idle_us(idle_us: u32) -> Self {
         let mut value = if idle_us > Self::IDLE_MAX_US { Self::IDLE_MAX_US } else { idle_us };
@@ -264,8 +265,8 @@ impl Ahit {
         Self::new().with_ah8itv(value as u16).with_ts(scale)
     }
 
-    /// The idle time after which the link hibernates, µs; zero if off. A reserved scale counts
-    /// as the coarsest.
+    /// The idle time after which the link hibernates, µs; zero if off. A reserved scale is treated
+    /// as the coarsest one.
     pub const fn idle_us(self) -> u32 {
         let scale = if self.ts() > 5 { 5 } else { self.ts() };
         self.ah8itv() as u32 * 10u32.pow(scale as u32)
@@ -282,25 +283,25 @@ pub struct Interrupts {
     /// UDEPRI: endpoint reset indication from the device.
     #[inline]
     pub udepri: bool,
-    /// UE: UIC error, the cause is in UECPA..UECDME.
+    /// UE: UIC error; UECPA to UECDME hold the cause.
     #[inline]
     pub ue: bool,
     /// UTMS: a DME_TEST_MODE command finished.
     #[inline]
     pub utms: bool,
-    /// UPMS: a power mode change finished, the result is in HCS.UPMCRS.
+    /// UPMS: a power mode change finished; HCS.UPMCRS holds the result.
     #[inline]
     pub upms: bool,
-    /// UHXS: hibernate exit finished, the result is in HCS.UPMCRS.
+    /// UHXS: hibernate exit finished; HCS.UPMCRS holds the result.
     #[inline]
     pub uhxs: bool,
-    /// UHES: hibernate enter finished, the result is in HCS.UPMCRS.
+    /// UHES: hibernate enter finished; HCS.UPMCRS holds the result.
     #[inline]
     pub uhes: bool,
     /// ULLS: link lost.
     #[inline]
     pub ulls: bool,
-    /// ULSS: the device started up the link.
+    /// ULSS: the device started the link.
     #[inline]
     pub ulss: bool,
     /// UTMRCS: a task management request with the interrupt bit finished.
@@ -330,7 +331,7 @@ pub struct Interrupts {
     /// CQES: a completion queue has a new entry (multi-circular queues).
     #[inline]
     pub cqes: bool,
-    /// IAGES: an interrupt aggregation group fired (multi-circular queues).
+    /// IAGES: an interrupt aggregation group raised its interrupt (multi-circular queues).
     #[inline]
     pub iages: bool,
     #[bits(10)]
@@ -338,7 +339,7 @@ pub struct Interrupts {
 }
 
 impl Interrupts {
-    /// Causes after which only a host reset helps.
+    /// Causes that require a reset of the host controller.
     pub const FATAL: Self = Self::new()
         .with_ulls(true)
         .with_dfes(true)
@@ -347,13 +348,13 @@ impl Interrupts {
         .with_sbfes(true)
         .with_cefes(true);
 
-    /// Whether one of the causes in `other` is set here.
+    /// Whether any of the causes in `other` is set.
     #[inline]
     pub const fn intersects(self, other: Self) -> bool {
         self.into_bits() & other.into_bits() != 0
     }
 
-    /// The causes of both.
+    /// The causes in either.
     #[inline]
     pub const fn union(self, other: Self) -> Self {
         Self::from_bits(self.into_bits() | other.into_bits())
@@ -390,13 +391,13 @@ code! {
     pub enum PowerModeStatus: u8 {
         /// The request was accepted.
         Ok = 0 => "PWR_OK",
-        /// The local end has the new mode.
+        /// The local end changed the mode.
         Local = 1 => "PWR_LOCAL",
-        /// The remote end asked for the change.
+        /// The remote end requested the change.
         Remote = 2 => "PWR_REMOTE",
         /// Another change is under way.
         Busy = 3 => "PWR_BUSY",
-        /// The mode is beyond what the link can do.
+        /// The mode exceeds the capabilities of the link.
         ErrorCap = 4 => "PWR_ERROR_CAP",
         /// The link may be gone.
         FatalError = 5 => "PWR_FATAL_ERROR",
@@ -437,10 +438,10 @@ pub struct Hcs {
     #[bits(4)]
     #[inline]
     pub utpec: u8,
-    /// TTAGUTPE: task tag of the request that met the UTP error.
+    /// TTAGUTPE: task tag of the request with the UTP error.
     #[inline]
     pub ttagutpe: u8,
-    /// TLUNUTPE: logical unit of the request that met the UTP error.
+    /// TLUNUTPE: logical unit of the request with the UTP error.
     #[inline]
     pub tlunutpe: u8,
 }
@@ -449,7 +450,8 @@ pub struct Hcs {
 #[bitfield(u32)]
 #[derive(PartialEq, Eq)]
 pub struct Hce {
-    /// HCE: enabled; reads as set once initialisation is done. Clearing it resets the controller.
+    /// HCE: enable; reads as set once initialisation is complete. Clearing it resets the
+    /// controller.
     pub hce: bool,
     /// CGE: inline encryption enabled.
     pub cge: bool,
@@ -473,7 +475,7 @@ pub struct RunStop {
 pub struct InterruptAggregation {
     /// IATOVAL: time-out in units of 40 µs.
     pub iatoval: u8,
-    /// IACTH: completions after which the interrupt comes.
+    /// IACTH: completions that trigger the interrupt.
     #[bits(5)]
     pub iacth: u8,
     #[bits(3)]
@@ -486,7 +488,7 @@ pub struct InterruptAggregation {
     pub iasb: bool,
     #[bits(3)]
     __: u8,
-    /// IAPWEN: this write changes IATOVAL and IACTH.
+    /// IAPWEN: this write updates IATOVAL and IACTH.
     pub iapwen: bool,
     #[bits(6)]
     __: u8,

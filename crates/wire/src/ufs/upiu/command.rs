@@ -6,11 +6,11 @@ use crate::code::code;
 use crate::error::Error;
 use bitfield_struct::bitfield;
 
-/// Where the expected data transfer length is in a COMMAND.
+/// Offset of the expected data transfer length in a COMMAND.
 pub const COMMAND_EXPECTED_LENGTH_OFFSET: usize = 12;
-/// Where the CDB is in a COMMAND.
+/// Offset of the CDB in a COMMAND.
 pub const COMMAND_CDB_OFFSET: usize = 16;
-/// Most sense bytes a RESPONSE carries.
+/// Most bytes of sense data in a RESPONSE.
 pub const SENSE_LENGTH_MAX: usize = 18;
 /// Length of a RESPONSE with sense data and without extra header segments, bytes.
 pub const RESPONSE_LENGTH_MAX: usize = LENGTH + 2 + SENSE_LENGTH_MAX;
@@ -18,11 +18,11 @@ pub const RESPONSE_LENGTH_MAX: usize = LENGTH + 2 + SENSE_LENGTH_MAX;
 code! {
     /// ATTR, task attribute.
     pub enum TaskAttribute: u8 {
-        /// The device orders it as it likes.
+        /// The device chooses the order.
         Simple = 0 => "SIMPLE",
-        /// After everything before it, before everything after it.
+        /// After all earlier commands, before all later ones.
         Ordered = 1 => "ORDERED",
-        /// Before everything waiting.
+        /// Before all waiting commands.
         HeadOfQueue = 2 => "HEAD OF QUEUE",
         /// ACA; UFS devices do not support it.
         Aca = 3 => "ACA",
@@ -33,7 +33,7 @@ code! {
 #[bitfield(u8)]
 #[derive(PartialEq, Eq)]
 pub struct CommandFlags {
-    /// ATTR: ordering against other commands.
+    /// ATTR: ordering relative to other commands.
     #[bits(2)]
     #[inline]
     pub attr: TaskAttribute,
@@ -45,7 +45,7 @@ pub struct CommandFlags {
     /// W: the command sends data to the device.
     #[inline]
     pub w: bool,
-    /// R: the command takes data from the device.
+    /// R: the command reads data from the device.
     #[inline]
     pub r: bool,
     __: bool,
@@ -57,13 +57,13 @@ pub struct CommandFlags {
 pub struct ResponseFlags {
     #[bits(4)]
     __: u8,
-    /// D: the data segments sent did not add up to what was asked for.
+    /// D: the data segments sent do not add up to what was requested.
     #[inline]
     pub d: bool,
-    /// U: fewer bytes moved than expected; the residual count says how many were left.
+    /// U: fewer bytes were transferred than expected; the residual count is how many remained.
     #[inline]
     pub u: bool,
-    /// O: more bytes would have moved than expected; the residual count says how many.
+    /// O: more bytes would have been transferred than expected; the residual count is how many.
     #[inline]
     pub o: bool,
     __: bool,
@@ -74,7 +74,7 @@ pub struct ResponseFlags {
 pub struct CommandUpiu {
     /// The header; flags as [`CommandFlags`].
     pub header: Header,
-    /// Bytes the host expects to move.
+    /// Bytes that the host expects to transfer.
     pub expected_data_transfer_length: u32,
     /// The command descriptor block, zero padded.
     pub cdb: [u8; 16],
@@ -89,7 +89,7 @@ impl CommandUpiu {
         Self { header, expected_data_transfer_length: 0, cdb }
     }
 
-    /// The value of a COMMAND.
+    /// Parses a COMMAND.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another unit.
@@ -120,23 +120,23 @@ impl CommandUpiu {
         put(bytes, COMMAND_CDB_OFFSET, self.cdb);
     }
 
-    /// The first four bytes of a COMMAND as one word of this machine's byte order: all of the
-    /// header that changes from one SCSI command to the next in a slot.
+    /// The first four bytes of a COMMAND as one word in this machine's byte order: the whole part
+    /// of the header that changes between the SCSI commands of a slot.
     #[inline]
     pub const fn first_word(lun: u8, task_tag: u8, flags: CommandFlags) -> u32 {
         const COMMAND: u8 = TransactionCode::Command.into_bits();
         u32::from_ne_bytes([COMMAND, flags.into_bits(), lun, task_tag])
     }
 
-    /// The expected data transfer length as one word of this machine's byte order, to be stored
-    /// at [`COMMAND_EXPECTED_LENGTH_OFFSET`].
+    /// The expected data transfer length as one word in this machine's byte order, to be stored at
+    /// [`COMMAND_EXPECTED_LENGTH_OFFSET`].
     #[inline]
     pub const fn expected_length_word(length: u32) -> u32 {
         length.to_be()
     }
 
-    /// A CDB as two words of this machine's byte order, to be stored at [`COMMAND_CDB_OFFSET`]
-    /// and eight bytes after it.
+    /// A CDB as two words in this machine's byte order, to be stored at [`COMMAND_CDB_OFFSET`] and
+    /// eight bytes after it.
     #[inline]
     pub const fn cdb_words(cdb: &[u8; 16]) -> [u64; 2] {
         let c = cdb;
@@ -146,7 +146,7 @@ impl CommandUpiu {
         ]
     }
 
-    /// A COMMAND with this expected length as four words that, stored one after the other in the
+    /// A COMMAND with this expected length as four words which, stored one after the other in the
     /// byte order of this machine, give the same bytes as [`emit`](Self::emit).
     #[inline]
     pub const fn words(
@@ -168,7 +168,7 @@ impl CommandUpiu {
     }
 }
 
-/// Two words of 32 bits in the order of their addresses, as one of this machine's byte order.
+/// Two words of 32 bits, in the order of their addresses, as one in this machine's byte order.
 #[inline]
 const fn pair_of(first: u32, second: u32) -> u64 {
     let (first, second) = (first.to_le() as u64, second.to_le() as u64);
@@ -180,12 +180,13 @@ const fn pair_of(first: u32, second: u32) -> u64 {
 pub struct ResponseUpiu {
     /// The header; flags as [`ResponseFlags`], byte 7 the SCSI status.
     pub header: Header,
-    /// Bytes that did not move (flag U) or would have moved beyond the expected (flag O).
+    /// Bytes not transferred (flag U), or that would have been transferred beyond those expected
+    /// (flag O).
     pub residual_transfer_count: u32,
 }
 
 impl ResponseUpiu {
-    /// The answer of a device that did what it was asked, with this SCSI status.
+    /// The response of a device that executed the command, with this SCSI status.
     #[inline]
     pub const fn new(lun: u8, task_tag: u8, status: u8) -> Self {
         let mut header = Header::new(TransactionCode::Response, lun, task_tag);
@@ -193,7 +194,7 @@ impl ResponseUpiu {
         Self { header, residual_transfer_count: 0 }
     }
 
-    /// The value of a RESPONSE.
+    /// Parses a RESPONSE.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another unit.
@@ -209,8 +210,8 @@ impl ResponseUpiu {
     }
 
     /// Whether a unit that begins with these words, in the byte order of this machine, is the
-    /// answer to the command of this tag and says that all went well: target success, SCSI status
-    /// GOOD, nothing missing, and no event to look after.
+    /// response to the command with this tag and reports full success: target success, SCSI status
+    /// GOOD, nothing missing, and no event to handle.
     #[inline]
     pub const fn is_plainly_good(words: [u64; 2], task_tag: u8) -> bool {
         const RESPONSE: u8 = TransactionCode::Response.into_bits();
@@ -237,8 +238,8 @@ impl ResponseUpiu {
 
     /// The sense data of the RESPONSE that `bytes` starts with; empty if there is none.
     ///
-    /// The length is taken from the sense length field and limited to what is there, never from
-    /// the data segment length, of which only "not zero" counts: QEMU 10.0 swaps its bytes.
+    /// The length is taken from the sense length field and limited to the bytes that are there. Of
+    /// the data segment length only "not zero" is used, because QEMU 10.0 swaps its bytes.
     pub fn sense<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         if self.header.data_segment_length == 0 {
             return &[];
@@ -249,8 +250,9 @@ impl ResponseUpiu {
         &sense[..length]
     }
 
-    /// Writes the unit with sense data (cut to [`SENSE_LENGTH_MAX`]) and sets the data segment
-    /// length. Gives the length of the unit, padded to a dword; no sense, no data segment.
+    /// Writes the unit with sense data (truncated to [`SENSE_LENGTH_MAX`]) and sets the data
+    /// segment length. Returns the length of the unit, padded to a dword; without sense data there
+    /// is no data segment.
     pub fn emit_with_sense(&self, sense: &[u8], bytes: &mut [u8; RESPONSE_LENGTH_MAX]) -> usize {
         let sense = &sense[..sense.len().min(SENSE_LENGTH_MAX)];
         let mut unit = *self;

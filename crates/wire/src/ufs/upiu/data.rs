@@ -1,5 +1,5 @@
-//! DATA OUT, DATA IN and READY TO TRANSFER (JESD220 10.7.3 to 10.7.5). A host controller makes
-//! and takes them by itself; a driver never sees one, a tracer of the link does.
+//! DATA OUT, DATA IN and READY TO TRANSFER (JESD220 10.7.3 to 10.7.5). The host controller sends
+//! and receives them by itself; only a tracer of the link sees them, never a driver.
 
 use super::{Header, LENGTH};
 use crate::bytes::{be32, put};
@@ -11,14 +11,14 @@ pub type DataIn = DataUpiu;
 /// READY TO TRANSFER.
 pub type ReadyToTransfer = DataUpiu;
 
-/// The three units that say which part of a command's data is meant.
+/// Any of the three units, all of which specify a part of a command's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataUpiu {
     /// The header.
     pub header: Header,
-    /// Where in the command's data this part starts, bytes.
+    /// Offset of this part in the command's data, bytes.
     pub data_buffer_offset: u32,
-    /// How long this part is, bytes.
+    /// Length of this part, bytes.
     pub data_transfer_count: u32,
 }
 

@@ -1,9 +1,9 @@
-//! UFS protocol information units (JESD220 10.5 to 10.7): what host and device say to each other.
+//! UFS protocol information units (JESD220 10.5 to 10.7), exchanged between host and device.
 //! Big-endian.
 //!
-//! Every unit starts with the 12-byte [`Header`] and has 20 bytes of its own; [`LENGTH`] bytes
-//! are enough for all but extra header segments and data. The header stands in each value as it
-//! is on the wire: nothing in it is lost by `parse` and `emit`.
+//! Every unit starts with the 12-byte [`Header`] and has 20 bytes of its own; [`LENGTH`] bytes are
+//! enough for everything except extra header segments and data. Each value holds its header as it
+//! is on the wire, so `parse` and `emit` lose nothing of it.
 
 mod command;
 mod data;
@@ -29,7 +29,7 @@ use bitfield_struct::bitfield;
 pub const HEADER_LENGTH: usize = 12;
 /// Length of a unit without extra header segments and data, bytes.
 pub const LENGTH: usize = 32;
-/// Where [`Header::ehs_length`] is.
+/// Offset of [`Header::ehs_length`].
 pub const EHS_LENGTH_OFFSET: usize = 8;
 /// Unit of [`Header::ehs_length`], bytes.
 pub const EHS_UNIT: usize = 32;
@@ -72,20 +72,20 @@ pub struct TransactionType {
     #[bits(6)]
     #[inline]
     pub code: TransactionCode,
-    /// DD: there is an end-to-end CRC of the data segment.
+    /// DD: the data segment has an end-to-end CRC.
     #[inline]
     pub dd: bool,
-    /// HD: there is an end-to-end CRC of the header segments.
+    /// HD: the header segments have an end-to-end CRC.
     #[inline]
     pub hd: bool,
 }
 
 code! {
-    /// Response, byte 6 of what a device sends, except of a query response (JESD220 10.6).
+    /// Response, byte 6 of what a device sends, except in a query response (JESD220 10.6).
     pub enum ResponseCode: u8 {
-        /// The target did what it was asked to, as far as the transport is concerned.
+        /// The target executed the request, as far as the transport is concerned.
         TargetSuccess = 0x00 => "Target Success",
-        /// The target could not.
+        /// The target failed.
         TargetFailure = 0x01 => "Target Failure",
     }
 }
@@ -94,7 +94,7 @@ code! {
 #[bitfield(u8)]
 #[derive(PartialEq, Eq, Hash)]
 pub struct DeviceInformation {
-    /// EVENT_ALERT: an enabled exception event waits, see wExceptionEventStatus.
+    /// EVENT_ALERT: an enabled exception event is pending, see wExceptionEventStatus.
     #[inline]
     pub event_alert: bool,
     #[bits(7)]
@@ -104,7 +104,7 @@ pub struct DeviceInformation {
 /// The first 12 bytes of every unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// Byte 0: what it is.
+    /// Byte 0: type of the unit.
     pub transaction: TransactionType,
     /// Byte 1: flags, see [`CommandFlags`] and [`ResponseFlags`].
     pub flags: u8,
@@ -116,7 +116,7 @@ pub struct Header {
     pub iid: u8,
     /// Byte 4, low half: command set, 0 for SCSI.
     pub command_set: u8,
-    /// Byte 5: query or task management function; EXT_IID in its high half for the rest.
+    /// Byte 5: query or task management function; in other units EXT_IID in the high half.
     pub function: u8,
     /// Byte 6: [`ResponseCode`] or, in a query response, the query result.
     pub response: u8,
@@ -131,7 +131,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// A header that says no more than what it is.
+    /// A header with only the type of unit set.
     #[inline]
     pub const fn new(code: TransactionCode, lun: u8, task_tag: u8) -> Self {
         const NO_INFORMATION: DeviceInformation = DeviceInformation::new();
@@ -188,13 +188,13 @@ impl Header {
         put(bytes, 10, self.data_segment_length.to_be_bytes());
     }
 
-    /// What it is.
+    /// Type of the unit.
     #[inline]
     pub const fn code(&self) -> TransactionCode {
         self.transaction.code()
     }
 
-    /// `Ok` if it is what was expected.
+    /// `Ok` if it is of the expected type.
     #[inline]
     pub(crate) fn expect(self, code: TransactionCode) -> Result<Self, Error> {
         if self.code() != code {
@@ -204,39 +204,39 @@ impl Header {
         Ok(self)
     }
 
-    /// Byte 6 of what a device sends, except of a query response.
+    /// Byte 6 of what a device sends, except in a query response.
     #[inline]
     pub const fn response_code(&self) -> ResponseCode {
         ResponseCode::from_bits(self.response)
     }
 
-    /// Where the data segment starts, bytes from the start of the unit.
+    /// Offset of the data segment, bytes from the start of the unit.
     #[inline]
     pub const fn data_offset(&self) -> usize {
         let header_crc = if self.transaction.hd() { 4 } else { 0 };
         LENGTH + self.ehs_length as usize * EHS_UNIT + header_crc
     }
 
-    /// The extra header segments of the unit `bytes` starts with.
+    /// The extra header segments of the unit at the start of `bytes`.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the header promises more than `bytes` has.
+    /// [`Error::Truncated`] if the header announces more than `bytes` holds.
     pub fn extra_header_segments<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         let end = LENGTH + usize::from(self.ehs_length) * EHS_UNIT;
         bytes.get(LENGTH..end).ok_or(Error::Truncated { needed: end, got: bytes.len() })
     }
 
-    /// The data segment of the unit `bytes` starts with, without padding.
+    /// The data segment of the unit at the start of `bytes`, without padding.
     ///
     /// # Errors
-    /// [`Error::Truncated`] if the header promises more than `bytes` has.
+    /// [`Error::Truncated`] if the header announces more than `bytes` holds.
     pub fn data_segment<'a>(&self, bytes: &'a [u8]) -> Result<&'a [u8], Error> {
         let start = self.data_offset();
         let end = start + usize::from(self.data_segment_length);
         bytes.get(start..end).ok_or(Error::Truncated { needed: end, got: bytes.len() })
     }
 
-    /// Bytes the whole unit takes: header segments, data padded to a dword, and CRCs.
+    /// Bytes of the whole unit: header segments, data padded to a dword, and CRCs.
     #[inline]
     pub const fn unit_length(&self) -> usize {
         let data_crc = if self.transaction.dd() { 4 } else { 0 };
@@ -249,7 +249,7 @@ code! {
     pub enum Wlun: u8 {
         /// Lists the logical units.
         ReportLuns = 0x81 => "REPORT LUNS",
-        /// The boot logical unit in force.
+        /// The active boot logical unit.
         Boot = 0xB0 => "BOOT",
         /// Replay protected memory.
         Rpmb = 0xC4 => "RPMB",
@@ -290,7 +290,7 @@ pub enum Upiu {
 }
 
 impl Upiu {
-    /// The value of whatever unit it is.
+    /// Parses a unit of any type.
     pub fn parse(bytes: &[u8; LENGTH]) -> Self {
         let header = Header::parse(bytes);
         match header.code() {

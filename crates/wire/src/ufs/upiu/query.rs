@@ -5,16 +5,16 @@ use crate::bytes::{be64, put};
 use crate::error::Error;
 use crate::ufs::query::{QueryFunction, QueryOpcode, QueryResult};
 
-/// Where the descriptor is in a query that carries one.
+/// Offset of the descriptor in a query that carries one.
 pub const QUERY_DATA_OFFSET: usize = LENGTH;
 
-/// Bytes 12 to 27: the transaction specific fields, the same in request and response.
+/// Bytes 12 to 27: the transaction specific fields, common to request and response.
 ///
-/// Bytes 16 to 23 mean different things: a descriptor's length, an attribute's 32 or 64 bits, a
-/// flag. They are kept as one number, with a getter for each meaning.
+/// The meaning of bytes 16 to 23 depends on the opcode: a descriptor's length, an attribute's 32 or
+/// 64 bits, a flag. They are kept as one number, with a getter for each meaning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QueryFields {
-    /// Byte 12: what to do.
+    /// Byte 12: the operation.
     pub opcode: QueryOpcode,
     /// Byte 13: identification number of the descriptor, attribute or flag.
     pub idn: u8,
@@ -36,7 +36,7 @@ impl QueryFields {
         Self::of(QueryOpcode::ReadDescriptor, idn, index, selector).with_length(length)
     }
 
-    /// Write a descriptor of `length` bytes, which stand in the data segment.
+    /// Write a descriptor of `length` bytes, which are in the data segment.
     pub const fn write_descriptor(idn: u8, index: u8, selector: u8, length: u16) -> Self {
         Self::of(QueryOpcode::WriteDescriptor, idn, index, selector).with_length(length)
     }
@@ -111,7 +111,7 @@ impl QueryFields {
 pub struct QueryRequest {
     /// The header; byte 5 is the [`QueryFunction`].
     pub header: Header,
-    /// What is asked.
+    /// The query.
     pub fields: QueryFields,
 }
 
@@ -127,7 +127,7 @@ impl QueryRequest {
         Self { header, fields }
     }
 
-    /// The value of a QUERY REQUEST.
+    /// Parses a QUERY REQUEST.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another unit.
@@ -157,12 +157,12 @@ impl QueryRequest {
 pub struct QueryResponse {
     /// The header; byte 6 is the [`QueryResult`].
     pub header: Header,
-    /// What was asked, with the answer.
+    /// The query and its answer.
     pub fields: QueryFields,
 }
 
 impl QueryResponse {
-    /// The answer to `request`. `data_segment_length` is that of a descriptor read.
+    /// The response to `request`. `data_segment_length` is set for a descriptor read.
     pub const fn new(request: &QueryRequest, result: QueryResult, fields: QueryFields) -> Self {
         let mut header = Header::new(
             TransactionCode::QueryResponse,
@@ -180,7 +180,7 @@ impl QueryResponse {
         Self { header, fields }
     }
 
-    /// The value of a QUERY RESPONSE.
+    /// Parses a QUERY RESPONSE.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another unit.
@@ -199,7 +199,7 @@ impl QueryResponse {
         self.fields.emit(bytes);
     }
 
-    /// How it ended.
+    /// Result of the query.
     pub const fn result(&self) -> QueryResult {
         QueryResult::from_bits(self.header.response)
     }

@@ -17,7 +17,7 @@ impl NopOut {
         Self { header: Header::new(TransactionCode::NopOut, 0, task_tag) }
     }
 
-    /// The value of a NOP OUT.
+    /// Parses a NOP OUT.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another unit.
@@ -45,7 +45,7 @@ impl NopIn {
         Self { header: Header::new(TransactionCode::NopIn, 0, task_tag) }
     }
 
-    /// The value of a NOP IN.
+    /// Parses a NOP IN.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another unit.
@@ -64,9 +64,9 @@ impl NopIn {
 /// positions of the two status bytes are unconfirmed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reject {
-    /// The header; task tag and logical unit are those of the unit rejected, as far as it had any.
+    /// The header; task tag and logical unit are those of the rejected unit, if it had them.
     pub header: Header,
-    /// Byte 12: what is wrong with the basic header. The codes are the device's.
+    /// Byte 12: error of the basic header. The codes are device specific.
     pub basic_header_status: u8,
     /// Byte 14: bit 0 header CRC error, bit 1 data CRC error.
     pub e2e_status: u8,
@@ -80,7 +80,7 @@ impl Reject {
         Self { header, basic_header_status, e2e_status: 0 }
     }
 
-    /// The value of a REJECT.
+    /// Parses a REJECT.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another unit.

@@ -8,17 +8,17 @@ use crate::error::Error;
 code! {
     /// Task management function, byte 5 of the request.
     pub enum TaskFunction: u8 {
-        /// End one command.
+        /// Abort one command.
         AbortTask = 0x01 => "Abort Task",
-        /// End every command of this initiator in a logical unit.
+        /// Abort all commands of this initiator in a logical unit.
         AbortTaskSet = 0x02 => "Abort Task Set",
-        /// End every command in a logical unit.
+        /// Abort all commands in a logical unit.
         ClearTaskSet = 0x04 => "Clear Task Set",
         /// Reset a logical unit.
         LogicalUnitReset = 0x08 => "Logical Unit Reset",
-        /// Is this command in the device?
+        /// Asks whether a command is in the device.
         QueryTask = 0x80 => "Query Task",
-        /// Is any command of this initiator in the logical unit?
+        /// Asks whether any command of this initiator is in the logical unit.
         QueryTaskSet = 0x81 => "Query Task Set",
     }
 }
@@ -26,9 +26,9 @@ code! {
 code! {
     /// Service response, output parameter 1 of the response.
     pub enum ServiceResponse: u8 {
-        /// Done; for the query functions: no such command.
+        /// Complete; for the query functions: no such command.
         FunctionComplete = 0x00 => "Task Management Function Complete",
-        /// The device does not have this function.
+        /// The device does not support the function.
         FunctionNotSupported = 0x04 => "Task Management Function Not Supported",
         /// The function failed.
         FunctionFailed = 0x05 => "Task Management Function Failed",
@@ -42,26 +42,27 @@ code! {
 /// TASK MANAGEMENT REQUEST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TaskRequest {
-    /// The header; byte 5 is the [`TaskFunction`]. Its task tag names this request, not the
-    /// command it is about.
+    /// The header; byte 5 is the [`TaskFunction`]. Its task tag identifies this request, not the
+    /// command it concerns.
     pub header: Header,
     /// Input parameter 1: the logical unit.
     pub lun: u8,
-    /// Input parameter 2: the task tag of the command it is about.
+    /// Input parameter 2: the task tag of the command it concerns.
     pub task_tag: u8,
     /// Input parameter 3: the initiator.
     pub iid: u8,
 }
 
 impl TaskRequest {
-    /// A request about the command with `task_tag` in `lun`; `request_tag` names the request.
+    /// A request concerning the command with `task_tag` in `lun`; `request_tag` identifies the
+    /// request.
     pub const fn new(request_tag: u8, function: TaskFunction, lun: u8, task_tag: u8) -> Self {
         let mut header = Header::new(TransactionCode::TaskRequest, lun, request_tag);
         header.function = function.into_bits();
         Self { header, lun, task_tag, iid: 0 }
     }
 
-    /// The value of a TASK MANAGEMENT REQUEST.
+    /// Parses a TASK MANAGEMENT REQUEST.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another unit.
@@ -101,14 +102,14 @@ pub struct TaskResponse {
 }
 
 impl TaskResponse {
-    /// An answer to the request named `request_tag`.
+    /// The response to the request identified by `request_tag`.
     pub const fn new(request_tag: u8, lun: u8, service_response: ServiceResponse) -> Self {
         let mut header = Header::new(TransactionCode::TaskResponse, lun, request_tag);
         header.response = ResponseCode::TargetSuccess.into_bits();
         Self { header, service_response, output_parameter_2: 0 }
     }
 
-    /// The value of a TASK MANAGEMENT RESPONSE.
+    /// Parses a TASK MANAGEMENT RESPONSE.
     ///
     /// # Errors
     /// [`Error::WrongCode`] if it is another unit.
