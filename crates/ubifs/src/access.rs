@@ -41,12 +41,12 @@ impl fmt::Display for Cause {
             Self::Node(error) => error.fmt(f),
             Self::Lpt(error) => error.fmt(f),
             Self::Flash(error) => error.fmt(f),
-            Self::Mismatch(what) => write!(f, "the node here has another {what}"),
-            Self::Misplaced => f.write_str("no such node can lie here"),
-            Self::Hash => f.write_str("authentication failed: it has another hash than was signed"),
-            Self::Unproven => {
-                f.write_str("authentication failed: no hash that was signed covers it")
+            Self::Mismatch(what) => write!(f, "the node here has the wrong {what}"),
+            Self::Misplaced => f.write_str("a node of this kind cannot be here"),
+            Self::Hash => {
+                f.write_str("authentication failed: its hash is not the one that was signed")
             }
+            Self::Unproven => f.write_str("authentication failed: no signed hash covers it"),
         }
     }
 }

@@ -141,7 +141,8 @@ impl fmt::Display for SignatureError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoCertificate => f.write_str(
-                "its superblock is signed by a certificate, and there is none to verify it with",
+                "its superblock is signed with a certificate, and no certificate was given to \
+                 verify it",
             ),
             Self::Missing => {
                 f.write_str("authentication failed: the superblock has neither HMAC nor signature")
@@ -196,19 +197,16 @@ impl fmt::Display for AuthError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAuthenticated => f.write_str(
-                "a key was given, and the superblock says that this UBIFS is not authenticated",
+                "a key was given, but the superblock says that this UBIFS is not authenticated",
             ),
             Self::Algorithm(code) => match HashAlgorithm::from_code(*code) {
-                Some(algorithm) => write!(f, "its nodes are hashed by {}", algorithm.name()),
-                None => write!(
-                    f,
-                    "its nodes are hashed by an algorithm, number {code}, that is not known"
-                ),
+                Some(algorithm) => write!(f, "its nodes are hashed with {}", algorithm.name()),
+                None => write!(f, "its nodes are hashed with an unknown algorithm, number {code}"),
             },
             Self::Key => f.write_str("the key is not the one it was signed with"),
             Self::NoKey => f.write_str(
-                "it was written to by a device since it was signed by a certificate, and only the \
-                 device's key verifies that",
+                "a device has written to it since it was signed with a certificate, and only the \
+                 device's key can verify that",
             ),
             Self::Signature(error) => error.fmt(f),
             Self::Changed { structure, place } => {

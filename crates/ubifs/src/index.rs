@@ -316,7 +316,7 @@ impl<V: Volume> Walk<'_, V> {
         }
         // Linux leaves a branch unchanged when the first key of its node is deleted.
         if child.key.is_some_and(|key| node.key(0) < key) {
-            return Err(Cause::Mismatch("first key than its branch"));
+            return Err(Cause::Mismatch("first key for its branch"));
         }
         let mut previous: Option<Key> = None;
         for branch in node.branches() {
@@ -334,7 +334,7 @@ impl<V: Volume> Walk<'_, V> {
             let holds =
                 self.layout.holds(&self.layout.main, branch.lnum, branch.offset, branch.length);
             if !holds || branch.length < least {
-                return Err(Cause::Mismatch("branch than there can be"));
+                return Err(Cause::Mismatch("branch address or length"));
             }
             previous = Some(key);
         }

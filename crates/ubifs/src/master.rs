@@ -78,7 +78,7 @@ pub(crate) fn choose<V: Volume>(
     };
     findings.extend(torn.into_iter().map(|found| Finding { severity, ..found }));
     let take_first = accepted.unwrap_or_else(|| {
-        let problem = String::from("the two copies are in no state that power loss can leave");
+        let problem = String::from("the two copies are in a state that no power loss can leave");
         let place = access.place(MASTER_LEB, 0);
         findings.push(finding(Severity::Inconsistent, "master node", problem, place));
         let sequence = |found: &Option<Found>| found.as_ref().map(|found| found.header.sequence);

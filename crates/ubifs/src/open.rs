@@ -445,19 +445,19 @@ fn read_superblock<V: Volume>(
     let layout = superblock.layout().map_err(|error| refuse(format!("{error}"))).ok()?;
     if superblock.leb_size != access.leb_size {
         refuse(format!(
-            "field leb_size is {}, the volume's LEBs have {} bytes",
+            "field leb_size is {}, but the volume's LEBs have {} bytes",
             superblock.leb_size, access.leb_size
         ));
         return None;
     }
     if superblock.leb_count > access.lebs {
-        refuse(format!("{} LEBs, the volume has {}", superblock.leb_count, access.lebs));
+        refuse(format!("{} LEBs, but the volume has {}", superblock.leb_count, access.lebs));
     }
     if let Some(write_size) = access.volume.geometry().write_size
         && superblock.min_io_size != write_size.max(8)
     {
         refuse(format!(
-            "field min_io_size is {}, the flash is written in units of {write_size}",
+            "field min_io_size is {}, but the flash is written in units of {write_size}",
             superblock.min_io_size
         ));
     }
@@ -555,7 +555,7 @@ fn verify<V: Volume>(store: &Store<V>, findings: &mut Vec<Finding>) -> (Lost, Lo
             // More nodes than the flash can hold: branches lead to the same nodes repeatedly.
             let Some(left) = self.left.checked_sub(1) else {
                 self.lost.push((Key::MIN, Key::MAX));
-                let problem = String::from("branches go in circles");
+                let problem = String::from("the branches form a cycle");
                 let place = Place::default();
                 self.findings.push(finding(Severity::Inconsistent, "index", problem, place));
                 return ControlFlow::Break(());

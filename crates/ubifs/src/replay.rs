@@ -263,7 +263,7 @@ impl<V: Volume> Log<'_, V> {
                 }
             }
             (Node::Authentication(_), _) => {}
-            _ => return Err(Cause::Mismatch("type than a log has")),
+            _ => return Err(Cause::Mismatch("type for a log")),
         }
         if let (true, Some(hasher)) = (is_new, &mut found.hasher) {
             hasher.update(bytes);
@@ -452,7 +452,7 @@ fn read_part<V: Volume>(
                     findings.push(finding(Severity::Note, "journal", problem, place));
                     break;
                 }
-                let problem = format!("{} bytes are no node ({error})", range.1 - range.0);
+                let problem = format!("{} bytes are not a node ({error})", range.1 - range.0);
                 findings.push(finding(Severity::Lost, "journal", problem, place));
                 let damaged = damaged_data(part.lnum, range.0, leb);
                 found.extend(damaged.map(|entry| (Group::None, Some(entry))));
@@ -588,7 +588,7 @@ pub(crate) fn entry(
             (Key::inode_node(node.inode), Change::Truncate { old_size, new_size })
         }
         Node::Authentication(_) | Node::Index(_) | Node::Padding(_) => return Ok(None),
-        _ => return Err(Cause::Mismatch("type than a journal has")),
+        _ => return Err(Cause::Mismatch("type for a journal")),
     };
     Ok(Some(Entry { sequence: header.sequence, key, at, change }))
 }

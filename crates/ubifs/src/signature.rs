@@ -64,7 +64,7 @@ pub(crate) fn prove<V: Volume>(
         (SIGNATURE_PKCS7, Some(trust)) => {
             trust.verify(&leb[..SUPERBLOCK_NODE_SIZE], node.signature)
         }
-        _ => Err(SignatureError::Form("it is none of PKCS#7")),
+        _ => Err(SignatureError::Form("it is not PKCS#7")),
     };
     verified.map_err(AuthError::Signature)
 }

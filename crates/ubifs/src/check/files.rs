@@ -137,7 +137,7 @@ impl<V: Volume> Check<'_, V> {
         };
         let said = match infos.get(&inode) {
             None => {
-                let problem = format!("block {} of an inode that is not there", key.value());
+                let problem = format!("block {} of an inode that does not exist", key.value());
                 return self.tell_inode(Severity::Lost, problem, node);
             }
             Some(Info { said: None, .. }) => return,
@@ -145,7 +145,7 @@ impl<V: Volume> Check<'_, V> {
         };
         let start = u64::from(key.value()) * u64::from(BLOCK_SIZE);
         if said.kind != Some(FileKind::Regular) {
-            let problem = String::from("content of an inode that is no regular file");
+            let problem = String::from("content of an inode that is not a regular file");
             self.tell_inode(Severity::Inconsistent, problem, node);
         } else if start + u64::from(data.size) > said.size {
             let end = start + u64::from(data.size);
@@ -186,17 +186,17 @@ impl<V: Volume> Check<'_, V> {
             parent_said.flatten().is_some_and(|said| said.flags.contains(InodeFlags::ENCRYPTED));
         let hash = self.fs.store.hash().hash(entry.name);
         if !encrypted && (hash != name.key.value() || !is_name(entry.name)) {
-            let problem = format!("\"{shown}\" has hash {hash:#x}, its key {}", name.key);
+            let problem = format!("\"{shown}\" has hash {hash:#x}, but its key is {}", name.key);
             self.tell_inode(Severity::Lost, problem, node);
         }
         let is_directory = |said: Said| said.kind == Some(FileKind::Directory);
         match (entry.kind, parent_said) {
             (_, None) => {
-                let problem = format!("\"{shown}\" belongs to an inode that is not there");
+                let problem = format!("\"{shown}\" belongs to an inode that does not exist");
                 self.tell_inode(Severity::Lost, problem, node);
             }
             (EntryKind::Directory, Some(Some(said))) if !is_directory(said) => {
-                let problem = format!("\"{shown}\" is in an inode that is no directory");
+                let problem = format!("\"{shown}\" is in an inode that is not a directory");
                 self.tell_inode(Severity::Lost, problem, node);
             }
             _ => {}
@@ -214,7 +214,8 @@ impl<V: Volume> Check<'_, V> {
         let (shown, parent) = (entry.name.escape_ascii(), node.2);
         let info = u32::try_from(entry.inode).ok().and_then(|inode| infos.get_mut(&inode));
         let Some(info) = info else {
-            let problem = format!("\"{shown}\" leads to inode {}, which is not there", entry.inode);
+            let problem =
+                format!("\"{shown}\" leads to inode {}, which does not exist", entry.inode);
             return self.tell_inode(Severity::Lost, problem, node);
         };
         let said = info.said;
@@ -226,13 +227,16 @@ impl<V: Volume> Check<'_, V> {
             EntryKind::Xattr => kind_of(entry.file_type).is_some(),
         };
         if said.is_some() && !type_fits {
-            let kind = kind.map_or("no known kind".into(), |kind| format!("kind {kind:?}"));
+            let kind = kind.map_or("an unknown kind".into(), |kind| format!("kind {kind:?}"));
             let problem =
-                format!("\"{shown}\" has type {}, its inode is of {kind}", entry.file_type);
+                format!("\"{shown}\" has type {}, but its inode is of {kind}", entry.file_type);
             self.tell_inode(Severity::Lost, problem, node);
         }
         if said.is_some() && is_xattr != (entry.kind == EntryKind::Xattr) {
-            let problem = format!("\"{shown}\" leads to inode {} of another use", entry.inode);
+            let problem = format!(
+                "\"{shown}\" leads to inode {}, which is used for something else",
+                entry.inode
+            );
             self.tell_inode(Severity::Lost, problem, node);
         }
         if info.names + info.xattr_names_of == 0 {
@@ -274,7 +278,7 @@ impl<V: Volume> Check<'_, V> {
             self.tell_inode(Severity::Lost, problem.into(), node);
         }
         if said.flags.contains(InodeFlags::ENCRYPTED) && self.fs.store.context(inode).is_err() {
-            let problem = String::from("what says how it is encrypted is missing or damaged");
+            let problem = String::from("its encryption context is missing or damaged");
             self.tell_inode(Severity::Lost, problem, node);
         }
         let is_directory = said.kind == Some(FileKind::Directory);
@@ -283,7 +287,7 @@ impl<V: Volume> Check<'_, V> {
             false => info.names + info.xattr_names_of,
         };
         if reachable && said.links != links {
-            let problem = format!("nlink is {}, {links} were found", said.links);
+            let problem = format!("nlink is {}, but should be {links}", said.links);
             self.tell_inode(Severity::Inconsistent, problem, node);
         }
         if is_directory && info.names > 1 {
@@ -294,7 +298,7 @@ impl<V: Volume> Check<'_, V> {
         // mkfs.ubifs counts the unencrypted length of names.
         let encrypted = said.flags.contains(InodeFlags::ENCRYPTED);
         if is_directory && !encrypted && said.size != size {
-            let problem = format!("size is {}, its entries make {size}", said.size);
+            let problem = format!("size is {}, but its entries add up to {size}", said.size);
             self.tell_inode(Severity::Inconsistent, problem, node);
         }
         let xattrs = [
@@ -305,7 +309,7 @@ impl<V: Volume> Check<'_, V> {
         for (field, stored, found) in
             xattrs.into_iter().filter(|(_, stored, found)| stored != found)
         {
-            let problem = format!("{field} is {stored}, {found} were found");
+            let problem = format!("{field} is {stored}, but should be {found}");
             self.tell_inode(Severity::Inconsistent, problem, node);
         }
     }

@@ -114,7 +114,7 @@ impl<V: Volume> Walk<'_, '_, V> {
             }
         };
         if self.format.big && nnode.number != number {
-            let problem = format!("number {} where {number} belongs", nnode.number);
+            let problem = format!("number {} where {number} is expected", nnode.number);
             self.tell(LptKind::Nnode, place, problem);
         }
         let leaves = (LPT_FANOUT as u32).pow(level - 1);
@@ -140,7 +140,7 @@ impl<V: Volume> Walk<'_, '_, V> {
             }
         };
         if self.format.big && pnode.number != number {
-            let problem = format!("number {} where {number} belongs", pnode.number);
+            let problem = format!("number {} where {number} is expected", pnode.number);
             self.tell(LptKind::Pnode, place, problem);
         }
         let first = number as usize * LPT_FANOUT;
@@ -182,7 +182,8 @@ impl<V: Volume> Walk<'_, '_, V> {
                 continue;
             }
             let problem = format!(
-                "LEB {lnum}: {free} bytes free and {dirty} dirty, {} are erased and {live} in use",
+                "LEB {lnum}: {free} bytes free and {dirty} dirty, but {} are erased and {live} in \
+                 use",
                 format.leb_size - written
             );
             self.tell(LptKind::Ltab, place, problem);

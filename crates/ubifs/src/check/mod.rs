@@ -130,7 +130,7 @@ impl<V: Volume> Check<'_, V> {
         let problem = match self.fs.stat(Inode(inode)) {
             Ok(_) => {
                 let links = self.fs.links(Inode(inode));
-                (links != 0).then(|| format!("inode {inode} is listed and has {links} links"))
+                (links != 0).then(|| format!("inode {inode} is listed, but has {links} links"))
             }
             Err(_) => None,
         };

@@ -90,7 +90,7 @@ impl<V: Volume> Check<'_, V> {
                 Item::Garbage { range, error } => {
                     if !idle && bud.is_none_or(|start| range.0 < start) {
                         let length = range.1 - range.0;
-                        let problem = format!("{length} bytes are no node ({error})");
+                        let problem = format!("{length} bytes are not a node ({error})");
                         self.tell(Severity::Inconsistent, "LEB", problem, (lnum, range.0));
                     }
                 }
@@ -104,7 +104,7 @@ impl<V: Volume> Check<'_, V> {
         if !self.is_given_up(lnum)
             && let Some(offset) = in_use.iter().copied().find(is_hidden)
         {
-            let problem = String::from("a node in use lies in what another one covers");
+            let problem = String::from("a node in use lies inside another node");
             self.tell(Severity::Inconsistent, "LEB", problem, (lnum, offset));
         }
         Some(held)
@@ -125,8 +125,9 @@ impl<V: Volume> Check<'_, V> {
         } else if all_free && !known.index {
             return;
         } else if known.index != (usage.index.contains_key(&lnum) || held.index && used == 0) {
-            let (flag, holds) = if known.index { ("index", "no") } else { ("data", "") };
-            format!("a LEB of {flag}, yet it holds {holds} index nodes")
+            let (flag, holds) =
+                if known.index { ("index", "no index nodes") } else { ("data", "index nodes") };
+            format!("a LEB of {flag}, yet it holds {holds}")
         } else if known.index && known.free + known.dirty == free + dirty {
             // Index nodes are also written into gaps, so only the sum is kept.
             return;
@@ -160,7 +161,8 @@ impl<V: Volume> Check<'_, V> {
         ];
         for (field, stored, sum) in fields {
             if stored != sum {
-                let problem = format!("{field} is {stored}, the LEB properties add up to {sum}");
+                let problem =
+                    format!("{field} is {stored}, but the LEB properties add up to {sum}");
                 self.tell(Severity::Inconsistent, "master node", problem, at);
             }
         }

@@ -97,7 +97,7 @@ impl<V: Volume> Leaves<'_, '_, V> {
         if key == branch.key {
             Ok(())
         } else {
-            Err(store.fault(at, kind, Cause::Mismatch("key than its branch")))
+            Err(store.fault(at, kind, Cause::Mismatch("key for its branch")))
         }
     }
 }
@@ -137,7 +137,7 @@ impl<V: Volume> Check<'_, V> {
         let stored = chosen.master.index_size;
         if !usage.incomplete && usage.index_size != stored {
             let problem =
-                format!("index_size is {stored}, the index nodes take {}", usage.index_size);
+                format!("index_size is {stored}, but the index nodes take {}", usage.index_size);
             let at = (chosen.lnum, chosen.offset);
             self.tell(Severity::Inconsistent, "master node", problem, at);
         }

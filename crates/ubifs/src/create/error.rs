@@ -87,13 +87,15 @@ impl fmt::Display for OptionsError {
         match self {
             Self::NoAuthKey => f.write_str("authentication needs a key"),
             Self::NoEntropy => f.write_str("encryption needs random bytes"),
-            Self::Encryption { key, source } => write!(f, "encryption by the key {key}: {source}"),
+            Self::Encryption { key, source } => {
+                write!(f, "encryption with the key {key}: {source}")
+            }
             Self::Signer(source) => source.fmt(f),
             Self::SignatureRoom(leb_size) => {
                 write!(f, "LEBs of {leb_size} bytes have no room for the signature")
             }
             Self::TooManyXattrs { inode } => {
-                write!(f, "inode {inode}: it has more extended attributes than UBIFS holds")
+                write!(f, "inode {inode}: it has more extended attributes than UBIFS can hold")
             }
             Self::TargetTooLong { inode } => {
                 write!(f, "inode {inode}: its target is longer than 4096 bytes")
@@ -115,38 +117,42 @@ impl OptionsError {
     fn of_sizes(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::MinIo(unit) => {
-                write!(f, "a minimum I/O unit of {unit} bytes is no power of two")
+                write!(f, "a minimum I/O unit of {unit} bytes is not a power of two")
             }
             Self::LebSize(leb_size) => {
-                write!(f, "a LEB of {leb_size} bytes: UBIFS takes 15360 to 2097152")
+                write!(f, "a LEB of {leb_size} bytes: UBIFS needs 15360 to 2097152")
             }
             Self::LebMultiple(leb_size, unit) => write!(
                 f,
-                "a LEB of {leb_size} bytes is no multiple of the minimum I/O unit, {unit}"
+                "a LEB of {leb_size} bytes is not a multiple of the minimum I/O unit, {unit}"
             ),
             Self::LebsMax(max, least) => {
-                write!(f, "a maximum of {max} LEBs: UBIFS needs {least} at least")
+                write!(f, "a maximum of {max} LEBs is too low: UBIFS needs at least {least}")
             }
-            Self::Fanout(fanout, max) => write!(f, "a fan-out of {fanout}: 3 to {max} can be"),
+            Self::Fanout(fanout, max) => write!(f, "a fan-out of {fanout}: it must be 3 to {max}"),
             Self::OrphanLebs(lebs, all) => {
-                write!(f, "{lebs} orphan LEBs of {all} in all: 1 to a half can be")
+                write!(
+                    f,
+                    "{lebs} orphan LEBs of {all} in all: there must be at least 1 and at most \
+                     half of all"
+                )
             }
             Self::Reserved(bytes) => {
                 write!(f, "{bytes} bytes reserved for the super-user are half of the flash or more")
             }
             Self::Journal(bytes, least, most) => write!(
                 f,
-                "a journal of {bytes} bytes: {least} to {most} can be (3 LEBs to the main area)"
+                "a journal of {bytes} bytes: it must have {least} to {most} (3 LEBs to the main \
+                 area)"
             ),
             Self::Log(lebs, least) => {
-                write!(f, "{lebs} LEBs of log: {least} to half of all can be with this journal")
+                write!(f, "{lebs} LEBs of log: this journal needs {least} to half of all LEBs")
             }
-            Self::Empty { needed, max } => write!(
-                f,
-                "a maximum of {max} LEBs is too low: {needed} are needed by an empty file system"
-            ),
+            Self::Empty { needed, max } => {
+                write!(f, "a maximum of {max} LEBs is too low: an empty file system needs {needed}")
+            }
             Self::Grown { max, source } => {
-                write!(f, "a maximum of {max} LEBs does not do: {source}")
+                write!(f, "a maximum of {max} LEBs does not work: {source}")
             }
             _ => Ok(()),
         }

@@ -92,7 +92,7 @@ pub enum XattrRefusal {
 impl fmt::Display for XattrRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Namespace => "UBIFS holds user., trusted. and security. only",
+            Self::Namespace => "UBIFS holds only user., trusted. and security. attributes",
             Self::NameLength => "its name is longer than 255 bytes",
             Self::ValueLength => "its value is longer than 4096 bytes",
         })

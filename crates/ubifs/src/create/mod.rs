@@ -97,7 +97,7 @@ impl<E: fmt::Display> fmt::Display for CreateError<E> {
         match self {
             Self::Options(error) => error.fmt(f),
             Self::NoSpace { needed, max } => {
-                write!(f, "{needed} LEBs are needed and {max} is the maximum (-c)")
+                write!(f, "{needed} LEBs are needed, but the maximum is {max} (-c)")
             }
             Self::Inodes => f.write_str("more files than UBIFS has inode numbers"),
             Self::Duplicate { inode, name } => {

@@ -40,7 +40,7 @@ pub struct KeyError {
 impl fmt::Display for KeyError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let length = self.length;
-        write!(f, "a master key of {length} bytes: {KEY_MIN} to {KEY_MAX} can be, as raw bytes")
+        write!(f, "a master key of {length} bytes: it must have {KEY_MIN} to {KEY_MAX} raw bytes")
     }
 }
 

@@ -147,7 +147,7 @@ impl Policy {
     /// The mode for content or names, if it is supported.
     pub(crate) fn mode(&self, use_of: Use) -> Result<CipherMode, Error> {
         const MODES: &str = "a mode of encryption other than AES-256-XTS, AES-128-CBC and Adiantum";
-        const FLAGS: &str = "an encryption policy with flags that UBIFS has not";
+        const FLAGS: &str = "an encryption policy with flags that UBIFS does not have";
         let modes = (CipherMode::from_code(self.contents), CipherMode::from_code(self.names));
         let (Some(contents), Some(names)) = modes else { return Err(Error::Unsupported(MODES)) };
         if Self::new(self.key, contents, 4).is_none_or(|usual| usual.names != names.code()) {

@@ -31,7 +31,7 @@ impl Plan {
                 if inode == ROOT_INODE {
                     self.drop_name(fs, number, "it leads to the root directory");
                 } else if Some(number) != newest {
-                    self.drop_name(fs, number, "it is one name too many for what it leads to");
+                    self.drop_name(fs, number, "what it leads to may have only one name");
                 }
             }
         }
@@ -62,7 +62,7 @@ impl Plan {
         // Drop the names in what was there instead.
         for number in 0..self.names.len() {
             if self.names[number].key.inode() == ROOT_INODE && !self.names[number].dropped {
-                self.drop_name(fs, number, "its directory is no more");
+                self.drop_name(fs, number, "its directory is gone");
             }
         }
     }
@@ -197,8 +197,8 @@ impl Plan {
         for (inode, at, said) in gone {
             let problem = match said {
                 Said { is_xattr: true, .. } => "an extended attribute that no file has",
-                Said { links: 0, .. } => "a deleted file that is in no list of orphans",
-                _ => "no path leads to it, and it is no regular file",
+                Said { links: 0, .. } => "a deleted file that is not in the orphan area",
+                _ => "no path leads to it, and it is not a regular file",
             };
             let action = (Level::DangerDefault, "it is dropped".into());
             self.tell(fs, action, (NodeKind::Inode.name(), at), (inode, problem.into()));
@@ -207,7 +207,7 @@ impl Plan {
             let name = &self.names[number];
             let is_gone = |inode| self.file(inode).is_none();
             if !name.dropped && (is_gone(name.key.inode()) || is_gone(name.inode)) {
-                self.drop_name(fs, number, "its file is no more");
+                self.drop_name(fs, number, "its file is gone");
             }
         }
         let files = &self.files;

@@ -69,7 +69,7 @@ impl Level {
             Self::Safe => "nothing can be lost",
             Self::DangerDefault => "names, content and files that cannot be kept are dropped",
             Self::DangerRebuild => {
-                "the index is made anew from all nodes found: what cannot be kept is dropped, and \
+                "the index is rebuilt from all nodes found: what cannot be kept is dropped, and \
                  what was deleted may come back"
             }
         }
@@ -125,7 +125,7 @@ impl fmt::Display for RepairError {
             Self::Unrepairable(why) => write!(f, "it cannot be repaired: {why}"),
             Self::Level(report) => {
                 let level = report.level.unwrap_or(Level::Safe);
-                write!(f, "it takes level {level}: {}", level.cost())
+                write!(f, "it needs level {level}: {}", level.cost())
             }
             Self::Write(error) => write!(f, "the repair could not be written: {error}"),
             Self::Unclean(findings) => {
@@ -231,7 +231,7 @@ impl<V: Volume> Survey<V> {
             });
             structures.extend(astray.or(nothing).map(|finding| Change {
                 level: Level::DangerRebuild,
-                action: "a new index is made from all nodes found".into(),
+                action: "a new index is built from all nodes found".into(),
                 finding,
             }));
         }
@@ -251,20 +251,20 @@ fn refuse<V: Volume>(fs: &Ubifs<V>) -> Result<(), RepairError> {
         |finding: &&Finding| finding.structure == "superblock" && finding.severity > Severity::Note;
     if let Some(finding) = fs.findings().iter().find(wrong) {
         return refuse(format!(
-            "{finding}: the superblock alone says where everything lies, and there is no copy"
+            "{finding}: only the superblock says where everything lies, and it has no copy"
         ));
     }
     if superblock.flags.contains(SuperblockFlags::AUTHENTICATION) {
         return refuse(
-            "it is authenticated, and repairs are not signed, with --auth-key or without: what it \
-             vouches for can be extracted"
+            "it is authenticated, and repairs are not signed, not even with --auth-key: extract \
+             what can still be verified"
                 .into(),
         );
     }
     if superblock.flags.contains(SuperblockFlags::ENCRYPTION) {
         return refuse(
-            "it has encrypted files, whose names a repair cannot judge, with --key or without: \
-             what is whole can be extracted"
+            "it has encrypted files, whose names a repair cannot check, not even with --key: \
+             extract what is intact"
                 .into(),
         );
     }
@@ -284,21 +284,21 @@ fn refuse<V: Volume>(fs: &Ubifs<V>) -> Result<(), RepairError> {
 fn change_of<V: Volume>(fs: &Ubifs<V>, finding: &Finding) -> Option<Change> {
     let (level, action) = match finding.structure {
         "index node" | "index" | "log" | "reference node" => {
-            (Level::DangerRebuild, "a new index is made from all nodes found")
+            (Level::DangerRebuild, "a new index is built from all nodes found")
         }
         "master node" if is_misleading(fs, finding) => {
-            (Level::DangerRebuild, "a new index is made from all nodes found")
+            (Level::DangerRebuild, "a new index is built from all nodes found")
         }
         "master node" => (Level::Safe, "a new master node is written"),
         "LEB" if is_index_leb(fs, finding) => {
-            (Level::DangerRebuild, "a new index is made from all nodes found")
+            (Level::DangerRebuild, "a new index is built from all nodes found")
         }
         "LEB" => (Level::DangerDefault, "these bytes are given up"),
         "journal" => (Level::DangerDefault, "content in this LEB of the journal is dropped"),
         "orphan area" | "orphan node" => (Level::DangerDefault, "the orphan area is emptied"),
         "superblock" => (Level::Safe, "new files are not compressed"),
-        "LEB properties" => (Level::Safe, "counted anew"),
-        lpt if lpt.starts_with("LPT") => (Level::Safe, "the tree is written anew"),
+        "LEB properties" => (Level::Safe, "recounted"),
+        lpt if lpt.starts_with("LPT") => (Level::Safe, "the tree is rewritten"),
         _ => return None,
     };
     Some(Change { level, finding: finding.clone(), action: action.into() })

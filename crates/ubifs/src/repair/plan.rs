@@ -149,7 +149,7 @@ impl Plan {
         Some(Finding {
             severity: Severity::Inconsistent,
             structure: NodeKind::Index.name(),
-            problem: format!("inode {inode} is there under the number of another one"),
+            problem: format!("inode {inode} is listed under the number of another inode"),
             place: fs.store.access.place(at.lnum, at.offset),
             inode: Some(Inode((*inode).into())),
             path: None,
@@ -217,7 +217,7 @@ impl Plan {
         ];
         for (field, old, new) in fields.into_iter().filter(|(_, old, new)| old != new) {
             let action = format!("{field} set to {new}");
-            let problem = format!("{field} is {old}, {new} by what there is");
+            let problem = format!("{field} is {old}, but should be {new}");
             self.tell(fs, (Level::Safe, action), ("inode node", at), (inode, problem));
         }
     }

@@ -108,14 +108,14 @@ impl Plan {
         let problem = match fs.data(key, at, scratch) {
             Err(fault) => Err(fault.cause.to_string()),
             Ok(data) => match self.files.get(&inode).map(|file| file.said) {
-                None => Err(String::from("no inode is there for it")),
+                None => Err(String::from("its inode does not exist")),
                 // Dropped with its inode.
                 Some(None) => return self.dropped.push(at),
                 Some(Some(said)) if said.kind != FileKind::Regular && !said.is_xattr => {
                     if let Some(file) = self.files.get_mut(&inode) {
                         file.has_blocks = true;
                     }
-                    Err(String::from("its inode is no regular file"))
+                    Err(String::from("its inode is not a regular file"))
                 }
                 Some(Some(_)) if self.damaged_buds.contains(&at.lnum) => {
                     Err(String::from("it is in a LEB of the journal that lost nodes"))
@@ -180,9 +180,9 @@ impl Plan {
         let is_twin = |other: &Name| other.key == key && *other.name == *entry.name;
         let twin = self.names[..last].iter().rev().take_while(|it| it.key == key).any(is_twin);
         let problem = if twin {
-            "it is there twice"
+            "it occurs twice"
         } else if fs.store.hash().hash(entry.name) != key.value() || !is_name(entry.name) {
-            "it and its key do not belong together"
+            "it does not match its key"
         } else {
             return;
         };
@@ -255,26 +255,25 @@ impl Plan {
         let problem =
             format!("\"{}\": its type is not that of its inode", name.name.escape_ascii());
         self.dropped.extend(at);
-        let action =
-            (Level::DangerDefault, format!("it is taken for the {kind:?} that its inode is"));
+        let action = (Level::DangerDefault, format!("it gets the type of its inode, {kind:?}"));
         self.tell(fs, action, (NodeKind::Entry.name(), at), (inode, problem));
     }
 
     fn misfit(&self, name: &Name) -> Option<&'static str> {
         let is_xattr = name.kind == EntryKind::Xattr;
         let Some((_, parent)) = self.file(name.key.inode()) else {
-            return Some("it belongs to an inode that is not there");
+            return Some("it belongs to an inode that does not exist");
         };
         if parent.is_xattr || !is_xattr && parent.kind != FileKind::Directory {
-            return Some("it belongs to an inode that can have none");
+            return Some("it belongs to an inode that cannot have names");
         }
         let Some((_, target)) = self.file(name.inode) else {
-            return Some("it leads to an inode that is not there");
+            return Some("it leads to an inode that does not exist");
         };
         if target.is_xattr != is_xattr {
-            return Some("it leads to an inode of another use");
+            return Some("it leads to an inode that is used for something else");
         }
-        (is_xattr && kind_of(name.file_type).is_none()).then_some("its type is none that there is")
+        (is_xattr && kind_of(name.file_type).is_none()).then_some("its type is unknown")
     }
 }
 

@@ -274,7 +274,7 @@ fn lebs_that_the_volume_does_not_have_cost_nothing() {
     Node::Superblock(claims).emit(1, Group::None, &mut bytes);
     memory.change(0, &bytes).unwrap();
     let fs = Ubifs::open(&memory, &OpenOptions::default()).unwrap();
-    let told = fs.check().iter().any(|it| it.problem.contains("LEBs, the volume has 64"));
+    let told = fs.check().iter().any(|it| it.problem.contains("LEBs, but the volume has 64"));
     assert!(told, "{:#?}", fs.check());
     let fs =
         Ubifs::open(&memory, &OpenOptions { index: crate::IndexUse::Rebuild, keys: None }).unwrap();

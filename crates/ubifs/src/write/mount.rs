@@ -121,7 +121,7 @@ impl<V: VolumeMut> StoreMut<V> {
         let is_authenticated = superblock.flags.contains(SuperblockFlags::AUTHENTICATION);
         if is_authenticated && !fs.store.auth.as_ref().is_some_and(|auth| auth.has_key()) {
             return read_only(
-                "it is authenticated, and the key to sign changes is not at hand (--auth-key)",
+                "it is authenticated, and changes cannot be signed without its key (--auth-key)",
             );
         }
         if superblock.flags.0 & !SuperblockFlags::KNOWN.0 != 0 {
@@ -132,11 +132,11 @@ impl<V: VolumeMut> StoreMut<V> {
         }
         let geometry = fs.store.access.volume.flash().geometry();
         if geometry.write_size.is_some_and(|it| !superblock.min_io_size.is_multiple_of(it.max(1))) {
-            return read_only("its unit of writing is smaller than the flash's");
+            return read_only("its minimum I/O unit is not a multiple of the flash's write size");
         }
         if geometry.lebs < superblock.leb_count {
             return read_only(format!(
-                "{} of its {} LEBs are there",
+                "only {} of its {} LEBs are present",
                 geometry.lebs, superblock.leb_count
             ));
         }

@@ -23,7 +23,7 @@ pub(super) fn check_name(name: &[u8]) -> Result<(), Error> {
     if name.len() > NAME_MAX {
         return Err(Error::NameTooLong);
     }
-    if is_name(name) { Ok(()) } else { Err(Error::Invalid("this is no name for a file")) }
+    if is_name(name) { Ok(()) } else { Err(Error::Invalid("not a valid name of a file")) }
 }
 
 /// The type byte of an entry (`UBIFS_ITYPE_*`).
@@ -40,13 +40,14 @@ pub(super) fn entry_cost(name: &[u8]) -> u64 {
 fn inline_data<'a>(file: &NewFile<'a>, number: &'a mut [u8; 4]) -> Result<&'a [u8], Error> {
     match file.kind {
         FileKind::Symlink if file.target.is_empty() || file.target.contains(&0) => {
-            Err(Error::Invalid("a symlink leads somewhere, without NUL"))
+            Err(Error::Invalid("a symlink's target must not be empty or contain NUL"))
         }
         FileKind::Symlink if file.target.len() > INLINE_DATA_MAX => Err(Error::NameTooLong),
         FileKind::Symlink => Ok(file.target),
         FileKind::CharacterDevice | FileKind::BlockDevice => {
             let device = file.device.to_new();
-            let device = device.ok_or(Error::Invalid("this device number has no 4-byte form"))?;
+            let device = device
+                .ok_or(Error::Invalid("the device number does not fit into 12 and 20 bits"))?;
             *number = device.to_le_bytes();
             Ok(number)
         }

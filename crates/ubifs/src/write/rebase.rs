@@ -161,7 +161,7 @@ impl<V: VolumeMut> Rebase<'_, V> {
             };
             if used > end {
                 let place = self.disk.fs.store.access.place(lnum, 0);
-                let structure = "LEB: nodes lie in each other";
+                let structure = "LEB: nodes overlap";
                 return Err(Error::Damaged { structure, place, cause: Damage::Misplaced });
             }
             if held.rewrite && used > 0 {

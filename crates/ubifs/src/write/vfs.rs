@@ -29,11 +29,11 @@ impl<V: VolumeMut> FileSystem for UbifsMut<V> {
                 let node = record.node();
                 // No cause: only the mode can be wrong in a node made here.
                 describe(&node, self.files.disk.fs.shown_size(&node))
-                    .map_err(|_| Error::Invalid("an inode of no kind"))
+                    .map_err(|_| Error::Invalid("an inode of unknown kind"))
             }
             // No cause: as above.
             Some(record) => describe(&record.node(), record.node.size)
-                .map_err(|_| Error::Invalid("an inode of no kind")),
+                .map_err(|_| Error::Invalid("an inode of unknown kind")),
             None => self.files.disk.fs.attributes(inode),
         }
     }

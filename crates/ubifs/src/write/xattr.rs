@@ -31,7 +31,7 @@ fn check_attribute(name: &[u8]) -> Result<(), Error> {
     if known && !name.contains(&0) {
         return Ok(());
     }
-    Err(Error::Invalid("UBIFS has attributes in user., trusted. and security. only"))
+    Err(Error::Invalid("UBIFS holds only user., trusted. and security. attributes"))
 }
 
 impl<V: VolumeMut> UbifsMut<V> {
@@ -66,7 +66,7 @@ impl<V: VolumeMut> UbifsMut<V> {
 
     fn check_value(value: &[u8]) -> Result<(), Error> {
         if value.len() > INLINE_DATA_MAX {
-            return Err(Error::Invalid("a value has at most 4096 bytes"));
+            return Err(Error::Invalid("an attribute's value can have at most 4096 bytes"));
         }
         Ok(())
     }

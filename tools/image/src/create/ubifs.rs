@@ -251,8 +251,8 @@ impl Writer<'_> {
                 Ok(()) => xattrs.push((&name[..], &value[..])),
                 Err(flysch_ubifs::create::XattrRefusal::Namespace) => {
                     let note = format!(
-                        "attributes {} are left out: UBIFS holds user., trusted. and security. \
-                         only",
+                        "attributes {} are left out: UBIFS holds only those in user., trusted. \
+                         and security.",
                         shown(name)
                     );
                     if !self.notes.contains(&note) {

@@ -172,5 +172,5 @@ fn a_lost_context_is_told() {
     assert!(matches!(fs.read(file, 0, &mut [0; 8]), Err(Error::Damaged { .. })));
     let told = fs.check();
     let told = told.iter().find(|it| it.severity == Severity::Lost && it.inode == Some(file));
-    assert!(told.is_some_and(|it| it.problem.contains("how it is encrypted")), "{told:?}");
+    assert!(told.is_some_and(|it| it.problem.contains("its encryption context")), "{told:?}");
 }
