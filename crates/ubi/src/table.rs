@@ -83,7 +83,7 @@ fn read_table<F: Flash + ?Sized>(
             return Vec::new();
         }
         (Some(first), Some(second)) if first != second => {
-            let problem = String::from("the copies differ; LEB 0 counts where it is whole");
+            let problem = String::from("the copies differ; LEB 0 is used where it is intact");
             attach.note(Severity::Inconsistent, "volume table", problem, place(1));
         }
         (None, Some(_)) | (Some(_), None) => {

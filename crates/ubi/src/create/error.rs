@@ -64,32 +64,32 @@ impl fmt::Display for PlanError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::PebSize(bytes) => {
-                write!(f, "an erase block of {bytes} bytes: 1 to {PEB_SIZE_MAX} can be")
+                write!(f, "an erase block of {bytes} bytes: it must have 1 to {PEB_SIZE_MAX}")
             }
             Self::NoPowerOfTwo(what, bytes) => {
-                write!(f, "a {what} of {bytes} bytes is no power of two")
+                write!(f, "a {what} of {bytes} bytes is not a power of two")
             }
             Self::SubPage(sub_page, unit) => {
                 write!(f, "the sub-page ({sub_page}) is larger than the I/O unit ({unit})")
             }
             Self::PebMultiple(peb, unit) => {
-                write!(f, "the erase block ({peb}) is no multiple of the I/O unit ({unit})")
+                write!(f, "the erase block ({peb}) is not a multiple of the I/O unit ({unit})")
             }
             Self::EraseCounter(counter) => {
                 write!(f, "an erase counter of {counter} is above {ERASE_COUNTER_MAX}")
             }
             Self::VidHeader(at) => write!(
                 f,
-                "the volume identifier header cannot begin at {at}: {EC_HEADER_SIZE} or more, a \
-                 multiple of 8, with room for data behind it"
+                "the volume identifier header cannot begin at {at}: it must begin at \
+                 {EC_HEADER_SIZE} or later, at a multiple of 8, with room for data behind it"
             ),
             Self::NoTable(leb) => {
                 write!(f, "a LEB of {leb} bytes has no room for a volume table")
             }
             Self::Chip { asked, room, pebs } => write!(
                 f,
-                "the volumes ask for {asked} erase blocks and a chip of {pebs} has {room} for \
-                 them ({} are UBI's own, {} the reserve for bad blocks)",
+                "the volumes need {asked} erase blocks, but a chip of {pebs} has {room} for them \
+                 ({} are UBI's own, {} the reserve for bad blocks)",
                 LAYOUT_VOLUME_LEBS + OWN_PEBS,
                 pebs.saturating_sub(room + LAYOUT_VOLUME_LEBS + OWN_PEBS),
             ),
@@ -102,25 +102,25 @@ impl PlanError {
     fn of_a_volume(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::IdTooHigh(id, most) => {
-                write!(f, "volume id {id} is too high: 0 to {} can be", most - 1)
+                write!(f, "volume id {id} is too high: it must be 0 to {}", most - 1)
             }
-            Self::IdTaken(id, other) => write!(f, "volume id {id} is that of `{other}` too"),
-            Self::NameTaken(name) => write!(f, "there are two volumes with the name `{name}`"),
+            Self::IdTaken(id, other) => write!(f, "volume id {id} is already that of `{other}`"),
+            Self::NameTaken(name) => write!(f, "two volumes have the name `{name}`"),
             Self::Alignment(alignment, leb) => {
-                write!(f, "an alignment of {alignment}: 1 to a LEB ({leb}) can be")
+                write!(f, "an alignment of {alignment}: it must be 1 to a LEB ({leb})")
             }
             Self::Content(content, volume) => {
-                write!(f, "the image has {content} bytes and the volume {volume}")
+                write!(f, "the image has {content} bytes, but the volume has {volume}")
             }
             Self::TooLarge(bytes) => write!(f, "a volume of {bytes} bytes is too large"),
-            Self::Empty => f.write_str("a volume of no bytes: name a size or an image"),
+            Self::Empty => f.write_str("a volume without a size: name a size or an image"),
             Self::StaticWithoutContent => f.write_str("a static volume needs an image"),
-            Self::Name(name) => write!(f, "`{name}` is no name of 1 to {NAME_MAX} bytes"),
+            Self::Name(name) => write!(f, "`{name}` is not a name of 1 to {NAME_MAX} bytes"),
             Self::SkipCheckOfDynamic => f.write_str("skip-check is for static volumes only"),
             Self::AutoresizeOfStatic => f.write_str("autoresize is for dynamic volumes only"),
             Self::AutoresizeTwice(other) => write!(
                 f,
-                "`{other}` has autoresize already, and Linux attaches no flash with two such \
+                "`{other}` already has autoresize, and Linux attaches no flash with two such \
                  volumes"
             ),
             _ => Ok(()),

@@ -57,7 +57,7 @@ impl fmt::Display for ReadOnly {
             }
             Self::Unreadable { blocks } => write!(
                 f,
-                "{blocks} blocks can not be read any more; copy what is readable to another chip"
+                "{blocks} blocks cannot be read any more; copy what is readable to another chip"
             ),
             Self::WornOut { block } => {
                 write!(f, "erase block {block} reached the largest erase counter")
@@ -65,7 +65,8 @@ impl fmt::Display for ReadOnly {
             Self::Flash(error) => write!(f, "{error}"),
             Self::Fastmap { block } => write!(
                 f,
-                "erase block {block} holds something else than the fastmap says; attach without it"
+                "erase block {block} does not hold what the fastmap says; attach without the \
+                 fastmap"
             ),
             Self::Alien { block } => write!(
                 f,
@@ -129,11 +130,11 @@ impl fmt::Display for Error {
             Self::Flash(error) => write!(f, "{error}"),
             Self::ReadOnly(why) => write!(f, "{why}"),
             Self::NoSpace { wanted, available } => {
-                write!(f, "{wanted} erase blocks are wanted and {available} are available")
+                write!(f, "{wanted} erase blocks are needed, but {available} are available")
             }
             Self::NoVolume(id) => write!(f, "there is no volume {id}"),
-            Self::IdTaken(id) => write!(f, "there is a volume {id} already"),
-            Self::NameTaken(name) => write!(f, "there is a volume \"{name}\" already"),
+            Self::IdTaken(id) => write!(f, "volume {id} already exists"),
+            Self::NameTaken(name) => write!(f, "volume \"{name}\" already exists"),
             Self::TooManyVolumes => f.write_str("the volume table is full"),
             Self::UpdateUnfinished(id) => write!(
                 f,

@@ -114,7 +114,7 @@ pub(super) fn whole(
     let write_size = options.write_size.unwrap_or(geometry.write_size);
     if geometry.kind == Kind::MlcNand {
         return Err(Error::Shape(
-            "MLC NAND loses pages written before when power is cut; use it in SLC mode \
+            "MLC NAND loses pages written earlier when power is cut; use it in SLC mode \
              (flysch_mtd::LowerPages, or slc-mode of the partition in Linux)",
         ));
     }
@@ -131,7 +131,7 @@ pub(super) fn whole(
     }
     if !(2..=65536).contains(&options.wear_threshold) || options.bad_per_1024 > 768 {
         return Err(Error::Shape(
-            "the wear-levelling threshold is 2 to 65536, the bad-block limit 0 to 768 of 1024",
+            "the wear-levelling threshold must be 2 to 65536, the bad-block limit 0 to 768 of 1024",
         ));
     }
     let pebs = u32::try_from(geometry.size / u64::from(geometry.erase_size)).unwrap_or(u32::MAX);
@@ -160,13 +160,13 @@ pub(super) fn shape(
     let vid_end = (offsets.vid_header + VID_HEADER_SIZE as u32).next_multiple_of(header_unit);
     if vid_start < (EC_HEADER_SIZE as u32).next_multiple_of(header_unit) {
         return Err(Error::Shape(
-            "both headers lie in one unit of the flash, which is programmed once: this device can \
-             only be read",
+            "both headers lie in one unit of the flash, which can be programmed only once: this \
+             device can only be read",
         ));
     }
     if !offsets.data.is_multiple_of(write_size) || vid_end > offsets.data {
         return Err(Error::Shape(
-            "the data does not begin at a unit of the flash: the image was made for another one",
+            "the data does not begin at a unit of the flash: the image was made for another flash",
         ));
     }
     let shape = Shape { image, offsets, write_size, header_unit };
@@ -188,7 +188,7 @@ fn refuse<F: Flash>(
     options: &DeviceOptions,
 ) -> Result<(), Error> {
     if let Some(peb) = evidence.unreadable {
-        return Err(Error::Refused(format!("the headers of erase block {peb} can not be read")));
+        return Err(Error::Refused(format!("the headers of erase block {peb} cannot be read")));
     }
     if let Some((one, other)) = evidence.equal {
         return Err(Error::Refused(format!(

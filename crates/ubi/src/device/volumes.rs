@@ -93,14 +93,14 @@ impl<F: FlashMut> UbiDevice<F> {
     fn record_of(&self, new: &NewVolume<'_>) -> Result<VolumeRecord, Error> {
         let mut record = VolumeRecord::new(new.name, new.lebs).ok_or(BAD_NAME)?;
         if new.lebs == 0 {
-            return Err(Error::Invalid("a volume has at least one LEB"));
+            return Err(Error::Invalid("a volume must have at least one LEB"));
         }
         let unit = self.write_size();
         if new.alignment == 0
             || new.alignment > self.leb_size()
             || new.alignment != 1 && !new.alignment.is_multiple_of(unit)
         {
-            return Err(Error::Invalid("the alignment is 1 or a multiple of the write size"));
+            return Err(Error::Invalid("the alignment must be 1 or a multiple of the write size"));
         }
         if new.skip_crc_check && new.kind == VolumeKind::Dynamic {
             return Err(Error::Invalid("only static volumes have checksums to skip"));
@@ -152,7 +152,7 @@ impl<F: FlashMut> UbiDevice<F> {
         let usable = u64::from(self.leb_size() - entry.data_pad);
         let used = entry.used_bytes.div_ceil(usable);
         if lebs == 0 || record.kind == VolumeKind::Static && u64::from(lebs) < used {
-            return Err(Error::Invalid("the new size does not hold the volume's content"));
+            return Err(Error::Invalid("the new size is too small for the volume's content"));
         }
         let available = self.account().available;
         if lebs.saturating_sub(old) > available {
@@ -237,7 +237,8 @@ pub(super) fn table_bytes(records: &Records, leb_size: u32, write_size: u32) -> 
     bytes
 }
 
-const BAD_NAME: Error = Error::Invalid("a volume's name has 1 to 127 bytes, none of them NUL");
+const BAD_NAME: Error =
+    Error::Invalid("a volume's name must have 1 to 127 bytes, none of them NUL");
 
 fn name_taken(name: &[u8]) -> Error {
     Error::NameTaken(String::from_utf8_lossy(name).into_owned())

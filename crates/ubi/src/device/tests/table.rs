@@ -22,7 +22,7 @@ fn volumes_get_what_is_available_and_no_more() {
     let b = device.create(&NewVolume { id: Some(9), ..NewVolume::dynamic(b"b", 2) }).unwrap();
     assert_eq!((a, b, device.account().available), (0, 9, 0));
     let twice = device.create(&NewVolume::dynamic(b"b", 1)).unwrap_err();
-    assert_eq!(twice.to_string(), "there is a volume \"b\" already");
+    assert_eq!(twice.to_string(), "volume \"b\" already exists");
     let taken = NewVolume { id: Some(9), ..NewVolume::dynamic(b"c", 1) };
     assert_eq!(device.create(&taken), Err(Error::IdTaken(9)));
     assert!(matches!(device.create(&NewVolume::dynamic(b"", 1)), Err(Error::Invalid(_))));
