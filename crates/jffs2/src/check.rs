@@ -188,7 +188,7 @@ impl<F: Flash> Checker<'_, F> {
         let fs = self.fs;
         for entry in &fs.index.dangling {
             let name = entry.name(&fs.index.names).escape_ascii();
-            let text = format!("\"{name}\" names inode {}, which is not there", entry.ino);
+            let text = format!("\"{name}\" names inode {}, which does not exist", entry.ino);
             let subject = Subject { place: self.at(entry.address.offset()), ino: None };
             // What a removed directory once named is gone with it; its old entries stay until
             // their block is erased.
@@ -242,7 +242,7 @@ impl<F: Flash> Checker<'_, F> {
             }
         };
         let Ok(kind) = fs.kind(record) else {
-            let text = format!("mode {:o} is of no kind", latest.mode);
+            let text = format!("mode {:o} has no file type", latest.mode);
             self.find(Severity::Lost, "inode node", text, subject);
             return;
         };
@@ -360,7 +360,7 @@ impl<F: Flash> Checker<'_, F> {
             self.find(Severity::Lost, "inode data", text, subject);
         }
         if kind == FileKind::Symlink && (stored.is_empty() || stored.contains(&0)) {
-            self.find(Severity::Lost, "inode data", "the target is no path", subject);
+            self.find(Severity::Lost, "inode data", "the target is not a path", subject);
         }
     }
 

@@ -78,7 +78,7 @@ impl fmt::Display for MountError {
         match self {
             Self::NotJffs2 => f.write_str("no JFFS2 node was found"),
             Self::NotWritable(why) => write!(f, "it cannot be mounted for writing: {why}"),
-            Self::TooLarge => f.write_str("JFFS2 is read up to 16 GiB only"),
+            Self::TooLarge => f.write_str("JFFS2 is read only up to 16 GiB"),
             Self::Flash(error) => write!(f, "the flash cannot be read: {error}"),
         }
     }

@@ -151,16 +151,18 @@ pub(crate) fn stored_form(
     let prefix = prefix_of(name).ok_or("JFFS2 does not keep attributes of this namespace")?;
     let stored = match prefix {
         XattrPrefix::AclAccess | XattrPrefix::AclDefault => {
-            stored_acl(value, order).ok_or("this is no access control list")?
+            stored_acl(value, order).ok_or("not an access control list")?
         }
         _ => value.to_vec(),
     };
     let rest = &name[prefix.name().len()..];
     if rest.len() > usize::from(u8::MAX) || rest.contains(&0) {
-        return Err("the name of an extended attribute has at most 255 bytes and no NUL");
+        return Err(
+            "the name of an extended attribute can have at most 255 bytes, none of them NUL",
+        );
     }
     if stored.len() > VALUE_LEN_MAX {
-        return Err("an extended attribute has at most 65535 bytes");
+        return Err("an extended attribute can have at most 65535 bytes");
     }
     Ok((prefix, rest.to_vec(), stored))
 }

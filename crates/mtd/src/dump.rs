@@ -43,7 +43,7 @@ impl fmt::Display for PageFormatError {
             }
             Self::NoRoom { code, oob_size } => write!(
                 f,
-                "{code} bytes of error correction have no room in {oob_size} bytes out of band"
+                "{code} bytes of error correction do not fit into {oob_size} bytes out of band"
             ),
         }
     }

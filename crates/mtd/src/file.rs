@@ -49,7 +49,7 @@ impl FileStorage {
         static ERASED: [u8; 64 << 10] = [0xFF; 64 << 10];
         let more = size.saturating_sub(self.size);
         if more > most {
-            let why = format!("it asks for {} MiB more than it has", more >> 20);
+            let why = format!("it needs {} MiB more than it has", more >> 20);
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
         }
         while self.size < size {

@@ -75,7 +75,7 @@ fn check_name(name: &[u8]) -> Result<(), Error> {
         return Err(Error::Invalid("the name is empty, . or .."));
     }
     if name.contains(&0) || name.contains(&b'/') {
-        return Err(Error::Invalid("a name has no NUL and no /"));
+        return Err(Error::Invalid("a name must not contain NUL or /"));
     }
     if name.len() > NAME_MAX { Err(Error::NameTooLong) } else { Ok(()) }
 }
@@ -332,7 +332,7 @@ impl FileSystemMut for Memory {
         }
         let is_symlink = file.kind == FileKind::Symlink;
         if is_symlink && (file.target.is_empty() || file.target.contains(&0)) {
-            return Err(Error::Invalid("a symlink's target is not empty and has no NUL"));
+            return Err(Error::Invalid("a symlink's target must not be empty or contain NUL"));
         }
         let inode = Inode(self.next);
         self.next += 1;
@@ -389,7 +389,7 @@ impl FileSystemMut for Memory {
         self.living_directory(to.0)?;
         let replaced = self.lookup(to.0, to.1).ok();
         if self.is_above(moved, to.0) {
-            return Err(Error::Invalid("a directory can not be moved below itself"));
+            return Err(Error::Invalid("a directory cannot be moved below itself"));
         }
         match (how, replaced) {
             (Rename::Keep, Some(_)) => return Err(Error::Exists),
@@ -398,7 +398,7 @@ impl FileSystemMut for Memory {
             (_, Some(other)) if other == moved => return Ok(()),
             (Rename::Exchange, Some(other)) => {
                 if self.is_above(other, from.0) {
-                    return Err(Error::Invalid("a directory can not be moved below itself"));
+                    return Err(Error::Invalid("a directory cannot be moved below itself"));
                 }
                 self.take(from.0, from.1, moved, now);
                 self.take(to.0, to.1, other, now);

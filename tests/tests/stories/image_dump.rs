@@ -320,12 +320,16 @@ fn nothing_is_made_up_of_what_does_not_tell() {
     let chip = [&ubi[..], &vec![0xFF; 4 << 20]].concat();
     std::fs::write(folder.join("chip"), chip).unwrap();
     for (image, status, told) in [
-        ("ubi --erase-size 8KiB", 1, "erase blocks of 8192 bytes: those in it have 16384"),
-        ("ubi --erase-size 32KiB", 1, "erase blocks of 32768 bytes: those in it have 16384"),
-        ("ubi --erase-size 100000", 1, "erase blocks of 100000 bytes: those in it have 16384"),
+        ("ubi --erase-size 8KiB", 1, "erase blocks of 8192 bytes: those in the image have 16384"),
+        ("ubi --erase-size 32KiB", 1, "erase blocks of 32768 bytes: those in the image have 16384"),
+        (
+            "ubi --erase-size 100000",
+            1,
+            "erase blocks of 100000 bytes: those in the image have 16384",
+        ),
         ("ubi --page-size 2048", 1, "UBI's data begins at byte 512 of each block"),
         ("ubi --erase-size 16KiB", 0, "erase block               16384"),
-        ("fs --erase-size 64KiB", 1, "erase blocks of 65536 bytes: those in it have 15872"),
+        ("fs --erase-size 64KiB", 1, "erase blocks of 65536 bytes: those in the image have 15872"),
         ("tiny", 0, "erase block               1024"),
         ("chip", 0, "erase block               16384"),
         ("one", 1, "only one UBI header is there"),

@@ -136,7 +136,7 @@ impl<E: fmt::Display> fmt::Display for Jffs2CreateError<E> {
             Self::ContentShort { missing } => {
                 write!(f, "the content ended {missing} bytes before its size")
             }
-            Self::Full { limit } => write!(f, "the image gets larger than {limit} bytes"),
+            Self::Full { limit } => write!(f, "the image would be larger than {limit} bytes"),
             Self::Options(what) | Self::Entry(what) => f.write_str(what),
             Self::NodeTooLong { need, room } => {
                 write!(
@@ -231,18 +231,18 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         let erase_size = options.erase_size;
         if erase_size < ERASE_SIZE_MIN || !erase_size.is_multiple_of(4) {
             return Err(Jffs2CreateError::Options(
-                "the erase block size is no multiple of 4 from 4 KiB on",
+                "the erase block size must be a multiple of 4, and at least 4 KiB",
             ));
         }
         if !options.page_size.is_power_of_two() || !(4096..=65536).contains(&options.page_size) {
             return Err(Jffs2CreateError::Options(
-                "the page size is no power of two from 4 KiB to 64 KiB",
+                "the page size must be a power of two from 4 KiB to 64 KiB",
             ));
         }
         let marker = options.cleanmarker_len;
         if marker != 0 && (marker < Header::LEN as u32 || marker > erase_size / 2) {
             return Err(Jffs2CreateError::Options(
-                "a clean marker has 12 bytes to half an erase block",
+                "a clean marker must have 12 bytes to half an erase block",
             ));
         }
         Ok(Self {
@@ -375,11 +375,12 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
             permissions &= !0o6022;
         }
         let id = |id| {
-            u16::try_from(id).map_err(|_| Jffs2CreateError::Entry("JFFS2 keeps owners to 65535"))
+            u16::try_from(id)
+                .map_err(|_| Jffs2CreateError::Entry("JFFS2 keeps owners only up to 65535"))
         };
         if file.kind == FileKind::Symlink && !(1..=TARGET_LEN_MAX).contains(&file.target.len()) {
             return Err(Jffs2CreateError::Entry(
-                "the target of a symbolic link has 1 to 254 bytes",
+                "the target of a symbolic link must have 1 to 254 bytes",
             ));
         }
         Ok(Inode {
@@ -405,7 +406,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
     fn dirent(&mut self, entry: &Entry<'_>, ino: u32) -> Result<(), Jffs2CreateError<E>> {
         let name = entry.name;
         if name.is_empty() || name.len() > NAME_LEN_MAX {
-            return Err(Jffs2CreateError::Entry("JFFS2 keeps names of 1 to 254 bytes"));
+            return Err(Jffs2CreateError::Entry("JFFS2 keeps only names of 1 to 254 bytes"));
         }
         if name.iter().any(|byte| matches!(byte, 0 | b'/')) || name == b"." || name == b".." {
             return Err(Jffs2CreateError::Entry("no file can have this name"));
@@ -450,7 +451,7 @@ impl<E, S: FnMut(&[u8]) -> Result<(), E>> Builder<S> {
         inode.isize = u32::try_from(content.size)
             .ok()
             .filter(|&size| size != u32::MAX)
-            .ok_or(Jffs2CreateError::Entry("JFFS2 keeps files of less than 4 GiB"))?;
+            .ok_or(Jffs2CreateError::Entry("JFFS2 keeps only files of less than 4 GiB"))?;
         if inode.isize == 0 {
             return self.inode(inode, &[]);
         }

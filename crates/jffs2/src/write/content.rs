@@ -21,7 +21,7 @@ const FILE_LEN_MAX: u64 = u32::MAX as u64;
 
 /// Owners and groups have 16 bits.
 pub(crate) fn id(id: u32) -> Result<u16, Error> {
-    u16::try_from(id).map_err(|_| Error::Invalid("JFFS2 keeps owners and groups to 65535"))
+    u16::try_from(id).map_err(|_| Error::Invalid("JFFS2 keeps owners and groups only up to 65535"))
 }
 
 /// The page of a file to which data is being appended, from its beginning on: when it is full it is

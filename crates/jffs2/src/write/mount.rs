@@ -31,7 +31,7 @@ fn check_geometry(geometry: &Geometry) -> Result<(), MountError> {
     }
     if geometry.kind == FlashKind::MlcNand {
         return refuse(
-            "MLC NAND loses pages written before when power is cut; use it in SLC mode \
+            "MLC NAND loses pages written earlier when power is cut; use it in SLC mode \
              (flysch_mtd::LowerPages, or slc-mode of the partition in Linux)",
         );
     }

@@ -24,7 +24,7 @@ fn check_name(name: &[u8]) -> Result<(), Error> {
         return Err(Error::Invalid("the name is empty, . or .."));
     }
     if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-        return Err(Error::Invalid("a name has no NUL and no /"));
+        return Err(Error::Invalid("a name must not contain NUL or /"));
     }
     if name.len() > NAME_LEN_MAX { Err(Error::NameTooLong) } else { Ok(()) }
 }
@@ -94,7 +94,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
         let data = match file.kind {
             FileKind::Symlink => {
                 if file.target.is_empty() || file.target.contains(&0) {
-                    let why = "a symlink's target is not empty and has no NUL";
+                    let why = "a symlink's target must not be empty or contain NUL";
                     return Err(Error::Invalid(why));
                 }
                 if file.target.len() > TARGET_LEN_MAX {
@@ -103,7 +103,7 @@ impl<F: FlashMut> Jffs2Mut<F> {
                 file.target.to_vec()
             }
             FileKind::CharacterDevice | FileKind::BlockDevice => {
-                let why = "a device number does not fit into 12 and 20 bits";
+                let why = "the device number does not fit into 12 and 20 bits";
                 let (bytes, len) = device_data(self.inodes().log().order, file.device)
                     .ok_or(Error::Invalid(why))?;
                 bytes[..len].to_vec()
@@ -233,11 +233,11 @@ impl<F: FlashMut> Jffs2Mut<F> {
         check_name(to.1)?;
         let replaced = self.living_directory(to.0)?.lookup(to.1).map(|entry| entry.ino);
         if self.inodes().directory(ino).is_ok() && self.is_above(ino, to.0) {
-            return Err(Error::Invalid("a directory can not be moved below itself"));
+            return Err(Error::Invalid("a directory cannot be moved below itself"));
         }
         match (how, replaced) {
             (Rename::Exchange, _) => {
-                return Err(Error::Unsupported("JFFS2 can not exchange two names in one step"));
+                return Err(Error::Unsupported("JFFS2 cannot exchange two names in one step"));
             }
             (Rename::Keep, Some(_)) => return Err(Error::Exists),
             (_, Some(other)) if other == ino => return Ok(()),

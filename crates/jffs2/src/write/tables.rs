@@ -316,7 +316,7 @@ impl Tables {
     /// The version of the next node of an inode.
     pub(super) fn next_version(&mut self, ino: u32) -> Result<u32, Error> {
         let state = self.inodes.get_mut(&ino).ok_or(Error::NotFound)?;
-        let worn = Error::Unsupported("an inode whose version counter is at its end");
+        let worn = Error::Unsupported("an inode whose version counter has reached its end");
         state.version = state.version.checked_add(1).ok_or(worn)?;
         Ok(state.version)
     }

@@ -121,7 +121,9 @@ impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { what, named, seen } = self;
         match seen {
-            Seen::Size(size) => write!(f, "{what}s of {named} bytes: those in it have {size}"),
+            Seen::Size(size) => {
+                write!(f, "{what}s of {named} bytes: those in the image have {size}")
+            }
             Seen::NodeAcross(at) => {
                 write!(f, "{what}s of {named} bytes: a node lies across the end of one at {at}")
             }

@@ -54,7 +54,7 @@ pub struct UnknownScheme(String);
 
 impl fmt::Display for UnknownScheme {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` is no error correction that is known; there are: {NAMES}", self.0)
+        write!(f, "`{}` is not a known error correction; there are: {NAMES}", self.0)
     }
 }
 

@@ -143,7 +143,7 @@ fn targets_are_refused_with_a_reason() {
     assert!(refused("nand,blocks=3").contains("64 to 65536"));
     assert!(refused("nand,profile=K9").contains("K9F1G08U0B"));
     assert!(refused("nand,ecc=bch73").contains("bch2 ... bch72"));
-    assert!(refused("nand,ecc=bch40").contains("have no room in 64 bytes"));
+    assert!(refused("nand,ecc=bch40").contains("do not fit into 64 bytes"));
     assert!(refused("nor,ecc=hamming").contains("target `nor` has no key `ecc`"));
     assert!(refused("nor,profile=K9F1G08U0B").contains("S29GL128P"));
     assert!(refused("nand,what=1").contains("has no key"));

@@ -432,7 +432,7 @@ impl Making for Intel {
             return Err(wrong("a name has 1 to 15 bytes".into()));
         }
         if array.volumes.iter().any(|volume| volume.name == name) {
-            return Err(Error::new(Kind::Exists, name, "there is a volume of this name already"));
+            return Err(Error::new(Kind::Exists, name, "a volume of this name already exists"));
         }
         if array.volumes.len() >= VOLUMES_MAX {
             return Err(wrong(format!("the format has {VOLUMES_MAX} volumes on a set of disks")));

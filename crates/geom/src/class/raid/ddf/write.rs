@@ -237,7 +237,7 @@ fn place(array: &Array, wanted: &Wanted<'_>) -> Result<(u64, u64), Error> {
         return Err(wrong("a name has 1 to 16 bytes".into()));
     }
     if array.volumes.iter().any(|volume| volume.name == name) {
-        return Err(Error::new(Kind::Exists, name, "there is a volume of this name already"));
+        return Err(Error::new(Kind::Exists, name, "a volume of this name already exists"));
     }
     let strip = wanted.strip / SECTOR;
     let is_whole = wanted.strip.is_multiple_of(SECTOR) && strip.is_power_of_two();
