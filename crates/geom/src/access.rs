@@ -110,7 +110,7 @@ impl Graph {
     ) -> Result<(), Error> {
         let name = &self[provider].name;
         if self[consumer].spoiled {
-            let cause = "was written by somebody else meanwhile; look at it anew";
+            let cause = "was changed by somebody else meanwhile; look at it again";
             return Err(Error::new(Kind::NotPermitted, name, cause));
         }
         let others = self[provider].access.and(self[consumer].access.undone());

@@ -11,7 +11,7 @@ use flysch_api::block;
 pub enum Kind {
     /// There is no such object (`ENOENT`).
     NotFound,
-    /// It is there already (`EEXIST`).
+    /// It already exists (`EEXIST`).
     Exists,
     /// Somebody has it open in a way that forbids this (`EPERM`).
     NotPermitted,
@@ -21,7 +21,7 @@ pub enum Kind {
     Invalid,
     /// There is no room (`ENOSPC`).
     NoSpace,
-    /// It would stand on itself, or too high (`ELOOP`).
+    /// It would be on top of itself, or too high (`ELOOP`).
     Loop,
     /// There is metadata of somebody else's in the way.
     Foreign,

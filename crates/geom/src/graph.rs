@@ -241,12 +241,12 @@ impl Graph {
     ) -> Result<ProviderId, Error> {
         let name = name.into();
         if self.providers.len() >= PROVIDERS_MAX {
-            let cause = format!("there are {PROVIDERS_MAX} providers already");
+            let cause = format!("there are already {PROVIDERS_MAX} providers");
             return Err(Error::new(Kind::NoSpace, name, cause));
         }
         let is_taken = |other: &Provider| other.name == name && other.error.is_none();
         if self.providers.values().any(is_taken) {
-            return Err(Error::new(Kind::Exists, name, "there is a provider of this name already"));
+            return Err(Error::new(Kind::Exists, name, "a provider of this name already exists"));
         }
         let id = ProviderId(self.number());
         let provider = Provider {
@@ -290,7 +290,7 @@ impl Graph {
     /// Puts a consumer onto a provider.
     ///
     /// # Errors
-    /// [`Kind::Loop`] if the geom would stand on itself, or more than [`DEPTH_MAX`] on each other.
+    /// [`Kind::Loop`] if the geom would be on top of itself, or more than [`DEPTH_MAX`] on each other.
     ///
     /// # Panics
     /// If it is attached already.
@@ -299,12 +299,12 @@ impl Graph {
         let (geom, beneath) = (self[consumer].geom, self[provider].geom);
         let name = || self[provider].name.clone();
         if self.stands_on(beneath, geom) {
-            let cause = format!("{} would stand on itself", self[geom].name);
+            let cause = format!("{} would be on top of itself", self[geom].name);
             return Err(Error::new(Kind::Loop, name(), cause));
         }
         let rank = self[geom].rank.max(self[beneath].rank + 1);
         if rank + self.height_above(geom) > DEPTH_MAX {
-            let cause = format!("more than {DEPTH_MAX} geoms would stand on each other");
+            let cause = format!("more than {DEPTH_MAX} geoms would be on top of each other");
             return Err(Error::new(Kind::Loop, name(), cause));
         }
         self.consumer_mut(consumer).provider = Some(provider);

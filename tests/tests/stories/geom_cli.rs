@@ -224,7 +224,7 @@ fn what_belongs_to_a_whole_table_is_set_cleared_and_destroyed() {
         "-f da0.img part set -a bootme da0",
         folder,
         2,
-        "active, lenovofix; others want a partition",
+        "active and lenovofix are; others need a partition",
     );
     // Destroyed for the session, and back; destroyed for good.
     let shown = geom("-f da0.img part show", folder);
@@ -257,7 +257,7 @@ fn what_belongs_to_a_whole_table_is_set_cleared_and_destroyed() {
     assert_eq!(front(), b"\xC0\xC0WXYZ\xC0\xC0\0\0");
     geom("-f ada0.img part bootcode -N -b boot0 ada0", folder);
     assert_eq!(front(), b"\xC0\xC0\xC0\xC0\xC0\xC0\xC0\xC0\0\0");
-    refused("-f ada0.img part set -a active ada0", folder, 2, "say of which partition by -i");
+    refused("-f ada0.img part set -a active ada0", folder, 2, "name the partition with -i");
 }
 
 /// A mirror that nothing is written about is all of its components, and gone with the session.
@@ -280,5 +280,5 @@ fn a_mirror_without_metadata_lasts_as_long_as_the_session() {
     }
     assert_eq!(geom("-f a.img -f b.img mirror status -s", folder), "");
     fs::write(folder.join("more"), "mirror create gm a\nmirror insert gm b\n").unwrap();
-    refused("-f a.img -f b.img --script more tree", folder, 2, "make it by `label` for this");
+    refused("-f a.img -f b.img --script more tree", folder, 2, "make it by `label` to do this");
 }

@@ -93,7 +93,7 @@ Consumers:
     let status = "-f disk0,name=da0 -f disk0,name=da1,serial=other multipath status -s";
     assert_eq!(geom(status, folder), "multipath/disk0  DEGRADED  da0 (ACTIVE)\n");
     let why = "-f disk0,name=da0 -f disk0,name=da1,serial=other why da1";
-    assert!(geom(why, folder).contains("has the serial number other, the disk has disk0"));
+    assert!(geom(why, folder).contains("has the serial number other, but the disk has disk0"));
     geom(&format!("{disks} part destroy multipath/disk0"), folder);
     geom(&format!("{disks} multipath destroy disk0"), folder);
     assert_eq!(geom(&format!("{disks} multipath status"), folder), "");
@@ -275,7 +275,12 @@ fn a_disk_is_replaced_and_rebuilt() {
     assert!(status.ends_with("raid/r0  DEGRADED  b (STALE)\n"), "{status}");
     geom("-f a -f b copy raid/r0 back", folder);
     assert!(fs::read(folder.join("back")).unwrap() == data, "the stale half is not read");
-    refused(&format!("-f a -f b raid fail {name} a"), folder, 1, "nothing but what is on it");
+    refused(
+        &format!("-f a -f b raid fail {name} a"),
+        folder,
+        1,
+        "it holds the only copy of a volume",
+    );
     let insert = format!("-f a -f c raid insert {name} c");
     assert_eq!(geom(&insert, folder), format!("{name}: 1 subdisk rebuilt\n"));
     let again = format!("-f a -f c raid rebuild {name}");

@@ -70,7 +70,7 @@ pub enum ImportError {
 fn nothing(told: &Told) -> String {
     let known = told.other_events + told.odd_events;
     match &told.first_odd {
-        _ if told.lines == 0 => "there is nothing in it".into(),
+        _ if told.lines == 0 => "it is empty".into(),
         Some(first) if known == 0 => format!(
             "no line of it reads as those of ftrace, `trace-cmd report`, `perf script` do, which \
              have `TASK-THREAD [CPU] TIME: EVENT: ...`; the first: `{first}`"

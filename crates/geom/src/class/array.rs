@@ -153,7 +153,7 @@ pub(super) fn join(
     };
     let array = graph.state::<Array>(geom).expect("every geom of these classes has one");
     if array.id != part.id {
-        return refuse(format!("there is another one of this name, with id {}", array.id));
+        return refuse(format!("another one of this name exists, with id {}", array.id));
     }
     if array.layout != part.layout {
         return refuse("its components do not agree with each other".into());
@@ -161,7 +161,7 @@ pub(super) fn join(
     count(graph, geom, part)?;
     let array = graph.state::<Array>(geom).expect("it was there");
     if array.components[usize::from(part.number)].is_some() {
-        return refuse(format!("component {} is there already", part.number));
+        return refuse(format!("component {} is already present", part.number));
     }
     let consumer = graph.new_consumer(geom);
     let attached = graph.attach(consumer, under);
@@ -188,7 +188,7 @@ fn count(graph: &mut Graph, geom: GeomId, part: &Part) -> Result<(), Error> {
     let decides = array.layout == Layout::Concat && part.number == 0;
     match (array.is_counted, decides) {
         (true, _) if array.layout == Layout::Concat && usize::from(part.number) >= known => {
-            let cause = format!("its first component counts {known}: add this one once more");
+            let cause = format!("its first component counts {known}: add this one again");
             return refuse(cause);
         }
         (true, false) if array.layout != Layout::Concat && known != all => {
@@ -461,7 +461,7 @@ pub(super) fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(
     if geoms
         .any(|(_, geom)| matches!(geom.class.name(), "STRIPE" | "CONCAT" | "MIRROR" | "MULTIPATH"))
     {
-        let cause = "there is something of this name already";
+        let cause = "something of this name already exists";
         return Err(Error::new(Kind::Exists, name, cause));
     }
     Ok(())

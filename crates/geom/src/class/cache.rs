@@ -135,12 +135,13 @@ fn check(name: &str, options: &Options, sector: u32) -> Result<(), Error> {
     let Options { block_size, size } = *options;
     let is_block = block_size.is_power_of_two() && (sector..=BLOCK_MAX).contains(&block_size);
     if !is_block {
-        let cause = format!("a block has {sector} to {BLOCK_MAX} bytes, a power of two");
+        let cause = format!("a block must have {sector} to {BLOCK_MAX} bytes, a power of two");
         return Err(Error::invalid(name, cause));
     }
     let (least, most) = (*SIZES.start(), *SIZES.end());
     if !SIZES.contains(&size) || u64::from(size) * u64::from(block_size) > BYTES_MAX {
-        let cause = format!("keeps {least} to {most} blocks, of at most {BYTES_MAX} bytes in all");
+        let cause =
+            format!("must have {least} to {most} blocks, of at most {BYTES_MAX} bytes in all");
         return Err(Error::invalid(name, cause));
     }
     Ok(())
@@ -170,7 +171,7 @@ pub fn create(
     options: Options,
 ) -> Result<(), Error> {
     let wire_name = Name::<16>::new(name);
-    wire_name.ok_or_else(|| Error::invalid(name, "a name has 1 to 15 bytes"))?;
+    wire_name.ok_or_else(|| Error::invalid(name, "a name must have 1 to 15 bytes"))?;
     check(name, &options, graph[under].sector_size)?;
     guard::in_use(graph, under)?;
     is_free(graph, name)?;
@@ -182,7 +183,7 @@ pub fn create(
 
 fn is_free(graph: &Graph, name: &str) -> Result<(), Error> {
     match graph.geom("CACHE", name) {
-        Ok(_) => Err(Error::new(Kind::Exists, name, "there is a cache of this name already")),
+        Ok(_) => Err(Error::new(Kind::Exists, name, "a cache of this name already exists")),
         Err(_) => Ok(()),
     }
 }
@@ -197,7 +198,7 @@ pub fn label(
     under: ProviderId,
     (options, force): (Options, bool),
 ) -> Result<(), Error> {
-    let wrong = || Error::invalid(name, "a name has 1 to 15 bytes");
+    let wrong = || Error::invalid(name, "a name must have 1 to 15 bytes");
     let wire_name = Name::new(name).ok_or_else(wrong)?;
     check(name, &options, graph[under].sector_size)?;
     guard::last_sector_unless(graph, "CACHE", under, force)?;

@@ -35,7 +35,7 @@ pub struct Options {
 
 fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<Name<16>, Error> {
     array::check(graph, name, under)?;
-    Name::new(name).ok_or_else(|| Error::invalid(name, "a name has 1 to 15 bytes"))
+    Name::new(name).ok_or_else(|| Error::invalid(name, "a name must have 1 to 15 bytes"))
 }
 
 /// Writes metadata onto the providers: the concatenation is there from now on (`gconcat label`).

@@ -50,7 +50,8 @@ impl Disk {
         let shape = medium.shape();
         let sector = shape.sector_size;
         if !sector.is_power_of_two() || !(512..=SECTOR_MAX).contains(&sector) {
-            let cause = format!("its sectors have {sector} bytes; 512 to {SECTOR_MAX} can be");
+            let cause =
+                format!("its sectors have {sector} bytes; they must have 512 to {SECTOR_MAX}");
             return Err(Error::invalid(name, cause));
         }
         let media_size = shape.media_size / u64::from(sector) * u64::from(sector);

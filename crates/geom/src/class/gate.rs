@@ -196,16 +196,19 @@ pub fn create(
     let name = options.name.or_else(free).unwrap_or_default();
     let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == '/';
     if name.is_empty() || name.len() > NAME_MAX || name.contains(is_odd) {
-        let cause = "cannot be a name: 1 to 255 bytes without `/` and spaces can";
+        let cause = "is not a name: it must have 1 to 255 bytes, without `/` and spaces";
         return Err(Error::invalid(format!("`{name}`"), cause));
     }
     let sector = u64::from(shape.sector_size);
     let is_sector = shape.sector_size.is_power_of_two() && sector >= 512;
     if !is_sector || sector > u64::from(super::disk::SECTOR_MAX) || shape.media_size < sector {
-        return Err(Error::invalid(name, "such sectors, or so few, cannot be"));
+        return Err(Error::invalid(
+            name,
+            "a disk needs at least one sector, of 512 bytes or more, a power of two",
+        ));
     }
     if options.queue == 0 || options.turns == 0 {
-        return Err(Error::invalid(name, "without a queue or a turn nothing is ever done"));
+        return Err(Error::invalid(name, "it needs a queue and a turn of at least one request"));
     }
     let media_size = shape.media_size / sector * sector;
     let geom = graph.new_geom(&GATE, name.clone());

@@ -1,4 +1,4 @@
-//! LABEL: names for providers, written by `glabel` or found in what is there already.
+//! LABEL: names for providers, written by `glabel` or found in what already exists.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -72,7 +72,7 @@ pub fn label(graph: &mut Graph, name: &str, under: ProviderId, force: bool) -> R
     let name = name.strip_prefix("label/").unwrap_or(name);
     let wrong = || {
         let object = if name.is_empty() { "an empty name" } else { name };
-        Error::invalid(object, "a label has 1 to 15 bytes, none of them a control")
+        Error::invalid(object, "a label must have 1 to 15 bytes, none of them a control character")
     };
     let label = Name::new(name).ok_or_else(wrong)?;
     guard::last_sector_unless(graph, "LABEL", under, force)?;
@@ -99,7 +99,7 @@ pub fn create(graph: &mut Graph, name: &str, under: ProviderId) -> Result<(), Er
 
 fn is_free(graph: &Graph, name: &str) -> Result<(), Error> {
     match graph.provider(name) {
-        Ok(_) => Err(Error::new(Kind::Exists, name, "there is a provider of this name already")),
+        Ok(_) => Err(Error::new(Kind::Exists, name, "a provider of this name already exists")),
         Err(_) => Ok(()),
     }
 }

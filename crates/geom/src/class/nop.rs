@@ -99,19 +99,23 @@ pub fn create(graph: &mut Graph, under: ProviderId, options: Options) -> Result<
     let wrong = |what: String| Err(Error::invalid(&there.name, what));
     if !options.offset.is_multiple_of(sector) || options.offset >= there.media_size {
         let (offset, size) = (options.offset, there.media_size);
-        let what = format!("offset {offset}: a multiple of {sector} below {size} can be");
+        let what = format!("offset {offset}: it must be a multiple of {sector} below {size}");
         return wrong(what);
     }
     let left = there.media_size - options.offset;
     if !options.size.is_multiple_of(sector) || options.size > left {
-        return wrong(format!("size {}: a multiple of {sector} up to {left} can be", options.size));
+        return wrong(format!(
+            "size {}: it must be a multiple of {sector} up to {left}",
+            options.size
+        ));
     }
     let sector_size = match options.sector_size {
         0 => there.sector_size,
         size => size,
     };
     if !u64::from(sector_size).is_multiple_of(sector) || !sector_size.is_power_of_two() {
-        let what = format!("sectors of {sector_size} bytes: {sector} times a power of two can be");
+        let what =
+            format!("sectors of {sector_size} bytes: they must have {sector} times a power of two");
         return wrong(what);
     }
     let stripe_size = if options.stripe_size > 0 { options.stripe_size } else { there.stripe_size };
@@ -119,7 +123,8 @@ pub fn create(graph: &mut Graph, under: ProviderId, options: Options) -> Result<
         || (stripe_size > 0 && options.stripe_offset >= stripe_size)
     {
         let what = format!(
-            "stripes of {stripe_size} bytes: multiples of {sector_size} can be, above their offset"
+            "stripes of {stripe_size} bytes: they must have a multiple of {sector_size}, above \
+             their offset"
         );
         return wrong(what);
     }
@@ -132,7 +137,7 @@ pub fn create(graph: &mut Graph, under: ProviderId, options: Options) -> Result<
     };
     let name = options.name.as_ref().unwrap_or(&there.name);
     if name.is_empty() || name.chars().any(char::is_control) {
-        return wrong("a name has one character or more, none of them a control".into());
+        return wrong("a name must have at least one character, and no control characters".into());
     }
     let name = format!("{name}.nop");
     let (geom, provider) = stack(graph, &NOP, (name.clone(), name), under, shape)?;

@@ -54,9 +54,12 @@ fn check(
     array::check(graph, name, under)?;
     let sector = under.iter().map(|&provider| graph[provider].sector_size).max().unwrap_or(512);
     if !options.stripe_size.is_power_of_two() || options.stripe_size < sector {
-        return Err(Error::invalid(name, "the stripe size is no power of two, or below a sector"));
+        return Err(Error::invalid(
+            name,
+            "the stripe size is not a power of two, or below a sector",
+        ));
     }
-    Name::new(name).ok_or_else(|| Error::invalid(name, "a name has 1 to 15 bytes"))
+    Name::new(name).ok_or_else(|| Error::invalid(name, "a name must have 1 to 15 bytes"))
 }
 
 /// Writes metadata onto the providers: the stripe is there from now on (`gstripe label`).

@@ -28,10 +28,10 @@ const SHAPE: Shape =
 /// Makes the provider (`geom zero load`).
 ///
 /// # Errors
-/// That it is there already, or that its name is taken.
+/// That it already exists, or that its name is taken.
 pub fn load(graph: &mut Graph) -> Result<ProviderId, Error> {
     if graph.geom("ZERO", NAME).is_ok() {
-        return Err(Error::new(Kind::Exists, NAME, "is there already"));
+        return Err(Error::new(Kind::Exists, NAME, "already exists"));
     }
     let geom = graph.new_geom(&ZERO, NAME);
     let provider = graph.new_provider(geom, NAME, SHAPE).inspect_err(|_| graph.drop_geom(geom))?;

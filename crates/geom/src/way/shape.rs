@@ -40,7 +40,7 @@ pub(super) fn of<'g>(
     lanes.into_iter().try_fold(start, |all, lane| {
         if !sector.is_multiple_of(lane.block_size) {
             let cause = format_args!(
-                "has blocks of {} bytes, above it are sectors of {sector}",
+                "has blocks of {} bytes, but the sectors above it have {sector}",
                 lane.block_size
             );
             return Err(Error::invalid("the lane of a disk", cause));

@@ -137,7 +137,7 @@ impl<F: FlashMut> Files<F> {
         let room = Room::inode(piece.len().min(DATA_LEN_MIN as usize));
         let left = self.collector.reserve(room, Purpose::Change)?;
         let page = at / PAGE_SIZE * PAGE_SIZE;
-        // What is there already is only written again if that takes no second node.
+        // What already exists is only written again if that takes no second node.
         let fits = left as usize >= Inode::LEN + PAGE_SIZE as usize;
         let reaches_end = at as usize - page as usize + piece.len() == PAGE_SIZE as usize;
         let before = self.inodes_mut().loaded_mut(ino)?.attributes;

@@ -407,7 +407,7 @@ fn files_without_an_event_say_what_they_are() {
         let text = said(start);
         assert!(text.contains(remedy) && text.contains("makes text of it"), "{text}");
     }
-    assert_eq!(said(b""), "there is nothing in it");
+    assert_eq!(said(b""), "it is empty");
     // `perf script -F comm,tid,time,event,trace` leaves the processor out.
     let text = said(b"fio 812 3.5: block:block_rq_issue: 8,0 R 4096 () 8 + 8 [fio]\n");
     assert!(text.contains("[CPU]") && text.contains("`fio 812 3.5: block:block"), "{text}");

@@ -100,7 +100,7 @@ fn create(session: &mut Session, options: &Create, output: &Output) -> Result<St
     let name = options.unit.map(|unit| format!("ggate{unit}")).or_else(|| options.name.clone());
     // Who has the name is told before somebody is disturbed.
     if let Some(name) = name.as_ref().filter(|name| session.graph.provider(name).is_ok()) {
-        return Err(Failure::usage(format!("{name}: is there already; take another -u or -n")));
+        return Err(Failure::usage(format!("{name}: already exists; take another -u or -n")));
     }
     if export.len() > 4096 {
         return Err(Failure::usage("-e: a name of an export has at most 4096 bytes"));

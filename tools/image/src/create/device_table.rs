@@ -77,7 +77,7 @@ impl Tree {
             let plain =
                 matches!(entry.kind, FileKind::Regular | FileKind::Directory | FileKind::Symlink);
             if entry.kind != line.kind || !plain {
-                return Err(format!("{} is there already and is something else", shown(path)));
+                return Err(format!("{} already exists and is something else", shown(path)));
             }
             entry.permissions = line.permissions;
             (entry.owner, entry.group) = (line.owner, line.group);

@@ -236,7 +236,7 @@ fn consumer_of(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, Er
     let mut disks = state(graph, geom)?.disks.iter().map(|disk| disk.consumer);
     let is_it = |c: &ConsumerId| graph[*c].provider.is_some_and(|p| graph[p].name == name);
     disks.find(is_it).ok_or_else(|| {
-        let cause = format!("is no component of mirror {}", graph[geom].name);
+        let cause = format!("is not a component of mirror {}", graph[geom].name);
         Error::new(Kind::NotFound, name, cause)
     })
 }
@@ -257,7 +257,7 @@ fn objection(graph: &Graph, under: ProviderId, metadata: &wire::Mirror) -> Optio
         return Some(format!("metadata of {name} is for a larger disk or other sectors"));
     }
     if !metadata.media_size.is_multiple_of(u64::from(sector)) || sector > super::disk::SECTOR_MAX {
-        return Some(format!("metadata of {name} tells an impossible size"));
+        return Some(format!("metadata of {name} gives an impossible size"));
     }
     if metadata.disk_flags & disk_flags::INACTIVE != 0 {
         return Some(format!("it was deactivated in {name}; `mirror activate` takes it back"));
@@ -446,5 +446,5 @@ fn disk_config(state: &State, disk: &Disk) -> Config {
 }
 
 fn name_of(text: &str) -> Result<Name<16>, Error> {
-    Name::new(text).ok_or_else(|| Error::invalid(text, "a name has 1 to 15 bytes"))
+    Name::new(text).ok_or_else(|| Error::invalid(text, "a name must have 1 to 15 bytes"))
 }

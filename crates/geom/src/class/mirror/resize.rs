@@ -26,7 +26,7 @@ pub fn resize(graph: &mut Graph, geom: GeomId, size: Option<u64>) -> Result<(), 
     let name = graph[geom].name.clone();
     let busy = |cause: &str| Error::new(Kind::Busy, &name, cause);
     if there.active() != usize::from(there.common.all) {
-        return Err(busy("is not complete: who is away would have another size"));
+        return Err(busy("is not complete: a missing component would keep its size"));
     }
     if graph[geom].providers.iter().any(|&it| graph[it].access != Access::NONE) {
         return Err(busy("is open; close it first"));
@@ -40,7 +40,8 @@ pub fn resize(graph: &mut Graph, geom: GeomId, size: Option<u64>) -> Result<(), 
     let most = disks.iter().filter_map(|consumer| room(*consumer)).min().unwrap_or(0);
     let new = size.unwrap_or(most) / sector * sector;
     if new == 0 || new > most {
-        let cause = format!("{} bytes are wanted, its components have {most}", size.unwrap_or(0));
+        let cause =
+            format!("{} bytes are wanted, but its components have {most}", size.unwrap_or(0));
         return Err(Error::new(Kind::NoSpace, &name, cause));
     }
     let old = there.common.media_size;

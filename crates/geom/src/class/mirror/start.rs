@@ -73,10 +73,10 @@ pub(super) fn join(
 fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
     let common = &state.common;
     if common.id != metadata.id {
-        return Err(format!("there is another mirror of this name, with id {}", common.id));
+        return Err(format!("another mirror of this name exists, with id {}", common.id));
     }
     if state.disks.iter().any(|disk| disk.metadata.disk_id == metadata.disk_id) {
-        return Err(format!("component {} is there already", metadata.disk_id));
+        return Err(format!("component {} is already present", metadata.disk_id));
     }
     // A cut while it got another size leaves components that differ and have room for both.
     let room = metadata.provider_size.saturating_sub(u64::from(common.sector_size));
@@ -104,7 +104,9 @@ fn part_in(state: &State, metadata: &mut wire::Mirror) -> Result<Part, String> {
 fn part_of(common: &wire::Mirror, metadata: &mut wire::Mirror) -> Result<Part, String> {
     if metadata.gen_id < common.gen_id {
         let (old, new) = (metadata.gen_id, common.gen_id);
-        return Err(format!("it failed once (generation {old} of {new}); `mirror insert` it anew"));
+        return Err(format!(
+            "it failed once (generation {old} of {new}); `mirror insert` it again"
+        ));
     }
     if metadata.gen_id > common.gen_id || metadata.sync_id > common.sync_id {
         return Err("it is newer than the mirror that runs without it".into());
@@ -175,7 +177,7 @@ pub(super) fn start(graph: &mut Graph, geom: GeomId) {
     }
     let Ok(state) = super::state(graph, geom) else { return };
     if !state.running {
-        graph.say(format!("MIRROR: {}: no component of it can be believed", common.name));
+        graph.say(format!("MIRROR: {}: none of its components can be trusted", common.name));
         return;
     }
     let shape = Shape {

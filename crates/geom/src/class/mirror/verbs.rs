@@ -82,12 +82,12 @@ fn components(
 ) -> Result<Vec<(ProviderId, wire::Mirror)>, Error> {
     let wire_name = name_of(name)?;
     if under.is_empty() || under.len() > 255 {
-        return Err(Error::invalid(name, "a mirror has 1 to 255 components"));
+        return Err(Error::invalid(name, "a mirror must have 1 to 255 components"));
     }
     if under.len() > 1 {
         array::check(graph, name, under)?;
     } else if graph.geom("MIRROR", name).is_ok() {
-        return Err(Error::new(Kind::Exists, name, "there is a mirror of this name already"));
+        return Err(Error::new(Kind::Exists, name, "a mirror of this name already exists"));
     }
     for &provider in under {
         guard::last_sector_unless(graph, "MIRROR", provider, options.force)?;
@@ -158,7 +158,7 @@ pub fn create(
 /// A mirror that nothing was written about takes no part in what lasts.
 pub(super) fn check_automatic(graph: &Graph, geom: GeomId) -> Result<(), Error> {
     if state(graph, geom)?.is_manual {
-        let cause = "was made by `create`, and has no metadata; make it by `label` for this";
+        let cause = "was made by `create`, and has no metadata; make it by `label` to do this";
         return Err(Error::invalid(&graph[geom].name, cause));
     }
     Ok(())
@@ -230,7 +230,7 @@ pub fn insert(
     let common = state(graph, geom)?.common;
     let name = graph[geom].name.clone();
     if state(graph, geom)?.disks.len() < usize::from(common.all) {
-        let cause = "is not complete; `mirror forget` those that do not come back first";
+        let cause = "is not complete; first `mirror forget` the components that will not come back";
         return Err(Error::new(Kind::Busy, name, cause));
     }
     for &provider in under {
@@ -239,11 +239,11 @@ pub fn insert(
         let room = there.media_size.saturating_sub(u64::from(there.sector_size));
         if room < common.media_size || there.sector_size > common.sector_size {
             let needed = common.media_size + u64::from(there.sector_size);
-            let cause = format!("has {} bytes, {needed} are needed", there.media_size);
+            let cause = format!("has {} bytes, but {needed} are needed", there.media_size);
             return Err(Error::new(Kind::NoSpace, &there.name, cause));
         }
         if common.all == u8::MAX {
-            return Err(Error::invalid(&name, "a mirror has 1 to 255 components"));
+            return Err(Error::invalid(&name, "a mirror must have 1 to 255 components"));
         }
         let hardcoded = hardcode.then(|| Name::new(&there.name)).flatten();
         let provider_size = there.media_size;
@@ -297,7 +297,7 @@ pub fn spare(
         let room = there.media_size.saturating_sub(u64::from(there.sector_size));
         if room < common.media_size || there.sector_size > common.sector_size {
             let needed = common.media_size + u64::from(there.sector_size);
-            let cause = format!("has {} bytes, {needed} are needed", there.media_size);
+            let cause = format!("has {} bytes, but {needed} are needed", there.media_size);
             return Err(Error::new(Kind::NoSpace, &there.name, cause));
         }
         let hardcoded = hardcode.then(|| Name::new(&there.name)).flatten();
@@ -452,7 +452,7 @@ pub fn activate(graph: &mut Graph, geom: GeomId, provider: ProviderId) -> Result
     let mut metadata = match wire::Mirror::parse(&sector) {
         Ok(metadata) if metadata.id == id => metadata,
         _ => {
-            let cause = format!("is no component of mirror {}", graph[geom].name);
+            let cause = format!("is not a component of mirror {}", graph[geom].name);
             return Err(Error::new(Kind::NotFound, name, cause));
         }
     };

@@ -121,15 +121,18 @@ fn objection(graph: &Graph, geom: GeomId, under: ProviderId) -> Option<String> {
     let label = if state.uuid.is_some() { u64::from(there.sector_size) } else { 0 };
     let (size, sector) = (graph[whole].media_size + label, graph[whole].sector_size);
     if there.media_size != size {
-        return Some(format!("has {} bytes, the disk has {size}", there.media_size));
+        return Some(format!("has {} bytes, but the disk has {size}", there.media_size));
     }
     if there.sector_size != sector {
-        return Some(format!("has sectors of {}, the disk of {sector} bytes", there.sector_size));
+        return Some(format!(
+            "has sectors of {}, but the disk of {sector} bytes",
+            there.sector_size
+        ));
     }
     let known = state.paths.iter().find_map(|path| serial(graph, graph[path.consumer].provider?));
     match (known, serial(graph, under)) {
         (Some(known), Some(other)) if known != other => {
-            Some(format!("has the serial number {other}, the disk has {known}"))
+            Some(format!("has the serial number {other}, but the disk has {known}"))
         }
         _ => None,
     }
@@ -191,7 +194,7 @@ fn arrive(graph: &mut Graph, under: ProviderId, label: &wire::Multipath) -> Resu
     if let Some(geom) = known {
         let (state, name) = (state(graph, geom)?, graph[geom].name.clone());
         if state.name != label.name || state.mode != label.mode {
-            let cause = "its label has the same UUID and is not the same";
+            let cause = "its label has the same UUID but differs in the rest";
             return Err(Error::invalid(name, cause));
         }
         if let Some(cause) = objection(graph, geom, under) {
@@ -347,7 +350,7 @@ fn path_of(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, Error>
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let mut paths = state(graph, geom)?.paths.iter().map(|path| path.consumer);
     paths.find(|&consumer| name_of(graph, consumer) == name).ok_or_else(|| {
-        let cause = format!("is no path of multipath {}", graph[geom].name);
+        let cause = format!("is not a path of multipath {}", graph[geom].name);
         Error::new(Kind::NotFound, name, cause)
     })
 }

@@ -19,7 +19,7 @@ use crate::io::Io;
 use crate::object::{ConsumerId, GeomId, ProviderId};
 
 fn wire_name(text: &str) -> Result<Name<16>, Error> {
-    Name::new(text).ok_or_else(|| Error::invalid(text, "a name has 1 to 15 bytes"))
+    Name::new(text).ok_or_else(|| Error::invalid(text, "a name must have 1 to 15 bytes"))
 }
 
 /// A random UUID (version 4 of RFC 9562) as text.
@@ -42,7 +42,7 @@ fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
         return Err(Error::invalid(name, "needs a provider"));
     };
     if graph.geom("MULTIPATH", name).is_ok() {
-        return Err(Error::new(Kind::Exists, name, "there is a multipath of this name already"));
+        return Err(Error::new(Kind::Exists, name, "a multipath of this name already exists"));
     }
     let first = &graph[*first];
     for (at, &provider) in under.iter().enumerate() {
@@ -178,7 +178,7 @@ pub fn add(
         let shown = graph.peek_last(provider)?;
         if !wire::Multipath::parse(&shown).is_ok_and(|label| label.uuid == uuid) {
             let (name, disk) = (&graph[provider].name, &graph[geom].name);
-            let cause = format!("does not show the label of {disk}; --force adds it all the same");
+            let cause = format!("does not show the label of {disk}; --force adds it anyway");
             return Err(Error::new(Kind::Foreign, name, cause));
         }
     }

@@ -77,23 +77,26 @@ impl core::str::FromStr for Backup {
         };
         let mut lines = lines.filter(is_said);
         let wrong = |at: i32, what: &str| format!("line {at}: {what}");
-        let (at, head) = lines.next().ok_or("there is nothing in it")?;
+        let (at, head) = lines.next().ok_or("it is empty")?;
         let mut words = head.split_whitespace();
         let scheme = words.next().and_then(Scheme::of);
-        let scheme = scheme.ok_or_else(|| wrong(at, "starts with no known scheme"))?;
+        let scheme = scheme.ok_or_else(|| wrong(at, "does not start with a known scheme"))?;
         let entries = match words.next().map(str::parse) {
             None => None,
             Some(Ok(entries)) => Some(entries),
-            Some(Err(_)) => return Err(wrong(at, "has no number of entries")),
+            Some(Err(_)) => return Err(wrong(at, "does not give the number of entries")),
         };
         let mut partitions = Vec::new();
         for (at, line) in lines {
             let words: Vec<&str> = line.split_whitespace().collect();
             let [index, kind, start, length, rest @ ..] = &words[..] else {
-                return Err(wrong(at, "is not: number, type, start, size, name, [attributes]"));
+                return Err(wrong(
+                    at,
+                    "is not of the form: number, type, start, size, name, [attributes]",
+                ));
             };
             let number = |word: &str| {
-                word.parse::<u64>().map_err(|_| wrong(at, &format!("`{word}` is no number")))
+                word.parse::<u64>().map_err(|_| wrong(at, &format!("`{word}` is not a number")))
             };
             let (mut label, mut attributes) = (String::new(), Vec::new());
             for word in rest {
@@ -102,7 +105,8 @@ impl core::str::FromStr for Backup {
                     None => label = unmangle(word),
                 }
             }
-            let index = u32::try_from(number(index)?).map_err(|_| wrong(at, "a large number"))?;
+            let index = u32::try_from(number(index)?)
+                .map_err(|_| wrong(at, "the number of the partition is too large"))?;
             let kind = (*kind).to_string();
             partitions.push((index, kind, number(start)?, number(length)?, label, attributes));
         }

@@ -89,7 +89,8 @@ pub(super) fn create(
     let (sector, sectors) = (there.sector_size, there.sectors());
     let entries = entries.unwrap_or(PARTITIONS_MIN as u32);
     if !(PARTITIONS_MIN as u32..=PARTITIONS_MAX as u32).contains(&entries) {
-        let cause = format!("a disklabel has {PARTITIONS_MIN} to {PARTITIONS_MAX} partitions");
+        let cause =
+            format!("a disklabel must have {PARTITIONS_MIN} to {PARTITIONS_MAX} partitions");
         return Err(Error::invalid(&there.name, cause));
     }
     if sectors < 16 {

@@ -54,11 +54,11 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
         return bad(&format!("for {} bytes, where there are {media_size}", label.total));
     }
     if label.stop > label.total || label.first < LEN as u64 || label.first > label.stop {
-        return bad("whose partitions cannot be where it says");
+        return bad("whose space for partitions is impossible");
     }
     let partitions = match partitions_of(&label, sector) {
         Ok(partitions) => partitions,
-        Err(number) => return bad(&format!("whose partition {number} is no range of sectors")),
+        Err(number) => return bad(&format!("whose partition {number} is not a range of sectors")),
     };
     // FreeBSD's own labels name the last sector there, DragonFly's the one behind it.
     let is_last = label.stop + sector == label.backup;
@@ -128,7 +128,7 @@ pub(super) fn create(
     let there = &graph[provider];
     let (sector, size) = (u64::from(there.sector_size), there.media_size);
     if entries.is_some_and(|entries| entries != PARTITIONS as u32) {
-        let cause = format!("a 64-bit disklabel has {PARTITIONS} partitions");
+        let cause = format!("a 64-bit disklabel must have {PARTITIONS} partitions");
         return Err(Error::invalid(&there.name, cause));
     }
     let block = sector.max(4096);

@@ -40,11 +40,11 @@ pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
             Probe::Bad(text, at * u64::from(sector), 512)
         };
         if !seen.insert(at) || links.len() >= LINKS_MAX {
-            return bad("runs in a circle");
+            return bad("forms a loop");
         }
         let mut bytes = vec![0; sector as usize];
         if at >= sectors || graph.peek(provider, at * u64::from(sector), &mut bytes).is_err() {
-            return bad("leads out of the partition");
+            return bad("leads outside of the partition");
         }
         let Ok(record) = Record::parse(&bytes) else {
             if at == 0 {
@@ -101,7 +101,7 @@ pub(super) fn number(partitions: &[Partition], at: u64, track: u32) -> u32 {
 /// A new chain without a partition.
 pub(super) fn create(graph: &mut Graph, provider: ProviderId) -> Result<Table, Error> {
     if !is_extended(graph, provider) {
-        let cause = "is no extended partition (type ebr): a chain of boot records needs one";
+        let cause = "is not an extended partition (type ebr): a chain of boot records needs one";
         return Err(Error::invalid(&graph[provider].name, cause));
     }
     let sectors = graph[provider].sectors();

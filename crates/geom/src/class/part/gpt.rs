@@ -57,10 +57,11 @@ impl fmt::Display for NoAttribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Unknown => {
-                "is no attribute of a whole GPT: active, lenovofix; others want a partition, by -i"
+                "is not an attribute of a whole GPT, as active and lenovofix are; others need a \
+                 partition, by -i"
             }
             Self::Unprotected => "no entry of sector 0 protects the GPT",
-            Self::Shared => "sector 0 has other entries beside the one that protects the GPT",
+            Self::Shared => "sector 0 has other entries besides the one that protects the GPT",
         })
     }
 }
@@ -228,7 +229,7 @@ pub(super) fn create(
     let entries = entries.unwrap_or(ENTRIES);
     let name = graph[provider].name.clone();
     if !(ENTRIES..=ENTRIES_MAX).contains(&entries) {
-        let cause = format!("a GPT has {ENTRIES} to {ENTRIES_MAX} entries, not {entries}");
+        let cause = format!("a GPT must have {ENTRIES} to {ENTRIES_MAX} entries, not {entries}");
         return Err(Error::invalid(name, cause));
     }
     let (sector, sectors) = (graph[provider].sector_size, graph[provider].sectors());

@@ -16,7 +16,7 @@ use crate::object::ProviderId;
 /// Looks for a record with partitions of its own.
 pub(super) fn probe(graph: &mut Graph, provider: ProviderId) -> Probe {
     if ebr::is_extended(graph, provider) {
-        return Probe::None("what starts an extended partition is a link of a chain".into());
+        return Probe::None("the start of an extended partition is a link of a chain".into());
     }
     let there = &graph[provider];
     let (sector, sectors) = (there.sector_size, there.sectors());

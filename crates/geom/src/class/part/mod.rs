@@ -348,7 +348,7 @@ fn base_of(graph: &Graph, provider: ProviderId) -> Option<u64> {
 
 /// Why a partition of a disklabel is not looked at: the first one often starts where the disk does,
 /// and the label is in it once more.
-const LEAF: &str = "it is a partition of a disklabel: no tables are in those";
+const LEAF: &str = "it is a partition of a disklabel: those hold no tables";
 
 /// Whether a provider is a partition of a disklabel.
 fn is_leaf(graph: &Graph, provider: ProviderId) -> bool {

@@ -150,7 +150,7 @@ BSD64 16
     // As with FreeBSD no table is put into a partition of a label.
     let inner = graph.provider("md0f").unwrap();
     let nested = create(&mut graph, inner, (Scheme::Bsd64, None), Flags::default()).unwrap_err();
-    assert!(nested.cause.contains("no tables are in those"), "{nested}");
+    assert!(nested.cause.contains("those hold no tables"), "{nested}");
     destroy(&mut graph, geom, Flags { commit: true, force: true }).unwrap();
     assert!(graph.geoms_of("PART").next().is_none());
     let small = MD.insert(&mut graph, "md1", Box::new(Memory::new(MIB))).unwrap();
@@ -178,8 +178,8 @@ fn hostile_64_bit_disklabels_are_refused_by_name() {
         ("other sectors", |label| label.alignment = 256),
         ("other sectors", |label| label.alignment = 0),
         ("for 4194816 bytes", |label| label.total += 512),
-        ("cannot be where it says", |label| label.first = 512),
-        ("cannot be where it says", |label| label.stop = u64::MAX << 9),
+        ("space for partitions is impossible", |label| label.first = 512),
+        ("space for partitions is impossible", |label| label.stop = u64::MAX << 9),
         ("partition 1 is no range", |label| label.partitions[0].size = 0),
         ("partition 1 is no range", |label| label.partitions[0].size = u64::MAX << 9),
         ("is outside of", |label| label.partitions[0].offset = 1 << 20),
@@ -489,7 +489,7 @@ fn boot_code_goes_around_a_disklabel() {
     let before = table(&graph, geom).unwrap().partitions.clone();
     let code: Vec<u8> = (0..8192_u32).map(|n| (n % 251) as u8).collect();
     let long = boot_code(&mut graph, geom, (&[1; 8193], false), Flags::default()).unwrap_err();
-    assert!(long.cause.contains("8193 bytes, 8192 are its place"), "{long}");
+    assert!(long.cause.contains("8193 bytes, but there is room for 8192"), "{long}");
     boot_code(&mut graph, geom, (&code, false), Flags::default()).unwrap();
     assert_eq!(table(&graph, geom).unwrap().partitions, before);
     let mut front = vec![0; 8704];

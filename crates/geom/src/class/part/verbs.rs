@@ -86,8 +86,11 @@ fn under(graph: &Graph, geom: GeomId) -> Result<ProviderId, Error> {
 
 fn type_of(scheme: Scheme, text: &str) -> Result<Type, Error> {
     Type::parse(scheme, text).ok_or_else(|| {
-        let cause =
-            format!("is no type of {} partitions; `!` and its own writing is", scheme.name());
+        let cause = format!(
+            "is not a type of {} partitions; one without a name is written `!` and its number or \
+             GUID",
+            scheme.name()
+        );
         Error::invalid(text, cause)
     })
 }
@@ -234,7 +237,7 @@ pub fn add(graph: &mut Graph, geom: GeomId, add: &Add, flags: Flags) -> Result<u
     let index = match add.index {
         _ if table.scheme == Scheme::Ebr => ebr::number(&table.partitions, start, table.sectors),
         Some(index) if table.partition(index).is_some() => {
-            return refuse(Kind::Exists, &name, format!("there is a partition {index} already"));
+            return refuse(Kind::Exists, &name, format!("partition {index} already exists"));
         }
         Some(index) => index,
         None => {
@@ -279,7 +282,7 @@ fn check_label(scheme: Scheme, label: &str, name: &str) -> Result<(), Error> {
         return refuse(Kind::Invalid, name, cause);
     }
     if label.chars().any(char::is_control) || Entry::encode_name(label).is_none() {
-        let cause = "a name has up to 36 characters, none of them a control";
+        let cause = "a name can have up to 36 characters, none of them a control character";
         return refuse(Kind::Invalid, name, cause);
     }
     Ok(())
@@ -309,7 +312,7 @@ fn room(table: &Table, add: &Add, grid: u64) -> Result<(u64, u64), String> {
     let natural = if tracks { u64::from(table.sectors) } else { grid.max(1) };
     let given = add.start.is_some() && add.size.is_some() && add.alignment.is_none();
     let grid = match add.alignment {
-        Some(0) => return Err("an alignment of 0 cannot be".into()),
+        Some(0) => return Err("the alignment must not be 0".into()),
         Some(alignment) => alignment,
         None if given && !tracks => 1,
         None => natural,
@@ -318,7 +321,7 @@ fn room(table: &Table, add: &Add, grid: u64) -> Result<(u64, u64), String> {
     let wanted_start = add.start.map(up);
     let wanted_size = add.size.map(|size| if size > grid { size / grid * grid } else { size });
     if wanted_size == Some(0) {
-        return Err("a size of 0 cannot be".into());
+        return Err("the size must not be 0".into());
     }
     let mut best: Option<(u64, u64, u64)> = None;
     for (first, last) in free(table) {
@@ -491,7 +494,7 @@ pub fn set_attribute(
     let Some((_, bit)) = known.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)) else {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
         let there = if names.is_empty() { "none".into() } else { names.join(", ") };
-        let cause = format!("is no attribute of {}; there are: {there}", table.scheme.name());
+        let cause = format!("is not an attribute of {}; there are: {there}", table.scheme.name());
         return refuse(Kind::Invalid, name, cause);
     };
     match value {
@@ -523,7 +526,7 @@ pub fn set_table_attribute(
     let table = table_mut(graph, geom)?;
     let scheme = table.scheme.name();
     let Detail::Gpt(detail) = &mut table.detail else {
-        let cause = format!("is no attribute of a whole {scheme}; say of which partition by -i");
+        let cause = format!("is not an attribute of a whole {scheme}; name the partition with -i");
         return refuse(Kind::Invalid, name, cause);
     };
     detail.set_attribute(name, value).map_err(|cause| {
@@ -550,7 +553,7 @@ pub fn boot_code(
     let name = graph[geom].name.clone();
     let table = table_mut(graph, geom)?;
     let too_long = |room: usize| {
-        let cause = format!("the boot code has {} bytes, {room} are its place", code.len());
+        let cause = format!("the boot code has {} bytes, but there is room for {room}", code.len());
         Error::new(Kind::NoSpace, &name, cause)
     };
     let mut serial = [0; 4];
@@ -595,7 +598,7 @@ pub fn partition_code(
     let (name, sector) = (graph[provider].name.clone(), graph[provider].sector_size);
     if code.len() as u64 > graph[provider].media_size {
         let (has, needs) = (graph[provider].media_size, code.len());
-        return refuse(Kind::NoSpace, &name, format!("has {has} bytes, the code {needs}"));
+        return refuse(Kind::NoSpace, &name, format!("has {has} bytes, but the code {needs}"));
     }
     let mut sectors = code.to_vec();
     sectors.resize(code.len().next_multiple_of(sector as usize), 0);

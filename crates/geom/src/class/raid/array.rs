@@ -432,7 +432,7 @@ impl Array {
             for (slot, part) in volume.parts.iter().enumerate() {
                 let used = if volume.level == Level::Concat { part.size } else { volume.used() };
                 let Some(member) = self.members.get(part.member) else {
-                    return Err(format!("volume {name} names a disk that is none"));
+                    return Err(format!("volume {name} names a disk that does not exist"));
                 };
                 if volume.parts[..slot].iter().any(|other| other.member == part.member) {
                     return Err(format!("volume {name} names a disk twice"));

@@ -140,14 +140,14 @@ impl Reader<'_> {
         let bytes = self.sectors(at, 1)?;
         let header = Header::parse(&bytes).map_err(|error| error.to_string())?;
         if !is_sound(&bytes) {
-            return Err("its sum is wrong".into());
+            return Err("its checksum is wrong".into());
         }
         let is_same = header.guid == anchor.guid
             && header.revision == anchor.revision
             && (header.primary, header.secondary) == (anchor.primary, anchor.secondary);
         match is_same && header.kind == kind {
             true => Ok(header),
-            false => Err("it is another one than the anchor says".into()),
+            false => Err("it is not the one that the anchor names".into()),
         }
     }
 
@@ -205,7 +205,7 @@ impl Reader<'_> {
                 continue;
             }
             if !is_sound(record) {
-                return Err("a configuration of a volume has a wrong sum".into());
+                return Err("the configuration of a volume has a wrong checksum".into());
             }
             let configuration = Configuration::parse(record).map_err(|error| error.to_string())?;
             let member = |number| Configuration::member(record, header.members_max, number);
@@ -231,7 +231,7 @@ impl Reader<'_> {
             return Ok(None);
         }
         let anchor = Header::parse(&last).map_err(|error| error.to_string())?;
-        let sum = sum_of(&last).ok_or("the sum of its anchor is wrong")?;
+        let sum = sum_of(&last).ok_or("the checksum of its anchor is wrong")?;
         let header = self.choose(&anchor)?;
         let disks = self.table(header.physical, PHYSICAL_RECORDS, "table of disks")?;
         let volumes = self.table(header.virtuals, VIRTUAL_RECORDS, "table of volumes")?;
@@ -346,7 +346,8 @@ fn volume_of(
         Err(why) => (Level::Raid0, Some(why)),
     };
     if volume.state & Virtual::MORPHING != 0 {
-        unsupported = Some("its level or size changes; let it end where it was begun".into());
+        unsupported =
+            Some("its level or size is being changed; let that finish where it was begun".into());
     }
     if level == Level::Raid10 && joined.len() != usize::from(first.parts) {
         return Ok(None);

@@ -224,7 +224,7 @@ fn volume_of(record: &Record, disks: &[Disk]) -> Result<Volume, String> {
     if let Some(kind @ (Migration::General | Migration::StateChange | Migration::Unknown(_))) =
         record.volume.migration
     {
-        unsupported = Some(format!("a {kind} is under way; let it end where it was begun"));
+        unsupported = Some(format!("a {kind} is under way; let it finish where it was begun"));
     }
     if record.maps.iter().any(|(other, _)| other.members != map.members) {
         unsupported = Some("the number of its members changes".into());
@@ -395,7 +395,7 @@ impl Making for Intel {
 
     fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error> {
         if disks.is_empty() || disks.len() > DISKS_MAX {
-            let cause = format!("has {} disks; 1 to {DISKS_MAX} can be", disks.len());
+            let cause = format!("has {} disks; it must have 1 to {DISKS_MAX}", disks.len());
             return Err(Error::invalid("the array", cause));
         }
         let mut conf =
@@ -414,7 +414,7 @@ impl Making for Intel {
             Level::Raid1 => (1, 2),
             Level::Raid10 => (1, 2),
             other => {
-                let cause = format!("{} cannot be made, only read", other.name());
+                let cause = format!("{} can only be read, not made", other.name());
                 return Err(wrong(cause));
             }
         };
@@ -429,28 +429,28 @@ impl Making for Intel {
         }
         let name = wanted.name;
         if !(1..16).contains(&name.len()) || name.chars().any(|it| it.is_control() || it == '/') {
-            return Err(wrong("a name has 1 to 15 bytes".into()));
+            return Err(wrong("a name must have 1 to 15 bytes".into()));
         }
         if array.volumes.iter().any(|volume| volume.name == name) {
             return Err(Error::new(Kind::Exists, name, "a volume of this name already exists"));
         }
         if array.volumes.len() >= VOLUMES_MAX {
-            return Err(wrong(format!("the format has {VOLUMES_MAX} volumes on a set of disks")));
+            return Err(wrong(format!("the format holds {VOLUMES_MAX} volumes on a set of disks")));
         }
         let strip = wanted.strip / SECTOR;
         let is_whole = wanted.strip.is_multiple_of(SECTOR) && strip.is_power_of_two();
         if !is_whole || !(8..=2048).contains(&strip) {
-            return Err(wrong("a strip has 4 KiB to 1 MiB, a power of two".into()));
+            return Err(wrong("a strip must have 4 KiB to 1 MiB, a power of two".into()));
         }
         let (start, most) = room(array);
         let blocks = match wanted.size {
             None => most,
             Some(size) if size.is_multiple_of(SECTOR) => size / SECTOR / GRAIN * GRAIN,
-            Some(size) => return Err(wrong(format!("{size} bytes are no whole sectors"))),
+            Some(size) => return Err(wrong(format!("{size} bytes are not whole sectors"))),
         };
         if blocks == 0 || blocks > most {
             let (size, most) = (blocks * SECTOR, most * SECTOR);
-            let cause = format!("{size} bytes of each disk are wanted, {most} are free");
+            let cause = format!("{size} bytes of each disk are wanted, but {most} are free");
             return Err(Error::new(Kind::NoSpace, name, cause));
         }
         let data = match wanted.level {

@@ -79,7 +79,7 @@ pub(super) fn only_read(graph: &Graph, geom: GeomId) -> Error {
     let why = there.as_ref().ok().and_then(|it| it.format.writing()?.objection(&it.array));
     let why = why.map(|why| format!(": {why}")).unwrap_or_default();
     let format = there.map(|state| state.format.name()).unwrap_or_default();
-    let cause = format!("metadata of {format} is only read{why}");
+    let cause = format!("metadata of {format} can only be read{why}");
     Error::new(Kind::Io(block::Error::WriteProtected), &graph[geom].name, cause)
 }
 

@@ -178,7 +178,7 @@ impl Class for Raid {
             let is_level = matches!(volume.level, array::Level::Raid5(_));
             if is_level || state.writing().is_none() {
                 let what = if is_level { volume.level.name() } else { state.format.name() };
-                let cause = format!("{what} is only read");
+                let cause = format!("{what} can only be read");
                 return Err(Error::new(
                     Kind::Io(block::Error::WriteProtected),
                     name.as_str(),
@@ -328,7 +328,7 @@ fn disk_named(graph: &Graph, geom: GeomId, name: &str) -> Result<ConsumerId, Err
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let mut consumers = graph[geom].consumers.iter().copied();
     consumers.find(|&consumer| name_of(graph, Some(consumer)) == name).ok_or_else(|| {
-        let cause = format!("is no disk of {}", graph[geom].name);
+        let cause = format!("is not a disk of {}", graph[geom].name);
         Error::new(Kind::NotFound, name, cause)
     })
 }

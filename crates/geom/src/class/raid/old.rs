@@ -112,7 +112,7 @@ fn promise(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
         let count = usize::from(record.count);
         let level = match (record.kind, record.width) {
             _ if record.status & Promise::MIGRATING != 0 => {
-                Err("its level or size changes; let it end where it was begun".into())
+                Err("its level or size is being changed; let that finish where it was begun".into())
             }
             _ if record.sector_size != 1 => {
                 Err(format!("it has sectors of {} bytes", 512 * u32::from(record.sector_size)))
@@ -122,7 +122,7 @@ fn promise(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
             (Kind::Raid1, _) => Ok(Level::Raid10),
             (Kind::Raid5, _) => Ok(Level::Raid5(Parity::LeftAsymmetric)),
             (Kind::Span | Kind::Jbod, _) => Ok(Level::Concat),
-            (other, _) => Err(format!("level {other} is not read")),
+            (other, _) => Err(format!("level {other} is not supported")),
         };
         let state = |disk: &promise::Disk| match disk.flags {
             it if it & flags::DOWN != 0 => PartState::Failed,
@@ -182,12 +182,13 @@ fn nvidia(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
         Kind::Raid5 => (Ok(Level::Raid5(Parity::LeftAsymmetric)), width.saturating_add(1)),
         Kind::Raid5Symmetric => (Ok(Level::Raid5(Parity::LeftSymmetric)), width.saturating_add(1)),
         Kind::Concat => (Ok(Level::Concat), record.disks),
-        other => (Err(format!("level {other} is not read")), record.disks),
+        other => (Err(format!("level {other} is not supported")), record.disks),
     };
     let level = match (record.state, record.sector_size) {
-        (State::Upgrade | State::Unknown(_), _) => {
-            Err(format!("a change ({}) is under way; let it end where it was begun", record.state))
-        }
+        (State::Upgrade | State::Unknown(_), _) => Err(format!(
+            "a change ({}) is under way; let it finish where it was begun",
+            record.state
+        )),
         (_, size) if u64::from(size) != SECTOR => Err(format!("it has sectors of {size} bytes")),
         _ => level,
     };
@@ -238,7 +239,7 @@ fn sii(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
         Kind::Jbod => (Ok(Level::Concat), 1, 0),
         // FreeBSD and dmraid do not agree on where the parity is.
         Kind::Raid5 => (Err("where the parity of its RAID5 lies is not known".into()), wide, 0),
-        other => (Err(format!("level {other} is not read")), 1, 0),
+        other => (Err(format!("level {other} is not supported")), 1, 0),
     };
     if !(1..=16).contains(&count) || u16::from(slot) >= count {
         return Err(format!("it is disk {slot} of {count}"));
@@ -284,7 +285,7 @@ fn jmicron(disk: &mut Disk<'_>) -> Result<Option<Vec<Said>>, String> {
         Kind::Raid01 => Ok(Level::Raid10),
         Kind::Concat => Ok(Level::Concat),
         Kind::Raid5 => Ok(Level::Raid5(Parity::LeftAsymmetric)),
-        other @ Kind::Unknown(_) => Err(format!("level {other} is not read")),
+        other @ Kind::Unknown(_) => Err(format!("level {other} is not supported")),
     };
     let size = bytes(record.sectors)?;
     let count = disks.len() as u64;

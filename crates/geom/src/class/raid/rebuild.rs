@@ -54,7 +54,7 @@ pub(super) fn check_place(
         for part in volume.parts.iter().filter(|part| part.member == member) {
             let needed = part.offset + volume.used();
             if needed > size {
-                let cause = format!("has room for {size} bytes, {needed} are needed");
+                let cause = format!("has room for {size} bytes, but {needed} are needed");
                 return Err(Error::new(Kind::NoSpace, &array.name, cause));
             }
             if !volume.level.is_rebuilt() && !force {

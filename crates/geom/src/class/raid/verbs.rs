@@ -36,7 +36,7 @@ impl<'a> Options<'a> {
             "RAID1" => Level::Raid1,
             "RAID10" | "RAID1E" | "RAID1E-A" => Level::Raid10,
             _ => {
-                let cause = "is no level that can be made: RAID0, RAID1, RAID10";
+                let cause = "is not a level that can be made; those are RAID0, RAID1, RAID10";
                 return Err(Error::invalid(self.level, cause));
             }
         };
@@ -48,7 +48,7 @@ fn format_of(name: &str) -> Result<&'static dyn Writing, Error> {
     let written = || FORMATS.into_iter().filter_map(|format| format.writing());
     written().find(|format| format.name().eq_ignore_ascii_case(name)).ok_or_else(|| {
         let known: Vec<&str> = written().map(|format| format.name()).collect();
-        let cause = format!("is no format that can be written; there is {}", known.join(", "));
+        let cause = format!("is not a format that can be written; there is {}", known.join(", "));
         Error::invalid(name, cause)
     })
 }
@@ -93,7 +93,7 @@ pub fn label(
         check_blank(graph, provider, force)?;
         let id = format.identity(graph, provider)?;
         if disks.iter().any(|(known, _)| *known == id) {
-            let cause = "has the serial number of another one of them";
+            let cause = "has the same serial number as another one of them";
             return Err(Error::invalid(&graph[provider].name, cause));
         }
         disks.push((id, graph[provider].media_size));
@@ -157,7 +157,7 @@ fn check_whole(graph: &Graph, geom: GeomId) -> Result<(), Error> {
     match empty_places(state(graph, geom)?).is_empty() {
         true => Ok(()),
         false => {
-            let cause = "a disk of it is away or failed; `raid insert` another one first";
+            let cause = "one of its disks is missing or failed; `raid insert` another one first";
             Err(Error::new(Kind::Busy, &graph[geom].name, cause))
         }
     }
@@ -247,7 +247,10 @@ pub fn insert(
         let there = state(graph, geom)?;
         let (id, size) = (format.identity(graph, provider)?, graph[provider].media_size);
         if there.array.member(&id).is_some() {
-            return Err(Error::invalid(name, "has the serial number of another disk of the array"));
+            return Err(Error::invalid(
+                name,
+                "has the same serial number as another disk of the array",
+            ));
         }
         let Some(&member) = empty_places(there).first() else {
             make_spare(graph, geom, provider, (id, size))?;
@@ -293,7 +296,7 @@ fn make_spare(
 /// Marks disks as failed: they are used no more, unless a volume has nothing else.
 ///
 /// # Errors
-/// That one is no disk of the array, or the last one that holds something.
+/// That one is not a disk of the array, or the last one that holds something.
 pub fn fail(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Error> {
     writing(graph, geom)?;
     for name in names {
@@ -308,7 +311,7 @@ pub fn fail(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Error
 }
 
 fn last(graph: &Graph, geom: GeomId, name: &str) -> Error {
-    let cause = format!("a volume of {} has nothing but what is on it", graph[geom].name);
+    let cause = format!("it holds the only copy of a volume of {}", graph[geom].name);
     Error::new(Kind::Busy, name, cause)
 }
 
@@ -327,7 +330,7 @@ fn member_named(
 /// Takes disks out for good and erases their metadata.
 ///
 /// # Errors
-/// That one is no disk of the array, or the last one that holds something.
+/// That one is not a disk of the array, or the last one that holds something.
 pub fn remove(graph: &mut Graph, geom: GeomId, names: &[&str]) -> Result<(), Error> {
     writing(graph, geom)?;
     for name in names {

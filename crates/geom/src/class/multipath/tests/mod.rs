@@ -159,7 +159,7 @@ fn add_and_the_three_modes() {
     assert_eq!(error.kind, Kind::Exists);
     let small = MD.insert(&mut graph, "md3", Box::new(Memory::new(SIZE / 2))).unwrap();
     let error = add(&mut graph, geom, small, true).unwrap_err();
-    assert!(error.cause.contains("131072 bytes, the disk has 262144"), "{error}");
+    assert!(error.cause.contains("131072 bytes, but the disk has 262144"), "{error}");
 
     let (graph, geom) = created(2, Mode::ActiveActive);
     check_state(&graph, geom, ("md0.nop md1.nop", "OPTIMAL", &["ACTIVE", "ACTIVE"]));

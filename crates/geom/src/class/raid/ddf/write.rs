@@ -234,7 +234,7 @@ fn place(array: &Array, wanted: &Wanted<'_>) -> Result<(u64, u64), Error> {
     let wrong = |cause: String| Error::invalid(wanted.name, cause);
     let name = wanted.name;
     if !(1..=16).contains(&name.len()) || name.chars().any(|it| it.is_control() || it == '/') {
-        return Err(wrong("a name has 1 to 16 bytes".into()));
+        return Err(wrong("a name must have 1 to 16 bytes".into()));
     }
     if array.volumes.iter().any(|volume| volume.name == name) {
         return Err(Error::new(Kind::Exists, name, "a volume of this name already exists"));
@@ -242,17 +242,17 @@ fn place(array: &Array, wanted: &Wanted<'_>) -> Result<(u64, u64), Error> {
     let strip = wanted.strip / SECTOR;
     let is_whole = wanted.strip.is_multiple_of(SECTOR) && strip.is_power_of_two();
     if !is_whole || !(8..=2048).contains(&strip) {
-        return Err(wrong("a strip has 4 KiB to 1 MiB, a power of two".into()));
+        return Err(wrong("a strip must have 4 KiB to 1 MiB, a power of two".into()));
     }
     let (start, most) = room(array);
     let blocks = match wanted.size {
         None => most,
         Some(size) if size.is_multiple_of(SECTOR) => size / SECTOR / GRAIN * GRAIN,
-        Some(size) => return Err(wrong(format!("{size} bytes are no whole sectors"))),
+        Some(size) => return Err(wrong(format!("{size} bytes are not whole sectors"))),
     };
     if blocks == 0 || blocks > most {
         let (size, most) = (blocks * SECTOR, most * SECTOR);
-        let cause = format!("{size} bytes of each disk are wanted, {most} are free");
+        let cause = format!("{size} bytes of each disk are wanted, but {most} are free");
         return Err(Error::new(Kind::NoSpace, name, cause));
     }
     Ok((start, blocks))
@@ -265,11 +265,11 @@ impl Making for Ddf {
 
     fn create(&self, random: u64, disks: &[(Vec<u8>, u64)]) -> Result<Array, Error> {
         if disks.is_empty() || disks.len() > 15 {
-            let cause = format!("has {} disks; 1 to 15 can be", disks.len());
+            let cause = format!("has {} disks; it must have 1 to 15", disks.len());
             return Err(Error::invalid("the array", cause));
         }
         if disks.iter().any(|(_, size)| *size < 2 * RESERVED) {
-            let cause = format!("a disk of it has less than {} MiB", (2 * RESERVED) >> 20);
+            let cause = format!("one of its disks has less than {} MiB", (2 * RESERVED) >> 20);
             return Err(Error::new(Kind::NoSpace, "the array", cause));
         }
         let own = guid(random);
@@ -438,14 +438,16 @@ impl Writing for Ddf {
         let conf = conf(array);
         let has_two = |home: &Home| home.places[1] != NOWHERE;
         if !conf.homes.values().all(has_two) {
-            return Some("a disk has its metadata once only: a power cut could leave none".into());
+            return Some(
+                "a disk has only one copy of its metadata: a power cut could leave none".into(),
+            );
         }
         let is_apart = |(reference, home): (&u32, &Home)| conf.is_apart(*reference, home);
         if !conf.homes.iter().all(is_apart) {
             return Some("its metadata lies where data could be".into());
         }
         let is_small = conf.controller.len() != ddf::SECTOR || conf.header.configuration_len == 0;
-        is_small.then(|| "its sections are not as they are written here".into())
+        is_small.then(|| "its sections are not arranged as they are written here".into())
     }
 
     fn is_torn(&self, _: &mut Graph, _: ProviderId, _: &Array) -> bool {

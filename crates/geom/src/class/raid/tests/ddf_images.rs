@@ -151,7 +151,7 @@ fn mirrors_and_stripes_of_mirrors_are_read() {
     assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data);
     let provider = graph.provider("raid/r0").unwrap();
     let error = graph.open(provider, Access::ALONE).unwrap_err();
-    assert!(error.cause.contains("DDF is only read"), "{error}");
+    assert!(error.cause.contains("DDF can only be read"), "{error}");
     // One that the other says has failed is not read, though it says that all is well.
     let newer = Image { sequence: 6, failed: Some(1), written: &[0], ..MIRROR };
     let old = pattern(4, MIB as usize);

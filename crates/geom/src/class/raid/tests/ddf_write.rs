@@ -128,7 +128,7 @@ fn what_cannot_be_made_is_refused() {
     let mut graph = graph_of(&disks);
     let three = under(&graph, 3);
     for (level, wanted) in
-        [("RAID10", "cannot have 3 disks"), ("RAID5", "no level that can be made")]
+        [("RAID10", "cannot have 3 disks"), ("RAID5", "not a level that can be made")]
     {
         let error = label(&mut graph, "DDF", &three, (&options("v", level), false)).unwrap_err();
         assert!(error.cause.contains(wanted), "{error}");

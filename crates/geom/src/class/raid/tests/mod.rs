@@ -699,7 +699,7 @@ fn delete_stop_and_what_cannot_be_made() {
         ("RAID1", 3, "cannot have 3 disks"),
         ("RAID10", 3, "cannot have 3 disks"),
         ("RAID0", 1, "cannot have 1 disk"),
-        ("RAID5", 3, "is no level that can be made"),
+        ("RAID5", 3, "is not a level that can be made"),
     ] {
         let done = label(&mut graph, "Intel", &all[..count], (&options("vol", level), false));
         assert!(done.unwrap_err().cause.contains(why), "{level}");

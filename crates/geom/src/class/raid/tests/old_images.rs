@@ -370,10 +370,10 @@ fn every_verb_says_that_it_is_only_read() {
         ];
         for error in verbs {
             let error = error.unwrap_err();
-            assert_eq!(error.cause, format!("metadata of {} is only read", case.0));
+            assert_eq!(error.cause, format!("metadata of {} can only be read", case.0));
         }
         let error = label(&mut graph, case.0, &[blank], (&options("v", "RAID1"), false));
-        assert!(error.unwrap_err().cause.contains("no format that can be written"));
+        assert!(error.unwrap_err().cause.contains("not a format that can be written"));
         // Nobody else writes over it.
         let error = stripe::label(&mut graph, "st", &[blank, blank], &stripe::Options::default());
         assert!(error.is_err());
