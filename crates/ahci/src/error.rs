@@ -108,18 +108,18 @@ impl fmt::Display for Cause {
                 write!(f, "{opcode}: status {status:#04x}, error {error:#04x}")
             }
             Self::Interface(bits) => write!(f, "the HBA reports an error (PxIS {bits:#010x})"),
-            Self::Answer(what) => write!(f, "the device's {what} makes no sense"),
+            Self::Answer(what) => write!(f, "the device's {what} is invalid"),
             Self::Identify(cause) => {
-                write!(f, "the device's identify data makes no sense: {cause}")
+                write!(f, "the device's identify data is invalid: {cause}")
             }
             Self::Signature(signature::MULTIPLIER) => {
                 f.write_str("a port multiplier is at the port, and the HBA cannot speak to it")
             }
             Self::Signature(signature::ENCLOSURE) => {
-                f.write_str("an enclosure is at the port, and those are not driven here")
+                f.write_str("an enclosure is at the port, and those are not supported")
             }
             Self::Signature(signature) => {
-                write!(f, "a device of signature {signature:#010x} is not known here")
+                write!(f, "a device of unknown signature {signature:#010x} is at the port")
             }
             Self::InFlight => f.write_str("commands are still in flight: poll the port first"),
         }
@@ -137,7 +137,7 @@ impl fmt::Display for Error {
                 f.write_str("no HBA answers (all registers read as ones): check the window")
             }
             Self::NoPorts(present) => {
-                write!(f, "none of the ports asked for is there: the HBA has {present:#x}")
+                write!(f, "none of the ports asked for exists: the HBA has {present:#x}")
             }
             Self::Step { step, cause } => write!(f, "bring-up step '{step}': {cause}"),
             Self::Failed(cause) => cause.fmt(f),

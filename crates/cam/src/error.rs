@@ -83,7 +83,7 @@ impl fmt::Display for Error {
                 match why {
                     NotStarted::Full => f.write_str("no slot became free in time"),
                     NotStarted::BadData(bad) => bad.fmt(f),
-                    NotStarted::Unsupported => f.write_str("it cannot carry it to that unit"),
+                    NotStarted::Unsupported => f.write_str("it cannot send it to that unit"),
                     NotStarted::Gone => f.write_str("it is out of order"),
                 }
             }

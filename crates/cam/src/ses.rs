@@ -239,7 +239,7 @@ impl<P: Port<Protocol = Scsi>, C: Clock> Reader<'_, P, C> {
         /// SELECT: this element is to be changed.
         const SELECT: u8 = 0x80;
         if !enclosure.elements.get(at).is_some_and(|element| element.kind.is_slot()) {
-            return Err(self.bad("that element is no slot"));
+            return Err(self.bad("that element is not a slot"));
         }
         let mut page = Vec::new();
         let rest = enclosure.elements.len() * 4;

@@ -93,8 +93,8 @@ impl fmt::Display for Cause {
             Self::Status(opcode, status) => {
                 write!(f, "{opcode}: {status} ({:#05x})", status.into_bits())
             }
-            Self::Answer(what) => write!(f, "the controller's {what} makes no sense"),
-            Self::Queues(granted) => write!(f, "the controller grants {granted} queue pairs only"),
+            Self::Answer(what) => write!(f, "the controller's {what} is invalid"),
+            Self::Queues(granted) => write!(f, "the controller grants only {granted} queue pairs"),
             Self::NotAborted => f.write_str("aborted commands did not come back"),
             Self::InFlight => f.write_str("commands are still in flight: poll the ports first"),
         }
@@ -112,7 +112,7 @@ impl fmt::Display for Error {
                 f.write_str("no controller answers (all registers read as ones): check the window")
             }
             Self::Queues { wanted, present } => {
-                write!(f, "{wanted} queues were asked for and the controller has {present}")
+                write!(f, "{wanted} queues were asked for, but the controller has {present}")
             }
             Self::Step { step, cause } => write!(f, "bring-up step '{step}': {cause}"),
             Self::Failed(cause) => cause.fmt(f),

@@ -422,7 +422,7 @@ fn what_is_in_the_way_is_told_and_stays() {
     refused("file:none --nbd unix:s", 1, "none");
     refused("null,size=1M --nbd tcp:127.0.0.1:none", 1, "tcp:127.0.0.1:none");
     fs::write(folder.join("file"), "mine").unwrap();
-    refused("null,size=1M --nbd unix:file", 1, "file: exists and is no socket");
+    refused("null,size=1M --nbd unix:file", 1, "file: exists and is not a socket");
     assert_eq!(fs::read(folder.join("file")).unwrap(), b"mine");
     let exported = Exported::start("null,size=1M --nbd unix:s", folder);
     refused("null,size=1M --nbd unix:s", 1, "s: another process serves this socket");

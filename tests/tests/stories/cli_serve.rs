@@ -107,7 +107,7 @@ fn a_signal_ends_it_and_what_is_in_the_way_is_told() {
     refused("serve-ctl vu.sock status", 1, "is `flysch serve` running there?");
     refused("serve ufs@qemu --socket x", 2, "ufs@qemu: only a modelled device can be served");
     fs::write(folder.join("file"), "").unwrap();
-    refused("serve ufs --socket file", 1, "exists and is no socket");
+    refused("serve ufs --socket file", 1, "exists and is not a socket");
     fs::remove_file(folder.join("file")).unwrap();
     let (mut server, _lines) = serve(folder);
     refused("serve ufs --socket vu.sock", 1, "vu.sock");

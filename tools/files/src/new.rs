@@ -46,7 +46,7 @@ impl Temporary {
         Self::start(&folder, PRIVATE).map_err(|error| {
             io::Error::new(
                 error.kind(),
-                format!("no temporary file in {}: {error}", folder.display()),
+                format!("cannot make a temporary file in {}: {error}", folder.display()),
             )
         })
     }

@@ -29,11 +29,11 @@ impl std::fmt::Display for SocketError {
             Self::InUse(path) => {
                 write!(f, "{}: another process serves this socket", path.display())
             }
-            Self::NotASocket(path) => write!(f, "{}: exists and is no socket", path.display()),
+            Self::NotASocket(path) => write!(f, "{}: exists and is not a socket", path.display()),
             Self::TooLong(path) => write!(
                 f,
-                "{}: a socket's path has at most {PATH_MAX} bytes, and this one has {}: name a \
-                 shorter one",
+                "{}: a socket's path can have at most {PATH_MAX} bytes, but this one has {}: name \
+                 a shorter one",
                 path.display(),
                 path.as_os_str().len()
             ),
@@ -139,6 +139,6 @@ mod tests {
         drop(SocketFile::bind(&longest).unwrap());
         let text = SocketFile::bind(&folder.path().join("x".repeat(PATH_MAX - fits + 1)));
         let text = text.unwrap_err().to_string();
-        assert!(text.contains("at most 107 bytes, and this one has 108"), "{text}");
+        assert!(text.contains("at most 107 bytes, but this one has 108"), "{text}");
     }
 }

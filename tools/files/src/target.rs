@@ -35,7 +35,7 @@ impl Target {
             return Ok(Self::Standard);
         }
         if path.as_os_str().is_empty() {
-            return Err(io::Error::new(ErrorKind::InvalidInput, "an empty name is no file"));
+            return Err(io::Error::new(ErrorKind::InvalidInput, "an empty name is not a file"));
         }
         let path = follow(path)?;
         if path.starts_with(PROCESSES) {

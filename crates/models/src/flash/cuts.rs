@@ -43,7 +43,7 @@ impl fmt::Display for CutError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Operation { given, .. } => {
-                write!(f, "'{given}' is no cut; one looks like 123h")
+                write!(f, "'{given}' is not a cut; one looks like 123h")
             }
             Self::Tear { given } => {
                 write!(f, "'{given}': a tear is b(efore), e(arly), h(alf), l(ate) or a(fter)")
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(told, "'3x': a tear is b(efore), e(arly), h(alf), l(ate) or a(fter)");
         assert_eq!(
             "h".parse::<Cut>().unwrap_err().to_string(),
-            "'h' is no cut; one looks like 123h"
+            "'h' is not a cut; one looks like 123h"
         );
     }
 }

@@ -31,7 +31,7 @@ impl End {
     pub(super) fn parse(text: &str) -> Result<Self, Failure> {
         match text {
             "-" => Ok(Self::Stream),
-            "" => Err(Failure::usage("an empty name is no file")),
+            "" => Err(Failure::usage("an empty name is not a file")),
             _ if looks_like_target(text) => Ok(Self::Target(text.into(), text.parse()?)),
             _ => Ok(Self::File(text.into())),
         }
