@@ -290,8 +290,8 @@ impl Graph {
     /// Puts a consumer onto a provider.
     ///
     /// # Errors
-    /// [`Kind::Loop`] if the geom would be on top of itself, or more than [`DEPTH_MAX`] on top of each
-    /// other.
+    /// [`Kind::Loop`] if the geom would be on top of itself, or more than [`DEPTH_MAX`] on
+    /// top of each other.
     ///
     /// # Panics
     /// If it is attached already.

@@ -131,7 +131,7 @@ impl Door {
             flags if flags == RenameFlags::RENAME_WHITEOUT | RenameFlags::RENAME_NOREPLACE => {
                 Rename::Whiteout
             }
-            _ => return Err(Error::Invalid("flags that can not go together")),
+            _ => return Err(Error::Invalid("flags that exclude each other")),
         };
         let keeps = flags.contains(RenameFlags::RENAME_NOREPLACE);
         let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));

@@ -177,7 +177,7 @@ fn remedy(error: &io::Error, is_root: bool) -> &'static str {
         io::ErrorKind::NotFound if !is_root => {
             "; without root, fusermount3 must be installed (package fuse3)"
         }
-        io::ErrorKind::NotFound => "; is the kernel's FUSE there (modprobe fuse)?",
+        io::ErrorKind::NotFound => "; is the kernel's FUSE loaded (modprobe fuse)?",
         _ => "",
     }
 }

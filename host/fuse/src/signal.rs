@@ -27,7 +27,7 @@ extern "C" fn handler(_signal: libc::c_int) {
 pub(crate) fn write_on_signals(pipe: io::PipeWriter) -> io::Result<()> {
     let descriptor = pipe.as_raw_fd();
     if PIPE.compare_exchange(-1, descriptor, Ordering::Relaxed, Ordering::Relaxed).is_err() {
-        return Err(io::Error::other("another mount of this process ends on signals"));
+        return Err(io::Error::other("another mount of this process already ends on signals"));
     }
     let _ = pipe.into_raw_fd();
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {

@@ -45,7 +45,7 @@ pub enum ClientError {
     #[error("{0}: nobody serves there; is the server running?")]
     Connect(io::Error),
     /// It is not a socket.
-    #[error("there is {0}, no socket; name the socket that the server listens on")]
+    #[error("{0} is not a socket; name the socket that the server listens on")]
     NoSocket(&'static str),
     /// The socket failed.
     #[error("the connection failed: {0}")]
@@ -57,16 +57,19 @@ pub enum ClientError {
     #[error("it did not finish the handshake in {} s", .0.as_secs())]
     Slow(Duration),
     /// The server speaks another protocol.
-    #[error("it is no NBD server: it begins with {0:#018x}")]
+    #[error("it is not an NBD server: it begins with {0:#018x}")]
     NotNbd(u64),
     /// It does not support options.
     #[error("it speaks the old NBD handshake, without options; a newer server is needed")]
     OldStyle,
     /// It does not support the option `GO`.
-    #[error("it does not know the option GO; a newer server is needed")]
+    #[error("it does not support the option GO; a newer server is needed")]
     NoGo,
     /// It requires encryption.
-    #[error("it wants TLS, which is not spoken here; let it serve without, or through a tunnel")]
+    #[error(
+        "it requires TLS, which is not supported here; let it serve without TLS, or through a \
+         tunnel"
+    )]
     Tls,
     /// It has no such export.
     #[error("it has no export `{0}`; name one of its exports with -e")]
@@ -75,10 +78,10 @@ pub enum ClientError {
     #[error("it refused (error {0:#x}): {1}")]
     Refused(u32, String),
     /// Its handshake is invalid.
-    #[error("its handshake makes no sense: {0}")]
+    #[error("its handshake is invalid: {0}")]
     Nonsense(&'static str),
     /// Its block sizes are invalid: minimum, preferred, maximum.
-    #[error("its block sizes cannot be: least {0}, best {1}, longest {2}")]
+    #[error("its block sizes are impossible: least {0}, best {1}, longest {2}")]
     Blocks(u32, u32, u32),
     /// An invalid reply.
     #[error("it broke the protocol: {0}")]
@@ -350,7 +353,7 @@ impl Talk {
         match u64::from_be_bytes(self.get()?) {
             OPTS_MAGIC => {}
             OLDSTYLE_MAGIC => return Err(ClientError::OldStyle),
-            _ => return Err(ClientError::Nonsense("it is of no known style")),
+            _ => return Err(ClientError::Nonsense("its style is unknown")),
         }
         let flags = u16::from_be_bytes(self.get()?);
         if flags & FIXED_NEWSTYLE == 0 {
@@ -363,7 +366,11 @@ impl Talk {
             reply::ACK => Form::Structured,
             reply::ERR_TLS_REQD => return Err(ClientError::Tls),
             kind if kind >> 31 == 1 => Form::Simple,
-            _ => return Err(ClientError::Nonsense("structured replies are neither had nor not")),
+            _ => {
+                return Err(ClientError::Nonsense(
+                    "it neither accepts nor refuses structured replies",
+                ));
+            }
         };
         Ok((self.go(export)?, form))
     }
@@ -382,7 +389,7 @@ impl Talk {
         let mut fields = Fields(&head);
         let (magic, option) = (fields.u64(), fields.u32());
         if magic != Some(OPTION_REPLY_MAGIC) || option != Some(wanted) {
-            return Err(ClientError::Nonsense("what should answer an option does not"));
+            return Err(ClientError::Nonsense("it does not answer the option that was sent"));
         }
         let (kind, length) = (fields.u32().unwrap_or(0), fields.u32().unwrap_or(0));
         if length > ANSWER_MAX {
@@ -413,7 +420,7 @@ impl Talk {
                         remote.set_blocks((next(), next(), next()))?;
                     }
                     (Some(info::EXPORT | info::BLOCK_SIZE), _) | (None, _) => {
-                        return Err(ClientError::Nonsense("what it tells has another length"));
+                        return Err(ClientError::Nonsense("its information has a wrong length"));
                     }
                     _ => {}
                 },
@@ -421,7 +428,7 @@ impl Talk {
                     let missing = ClientError::Nonsense("it does not say how large the export is");
                     (remote.size, remote.flags) = told.ok_or(missing)?;
                     if remote.size == 0 || remote.size > i64::MAX as u64 {
-                        let what = "its export has no bytes, or more than there can be";
+                        let what = "its export is empty, or impossibly large";
                         return Err(ClientError::Nonsense(what));
                     }
                     return Ok(remote);
@@ -432,7 +439,7 @@ impl Talk {
                 _ => return Err(ClientError::Refused(kind, visible(&data))),
             }
         }
-        Err(ClientError::Nonsense("it answers GO without an end"))
+        Err(ClientError::Nonsense("its answers to GO never end"))
     }
 }
 

@@ -26,7 +26,7 @@ const READ: usize = 256 << 10;
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
     /// It said goodbye, or gave up the handshake.
-    #[error("it said goodbye")]
+    #[error("it disconnected")]
     Goodbye,
     /// It closed the connection without saying goodbye.
     #[error("it closed the connection")]
@@ -35,16 +35,16 @@ pub enum Ended {
     #[error("the connection broke: {0}")]
     Broken(#[from] io::Error),
     /// It sent an invalid request.
-    #[error("it sent what is no request")]
+    #[error("it sent an invalid request")]
     NoRequest,
     /// A write that is too long to be read and discarded.
-    #[error("it sent a write of {0} bytes, and at most {most} are taken", most = Export::LONGEST)]
+    #[error("it sent a write of {0} bytes, but {most} is the most", most = Export::LONGEST)]
     TooLong(u64),
     /// The handshake went wrong.
     #[error("{0}")]
     Refused(#[from] Refusal),
     /// The server ends.
-    #[error("the server ends")]
+    #[error("the server is ending")]
     Stopped,
 }
 
@@ -526,11 +526,11 @@ fn check(
         cmd::TRIM => (true, cmd::FUA),
         cmd::FLUSH | cmd::CACHE => (false, 0),
         cmd::BLOCK_STATUS => (false, cmd::REQ_ONE),
-        _ => return Err((Errno::Inval, "this command is not known here")),
+        _ => return Err((Errno::Inval, "this command is not known")),
     };
     // Clients may say of anything that it shall be safe when answered (doc/proto.md, "FUA").
     if request.flags & !(allowed | cmd::FUA) != 0 {
-        return Err((Errno::Inval, "this flag means nothing with this command"));
+        return Err((Errno::Inval, "this flag has no meaning for this command"));
     }
     if context.is_stopping {
         return Err((Errno::Shutdown, "the server is about to end"));
@@ -543,14 +543,14 @@ fn check(
     }
     let beyond = if writes { Errno::NoSpc } else { Errno::Inval };
     if request.offset > export.size || request.length > export.size - request.offset {
-        return Err((beyond, "the range is not on the export"));
+        return Err((beyond, "the range is outside of the export"));
     }
     if request.length == 0 {
-        return Err((Errno::Inval, "a request of no bytes"));
+        return Err((Errno::Inval, "the request has no bytes"));
     }
     match request.command {
         cmd::READ if request.length > u64::from(Export::LONGEST) => {
-            Err((Errno::Overflow, "the read is longer than the longest"))
+            Err((Errno::Overflow, "the read is too long"))
         }
         cmd::WRITE_ZEROES if request.flags & cmd::FAST_ZERO != 0 => {
             Err((Errno::NotSup, "zeroes are not faster than writes here"))

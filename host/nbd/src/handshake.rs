@@ -190,13 +190,16 @@ impl Handshake {
             if answer.option == option::EXPORT_NAME {
                 return Err(Refusal::NoExport);
             }
-            answer.refuse(reply::ERR_TLS_REQD, "TLS is required here: ask for it first");
+            answer.refuse(reply::ERR_TLS_REQD, "TLS is required: ask for it first");
             return Ok(Progress::More);
         }
         match answer.option {
             option::STARTTLS if export.tls.is_some() => {
                 if self.is_encrypted || !data.is_empty() {
-                    answer.refuse(reply::ERR_INVALID, "once, and without data");
+                    answer.refuse(
+                        reply::ERR_INVALID,
+                        "TLS can be asked for only once, and without data",
+                    );
                     return Ok(Progress::More);
                 }
                 answer.put(reply::ACK, &[]);
@@ -236,9 +239,9 @@ impl Handshake {
                 self.contexts(data, export, answer);
             }
             option::LIST | option::STRUCTURED_REPLY | option::EXTENDED_HEADERS => {
-                answer.refuse(reply::ERR_INVALID, "this option has no data");
+                answer.refuse(reply::ERR_INVALID, "this option must have no data");
             }
-            _ => answer.refuse(reply::ERR_UNSUP, "this option is not known here"),
+            _ => answer.refuse(reply::ERR_UNSUP, "this option is not known"),
         }
         Ok(Progress::More)
     }
@@ -253,12 +256,12 @@ impl Handshake {
     fn info(&self, data: &[u8], export: &Export, answer: &mut Answer<'_>) -> bool {
         let mut fields = Fields(data);
         let Some(wanted) = parse_info(&mut fields) else {
-            answer.refuse(reply::ERR_INVALID, "this is no name with a list of information");
+            answer.refuse(reply::ERR_INVALID, "the data must be a name and a list of information");
             return false;
         };
         let (name, kinds) = wanted;
         if !export.is_named(name) {
-            answer.refuse(reply::ERR_UNKNOWN, "there is no export of this name");
+            answer.refuse(reply::ERR_UNKNOWN, "no export has this name");
             return false;
         }
         for kind in kinds.chunks_exact(2).map(|kind| u16::from_be_bytes([kind[0], kind[1]])) {
@@ -295,10 +298,11 @@ impl Handshake {
             return answer.refuse(reply::ERR_INVALID, why);
         }
         let Some((name, wanted)) = parse_contexts(data, sets) else {
-            return answer.refuse(reply::ERR_INVALID, "this is no name with a list of contexts");
+            return answer
+                .refuse(reply::ERR_INVALID, "the data must be a name and a list of contexts");
         };
         if !export.is_named(name) {
-            return answer.refuse(reply::ERR_UNKNOWN, "there is no export of this name");
+            return answer.refuse(reply::ERR_UNKNOWN, "no export has this name");
         }
         if wanted {
             // Of a list the number means nothing.

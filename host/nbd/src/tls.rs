@@ -30,8 +30,8 @@ pub enum TlsError {
     },
     /// Pre-shared keys.
     #[error(
-        "{}: TLS with pre-shared keys is not there (rustls has none): use certificates, in {CA}, \
-         {CERTIFICATE} and {KEY}",
+        "{}: TLS with pre-shared keys is not supported (rustls has none): use certificates, in \
+         {CA}, {CERTIFICATE} and {KEY}",
         .0.display()
     )]
     PreShared(PathBuf),

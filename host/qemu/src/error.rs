@@ -81,7 +81,11 @@ pub enum Error {
         version: Version,
     },
     /// A QEMU without the client for devices served by other processes.
-    #[error("QEMU {version} (`{}`) knows no vfio-user; {}", program.display(), Need::Client)]
+    #[error(
+        "QEMU {version} (`{}`) does not support vfio-user; {}",
+        program.display(),
+        Need::Client
+    )]
     NoClient {
         /// The binary.
         program: PathBuf,

@@ -466,7 +466,7 @@ fn check(options: &Options) -> Result<(), Error> {
     }
     if options.memory_bytes == 0 || options.memory_bytes > MEMORY_MAX {
         let bytes = options.memory_bytes;
-        return refuse(format!("{bytes} bytes of DMA memory: between 1 and {MEMORY_MAX} work"));
+        return refuse(format!("{bytes} bytes of DMA memory: it must have 1 to {MEMORY_MAX}"));
     }
     let mut seen = 0_u32;
     for unit in &options.units {
@@ -490,17 +490,19 @@ fn check(options: &Options) -> Result<(), Error> {
 fn check_partitions(options: &Options) -> Result<(), Error> {
     let refuse = |text: String| Err(Error::Option(text));
     if options.units.len() != 1 || options.units[0].lun != 0 {
-        return refuse("a card is one unit, number 0".into());
+        return refuse("a card has one unit, number 0".into());
     }
     let Controller::Emmc { boot_bytes, rpmb_bytes } = options.controller else { return Ok(()) };
     if !boot_bytes.is_multiple_of(PARTITION_UNIT) || boot_bytes > 255 * PARTITION_UNIT {
         return refuse(format!(
-            "a boot partition of {boot_bytes} bytes: multiples of 128 KiB below 32 MiB work"
+            "a boot partition of {boot_bytes} bytes: it must have a multiple of 128 KiB below 32 \
+             MiB"
         ));
     }
     if !rpmb_bytes.is_multiple_of(PARTITION_UNIT) || rpmb_bytes > RPMB_MAX {
         return refuse(format!(
-            "replay protected memory of {rpmb_bytes} bytes: multiples of 128 KiB up to 16 MiB work"
+            "replay protected memory of {rpmb_bytes} bytes: it must have a multiple of 128 KiB up \
+             to 16 MiB"
         ));
     }
     Ok(())
@@ -665,7 +667,7 @@ fn obituary(broken: Broken, process: &Process) -> String {
             Some(status) => format!("QEMU ended ({status})"),
             None => "QEMU closed the connection".into(),
         },
-        Broken::Silent => return "QEMU does not answer any more; is it stopped?".into(),
+        Broken::Silent => return "QEMU no longer answers; is it stopped?".into(),
         Broken::Garbled => "QEMU's answer is not of the qtest protocol".into(),
     };
     match process.last_words().lines().rev().find(|line| !line.trim().is_empty()) {

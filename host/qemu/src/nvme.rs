@@ -25,17 +25,19 @@ impl NvmeDevice {
         let Self { block_size, memory_mib, zone_bytes, controllers } = self;
         let refuse = |text| Err(Error::Option(text));
         if !matches!(block_size, 512 | 4096) {
-            return refuse(format!("blocks of {block_size} bytes: 512 and 4096 work"));
+            return refuse(format!("blocks of {block_size} bytes: they must have 512 or 4096"));
         }
         if memory_mib != 0 && !(memory_mib.is_power_of_two() && memory_mib <= 64) {
-            let may = "powers of two up to 64 work";
+            let may = "it must have a power of two up to 64";
             return refuse(format!("{memory_mib} MiB of controller memory: {may}"));
         }
         if !zone_bytes.is_multiple_of(4096) {
-            return refuse(format!("zones of {zone_bytes} bytes: multiples of 4096 work"));
+            return refuse(format!(
+                "zones of {zone_bytes} bytes: they must have a multiple of 4096"
+            ));
         }
         if !matches!(controllers, 1 | 2) {
-            return refuse(format!("{controllers} controllers: 1 and 2 work"));
+            return refuse(format!("{controllers} controllers: there must be 1 or 2"));
         }
         Ok(())
     }

@@ -71,7 +71,7 @@ pub(crate) fn version(program: &Path, need: Need) -> Result<Version, Error> {
     while matches!(child.try_wait(), Ok(None)) {
         if Instant::now() > deadline {
             kill_group(&mut child);
-            return Err(not_runnable("`--version` does not come to an end".into()));
+            return Err(not_runnable("`--version` does not end".into()));
         }
         std::thread::sleep(Duration::from_millis(1));
     }
@@ -82,7 +82,7 @@ pub(crate) fn version(program: &Path, need: Need) -> Result<Version, Error> {
     let text = String::from_utf8_lossy(&text);
     Version::parse(&text).ok_or_else(|| {
         let line = text.lines().next().unwrap_or_default();
-        not_runnable(format!("`--version` answers `{line}`, this is not QEMU"))
+        not_runnable(format!("`--version` answers `{line}`, so this is not QEMU"))
     })
 }
 
@@ -137,7 +137,9 @@ impl Process {
                 let _ = stopped.recv();
             })
             .map_err(system("starting the thread that keeps QEMU"))?;
-        let child = start.recv().unwrap_or_else(|_| Err(io::Error::other("the keeper died")));
+        let child = start
+            .recv()
+            .unwrap_or_else(|_| Err(io::Error::other("the thread that keeps QEMU ended")));
         let child = child.map_err(|e| Error::NotRunnable {
             need,
             program: program.to_path_buf(),

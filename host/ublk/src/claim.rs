@@ -157,7 +157,7 @@ fn clear(control: &mut Control, id: u32) -> Result<Option<Info>, Error> {
             _ if is_alive(server) => return Err(Error::InUse { id, process: server }),
             _ => {
                 let deleted = control.order(command::DEL_DEV, id);
-                deleted.map_err(Error::at("deleting what a server left that was killed"))?;
+                deleted.map_err(Error::at("deleting what a killed server left behind"))?;
                 return Ok(None);
             }
         }

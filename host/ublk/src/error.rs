@@ -14,7 +14,7 @@ pub enum Error {
     )]
     NoDriver(io::Error),
     /// Access to it is denied.
-    #[error("/dev/ublk-control: {0}; disks of ublk are made by root")]
+    #[error("/dev/ublk-control: {0}; only root can make disks of ublk")]
     Forbidden(io::Error),
     /// The driver is too old.
     #[error("/dev/ublk-control: {0}; this kernel's ublk is too old: Linux 6.5 or later has it")]
@@ -44,7 +44,7 @@ pub enum Error {
     Waits(u32),
     /// It waits for a server of another disk.
     #[error(
-        "/dev/ublkb{id} waits for a server whose disk, queues and depth are those it had ({what}): \
+        "/dev/ublkb{id} waits for a server with the disk, queues and depth that it had ({what}): \
          export that, or take another number"
     )]
     OtherShape {
@@ -54,10 +54,10 @@ pub enum Error {
         what: String,
     },
     /// Block sizes that no kernel supports.
-    #[error("the disk has {0} bytes, not one block that ublk could have")]
+    #[error("the disk has {0} bytes, less than one block of ublk")]
     Empty(u64),
     /// The device's memory has no room for the requests' data.
-    #[error("{have} bytes of device memory are too few for {tags} requests: take a lower depth")]
+    #[error("{have} bytes of device memory are too few for {tags} requests: use a lower depth")]
     NoMemory {
         /// The available memory.
         have: usize,

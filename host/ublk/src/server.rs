@@ -29,7 +29,7 @@ const OTHERS: usize = 8 << 20;
 #[derive(Debug, thiserror::Error)]
 pub enum Ended {
     /// The server ends.
-    #[error("the server ends")]
+    #[error("the server is ending")]
     Stopped,
     /// Somebody else stopped it.
     #[error("another program stopped it")]

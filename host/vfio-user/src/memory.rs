@@ -88,8 +88,8 @@ impl Files {
         let region = unsafe { DmaRegion::from_owner(base, len, range.address, mapping) };
         memory.map(region, writable).map_err(|error| match error {
             MapError::Overlap => Refused(Errno::Exists, "memory that is mapped already"),
-            MapError::Full => Refused(Errno::NoSpace, "more ranges than there may be"),
-            MapError::Invalid => Refused(Errno::Invalid, "a range that is none"),
+            MapError::Full => Refused(Errno::NoSpace, "more ranges than are allowed"),
+            MapError::Invalid => Refused(Errno::Invalid, "an invalid range"),
         })
     }
 

@@ -172,7 +172,9 @@ impl Session {
         let body = std::mem::take(self.channel.body_mut());
         let request = Request::parse(header, &body)?;
         if self.is_agreed == matches!(request, Request::Version { .. }) {
-            return Err(Malformed("a version not first, or not once").into());
+            return Err(
+                Malformed("a version that is not the first message, or a second one").into()
+            );
         }
         let wants_data = matches!(
             header.command,
@@ -183,7 +185,7 @@ impl Session {
                 | Command::RegionRead
         );
         if header.no_reply && wants_data {
-            return Err(Malformed("a question that wants no answer").into());
+            return Err(Malformed("a question that asks for no answer").into());
         }
         let answer = self.execute(request, &body, descriptors, (function, now));
         self.interrupts(function, now);
@@ -216,7 +218,9 @@ impl Session {
                 bytes.extend_from_slice(VERSION_TEXT.as_bytes());
                 Ok(Reply::Bytes(bytes))
             }
-            Request::Version { .. } => Err(Refused(Errno::NotSupported, "another major version")),
+            Request::Version { .. } => {
+                Err(Refused(Errno::NotSupported, "a different major version"))
+            }
             Request::DeviceInfo => Ok(words(&[16, DEVICE_FLAGS, region::COUNT, irq::COUNT], &[])),
             Request::RegionInfo { index } => self.region_info(index),
             Request::IrqInfo { index } => self.irq_info(index),

@@ -179,7 +179,7 @@ impl flysch_export::Header<HEADER_BYTES> for Header {
             return Err(Malformed("a message longer than was agreed"));
         }
         if flags & flags::TYPE != 0 {
-            return Err(Malformed("a message that is no command"));
+            return Err(Malformed("a message that is not a command"));
         }
         let number = u16_at(bytes, 2);
         let no_reply = flags & flags::NO_REPLY != 0;
@@ -324,7 +324,7 @@ impl<'a> Request<'a> {
             Command::RegionWriteMulti => {
                 let count = u64_at(body, 0);
                 if count > MULTI_MAX {
-                    return Err(Malformed("more writes in a message than there may be"));
+                    return Err(Malformed("more writes in a message than are allowed"));
                 }
                 expect(body, 8 + count as usize * MULTI_BYTES)?;
                 Self::RegionWriteMulti(&body[8..])

@@ -57,13 +57,14 @@ impl Device {
         let info = uapi::device_info(device.as_fd())
             .map_err(Error::system(address, "asking what it is"))?;
         if info.flags & uapi::DEVICE_IS_PCI == 0 || info.regions <= uapi::REGION_CONFIG {
-            return Err(wrong("VFIO shows it as something that is no PCI function"));
+            return Err(wrong("VFIO does not show it as a PCI function"));
         }
         let file = File::from(device);
         let region = |index| {
             let answer = uapi::region_info(file.as_fd(), index)
                 .map_err(Error::system(address, "asking for its regions"))?;
-            Region::parse(&answer).ok_or_else(|| wrong("VFIO answers no sense about its regions"))
+            Region::parse(&answer)
+                .ok_or_else(|| wrong("VFIO gives an invalid answer about its regions"))
         };
         let config = region(uapi::REGION_CONFIG)?;
         if config.size <= SLOT_INFORMATION {
@@ -76,7 +77,9 @@ impl Device {
         let window = if bar < uapi::BARS { region(bar)? } else { Region::default() };
         if window.size == 0 || window.size > WINDOW_MAX {
             let bytes = window.size;
-            return Err(wrong(&format!("BAR {bar} has {bytes} bytes: no register window")));
+            return Err(wrong(&format!(
+                "BAR {bar} has {bytes} bytes, so it is not a register window"
+            )));
         }
         let areas = window.areas.iter().filter_map(|&area| Area::map(&file, &window, area));
         let areas = areas.collect();

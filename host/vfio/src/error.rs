@@ -25,7 +25,7 @@ pub enum Error {
         address: Address,
     },
     /// The function is of another kind.
-    #[error("{address} is no {wanted} but {found} (class {class:06x})")]
+    #[error("{address}: expected {wanted}, found {found} (class {class:06x})")]
     OtherClass {
         /// The function.
         address: Address,
@@ -97,7 +97,7 @@ pub enum Error {
     /// VFIO without an IOMMU.
     #[error(
         "{address} is in VFIO's no-IOMMU mode, where it could write to all of this machine's \
-         memory: Flysch does not use it so; switch the IOMMU on"
+         memory: Flysch refuses that; switch the IOMMU on"
     )]
     Unprotected {
         /// The function.

@@ -102,7 +102,7 @@ fn container(tree: &Tree, address: Address) -> Result<OwnedFd, Error> {
     let path = tree.vfio("vfio");
     let container = open_file(&path).map_err(|cause| file_error(tree, &path, address, cause))?;
     let version = uapi::api_version(container.as_fd()).map_err(|cause| Error::Unsupported {
-        what: format!("does not tell its version: {cause}"),
+        what: format!("does not report its version: {cause}"),
     })?;
     if version != uapi::API_VERSION {
         return Err(Error::Unsupported { what: format!("is of version {version}, not 0") });
@@ -129,10 +129,12 @@ fn attach(
     })?;
     let answer = uapi::iommu_info(container)
         .map_err(Error::system(address, "asking what its IOMMU can do"))?;
-    let iommu = Iommu::parse(&answer)
-        .ok_or_else(|| Error::Unsupported { what: "answers no sense about the IOMMU".into() })?;
+    let iommu = Iommu::parse(&answer).ok_or_else(|| Error::Unsupported {
+        what: "gives an invalid answer about the IOMMU".into(),
+    })?;
     if iommu.maps_left == Some(0) {
-        let what = "lets no more memory be mapped (dma_entry_limit of vfio_iommu_type1)".into();
+        let what =
+            "allows no more memory to be mapped (dma_entry_limit of vfio_iommu_type1)".into();
         return Err(Error::Unsupported { what });
     }
     Ok(iommu)

@@ -127,7 +127,7 @@ impl Machine {
     pub fn ended(&self) -> Option<String> {
         let gone = self.shared.device.read32(0) == u32::MAX;
         let address = self.shared.function.address;
-        gone.then(|| format!("{address} does not answer any more: it was pulled out, or is broken"))
+        gone.then(|| format!("{address} no longer answers: it was pulled out, or is broken"))
     }
 
     /// How it signals that it needs attention.

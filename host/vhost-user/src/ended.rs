@@ -12,7 +12,7 @@ pub enum Ended {
     #[error("its memory shrank while it was in use")]
     Torn,
     /// The server ends.
-    #[error("the server ends")]
+    #[error("the server is ending")]
     Stopped,
 }
 

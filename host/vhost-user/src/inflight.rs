@@ -59,7 +59,7 @@ pub(crate) struct Inflight {
 impl Inflight {
     /// The memory passed by a client.
     pub(crate) fn open(area: &InflightArea, file: &OwnedFd) -> Result<Self, Malformed> {
-        let wrong = Malformed("memory for requests in flight that does not fit them");
+        let wrong = Malformed("memory for requests in flight whose size does not fit them");
         let needed = ring_bytes(area.queue_size) as u64 * u64::from(area.queues);
         if area.queue_size > ENTRIES_MAX || area.size < needed || !area.offset.is_multiple_of(8) {
             return Err(wrong);

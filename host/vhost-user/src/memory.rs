@@ -41,7 +41,7 @@ impl Memory {
     /// Maps a region.
     pub(crate) fn add(&mut self, region: Region, file: &OwnedFd) -> Result<(), Malformed> {
         if self.regions.len() >= REGIONS_MAX {
-            return Err(Malformed("more regions of memory than there may be"));
+            return Err(Malformed("more regions of memory than are allowed"));
         }
         let mapping = Arc::new(map(&region, file)?);
         let owner = Arc::clone(&mapping);
@@ -64,7 +64,7 @@ impl Memory {
             (region.guest, region.size, region.user) == (like.guest, like.size, like.user)
         };
         let place = self.regions.iter().position(same);
-        let place = place.ok_or(Malformed("a region of memory to forget that is not there"))?;
+        let place = place.ok_or(Malformed("a region of memory to forget that does not exist"))?;
         let (region, _) = self.regions.swap_remove(place);
         Rc::make_mut(&mut self.guest).unmap(region.guest, region.size);
         Ok(())
@@ -106,6 +106,6 @@ pub(crate) fn map_file(file: &OwnedFd, end: u64) -> Result<Mapping, Malformed> {
     if u64::try_from(bytes).is_ok_and(|bytes| end > bytes) {
         return Err(Malformed("memory beyond the end of its file"));
     }
-    let len = usize::try_from(end).map_err(|_| Malformed("more memory than there is"))?;
+    let len = usize::try_from(end).map_err(|_| Malformed("more memory than is available"))?;
     Mapping::new(file.as_fd(), len).map_err(failed)
 }

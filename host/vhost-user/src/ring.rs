@@ -24,7 +24,7 @@ pub(crate) struct Broken(pub(crate) &'static str);
 
 impl From<OutOfRange> for Broken {
     fn from(_: OutOfRange) -> Self {
-        Self("addresses that are no memory")
+        Self("addresses that are not memory")
     }
 }
 
@@ -126,7 +126,7 @@ impl Ring {
         memory.read(place, &mut head)?;
         let head = u16::from_le_bytes(head);
         if head >= self.size {
-            return Err(Broken("a chain that begins at no descriptor"));
+            return Err(Broken("a chain that does not begin at a descriptor"));
         }
         self.next_avail = self.next_avail.wrapping_add(1);
         Ok(head)
@@ -158,14 +158,14 @@ impl Ring {
             let flags = word(12);
             if flags & INDIRECT != 0 {
                 if is_indirect || !self.has_indirect || flags & NEXT != 0 {
-                    return Err(Broken("an indirect table where there can be none"));
+                    return Err(Broken("an indirect table where none is allowed"));
                 }
                 let entries = u64::from(length) / DESCRIPTOR;
                 if !u64::from(length).is_multiple_of(DESCRIPTOR)
                     || !(1..=u64::from(ENTRIES_MAX)).contains(&entries)
                     || !memory.contains(address, length as usize)
                 {
-                    return Err(Broken("an indirect table that is none"));
+                    return Err(Broken("an invalid indirect table"));
                 }
                 (table, size, index) = (address, entries as u16, 0);
                 (left, is_indirect) = (size, true);
@@ -173,12 +173,12 @@ impl Ring {
             }
             bytes += u64::from(length);
             if bytes > u64::from(u32::MAX) || !memory.contains(address, length as usize) {
-                return Err(Broken("a chain of bytes that are no memory"));
+                return Err(Broken("a chain of bytes that are not memory"));
             }
             match flags & WRITE != 0 {
                 true => chain.writable.push((address, length)),
                 false if chain.writable.is_empty() => chain.readable.push((address, length)),
-                false => return Err(Broken("a chain with bytes to read behind bytes to write")),
+                false => return Err(Broken("a chain with bytes to read after bytes to write")),
             }
             if flags & NEXT == 0 {
                 return Ok(());

@@ -201,7 +201,10 @@ impl Session {
                 let config = disk.config(self.write_back);
                 let mut answer = payload[..12.min(payload.len())].to_vec();
                 if size > 256 || offset > 256 || answer.len() < 12 {
-                    return Err(Malformed("a question for configuration space there is not").into());
+                    return Err(Malformed(
+                        "a question for configuration space that does not exist",
+                    )
+                    .into());
                 }
                 let byte = |at: usize| config.get(at).copied().unwrap_or(0);
                 answer.extend((offset..offset + size).map(byte));
@@ -258,12 +261,12 @@ impl Session {
             }
             message::SET_INFLIGHT_FD => {
                 let file =
-                    descriptors.first().ok_or(Malformed("no descriptor where one is due"))?;
+                    descriptors.first().ok_or(Malformed("no descriptor where one is required"))?;
                 let area = InflightArea::parse(payload)?;
                 // A ring that runs was held against the memory it began with.
                 if self.queues.iter().any(|queue| queue.ring.is_some()) {
                     return Err(
-                        Malformed("other memory for the requests of a ring that runs").into()
+                        Malformed("different memory for the requests of a ring that runs").into()
                     );
                 }
                 self.inflight = Some(Inflight::open(&area, file)?);
@@ -288,7 +291,7 @@ impl Session {
             message::SET_VRING_KICK | message::SET_VRING_CALL | message::SET_VRING_ERR => {
                 self.set_descriptor(header.request, fields.u64()?, descriptors)?;
             }
-            _ => return Err(Malformed("a message that is not known here").into()),
+            _ => return Err(Malformed("a message that is not known").into()),
         }
         Ok(())
     }
@@ -340,7 +343,7 @@ impl Session {
         if request == message::REM_MEM_REG {
             return Ok(self.memory.remove(&region)?);
         }
-        let file = descriptors.first().ok_or(Malformed("no descriptor where one is due"))?;
+        let file = descriptors.first().ok_or(Malformed("no descriptor where one is required"))?;
         Ok(self.memory.add(region, file)?)
     }
 
@@ -352,7 +355,7 @@ impl Session {
     ) -> Result<(), Trouble> {
         let index = (number & 0xFF) as u32;
         let descriptor = match number & NO_DESCRIPTOR {
-            0 => Some(descriptors.pop().ok_or(Malformed("no descriptor where one is due"))?),
+            0 => Some(descriptors.pop().ok_or(Malformed("no descriptor where one is required"))?),
             _ => None,
         };
         if let Some(descriptor) = &descriptor {
@@ -451,7 +454,7 @@ impl Session {
                     let queue = &mut self.queues[index];
                     queue.is_enabled = false;
                     queue.error.iter().for_each(signal);
-                    trouble(format!("ring {index} has {}: it is stopped", broken.0));
+                    trouble(format!("ring {index} has {}: it was stopped", broken.0));
                 }
             }
         }
@@ -623,7 +626,7 @@ fn prepare(descriptor: BorrowedFd<'_>) -> Result<(), Malformed> {
     });
     match is_eventfd && set.is_ok() {
         true => Ok(()),
-        false => Err(Malformed("a descriptor that is no eventfd")),
+        false => Err(Malformed("a descriptor that is not an eventfd")),
     }
 }
 

@@ -101,10 +101,10 @@ impl flysch_export::Header<HEADER_BYTES> for Header {
         let mut fields = Fields(bytes);
         let (request, flags, size) = (fields.u32()?, fields.u32()?, fields.u32()? as usize);
         if flags & VERSION_MASK != VERSION {
-            return Err(Malformed("a message of another version"));
+            return Err(Malformed("a message of a different version"));
         }
         if flags & REPLY != 0 {
-            return Err(Malformed("an answer where it has to ask"));
+            return Err(Malformed("an answer where a question is required"));
         }
         if size > PAYLOAD_MAX {
             return Err(Malformed("a message that is too long"));

@@ -450,7 +450,7 @@ fn words(line: &Value) -> String {
             format!("exporting {name}{bytes} in blocks of {block} bytes{what}, at {places}")
         }
         "connected" => format!("client {}: connected, {}", number("client"), text("who")),
-        "busy" => format!("sent away: {}, there are {}", text("who"), text("why")),
+        "busy" => format!("turned away: {}, there are {}", text("who"), text("why")),
         "trouble" => format!("client {}: {}", number("client"), text("what")),
         "gone" => {
             let (client, why) = (number("client"), text("why"));

@@ -40,7 +40,7 @@ pub enum DiskError {
         path: PathBuf,
     },
     /// It is in use.
-    #[error("{}: is not opened for writing: {uses}", path.display())]
+    #[error("{}: cannot be opened for writing: {uses}", path.display())]
     Busy {
         /// The object.
         path: PathBuf,
@@ -148,10 +148,10 @@ pub(super) fn error_of(errno: i32, operation: Operation) -> Error {
 /// The remedy for an error, after a semicolon; or nothing.
 pub(super) fn remedy(errno: i32, direct: bool, polled: bool) -> &'static str {
     match errno {
-        libc::ENOSPC | libc::EDQUOT => "; there is no room where the file lies",
+        libc::ENOSPC | libc::EDQUOT => "; the file's file system is full",
         libc::EOPNOTSUPP if polled => "; it cannot be polled: leave `polled` out",
         libc::EINVAL if direct => {
-            "; direct I/O here wants larger blocks: try `block=4096`, or `direct=off`"
+            "; direct I/O here needs larger blocks: try `block=4096`, or `direct=off`"
         }
         libc::EIO => "; see the kernel's log",
         _ => "",

@@ -293,7 +293,7 @@ fn block_size(
     }
     match settings.block {
         Some(asked) if asked < least => {
-            Err(wrong(asked, format!("the object's are {least}; leave `block=` out")))
+            Err(wrong(asked, format!("its own have {least}; leave `block=` out")))
         }
         Some(asked) => Ok(asked),
         None if is_block || !bytes.is_multiple_of(FILE_BLOCK.into()) => Ok(least),

@@ -73,7 +73,7 @@ impl Tree {
             let file = fs::read_to_string(entry.path().join("loop/backing_file"));
             if file.is_ok_and(|file| Path::new(file.trim_end_matches('\n')) == path) {
                 let name = entry.file_name().to_string_lossy().into_owned();
-                uses.push(format!("/dev/{name} lies on it (`losetup -d /dev/{name}` ends it)"));
+                uses.push(format!("/dev/{name} uses it (`losetup -d /dev/{name}` ends it)"));
             }
         }
         let swaps = self.text("proc/swaps");
@@ -162,7 +162,7 @@ mod tests {
     fn files_under_loop_devices_and_swap_are_used() {
         let (_folder, tree) = machine();
         let used = tree.uses_of_file(Path::new("/x/disk.img"));
-        assert_eq!(used, ["/dev/loop0 lies on it (`losetup -d /dev/loop0` ends it)"]);
+        assert_eq!(used, ["/dev/loop0 uses it (`losetup -d /dev/loop0` ends it)"]);
         assert_eq!(tree.uses_of_file(Path::new("/swap file")).len(), 1);
         assert_eq!(tree.uses_of_file(Path::new("/x/other.img")), [""; 0]);
     }

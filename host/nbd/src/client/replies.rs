@@ -18,7 +18,7 @@ const CHUNKS: u64 = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
     /// No reply where one must be: its first word.
-    #[error("there is {0:#010x} where a reply must be")]
+    #[error("it sent {0:#010x} where a reply must begin")]
     NoReply(u32),
     /// A reply to an unknown request, or one already answered.
     #[error("it answered the request {0:#x}, which is not under way")]
@@ -27,7 +27,7 @@ pub enum Violation {
     #[error("it sent a chunk of type {0} and {1} bytes")]
     Chunk(u16, u32),
     /// Data that was not requested, or had already arrived.
-    #[error("it sent data of another place than was asked for, or twice")]
+    #[error("it sent data that was not asked for, or twice")]
     Misplaced,
     /// Some of the data is missing.
     #[error("it left out {0} bytes of what was read")]

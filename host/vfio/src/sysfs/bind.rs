@@ -149,7 +149,8 @@ impl Tree {
                     }
                     Ok(()) => {
                         let who = driver.unwrap_or("Linux");
-                        let what = format!("{who} did not take it; the kernel's log tells why");
+                        let what =
+                            format!("{who} did not take it; see the kernel's log for the reason");
                         Err(Error::NotBound { address, what })
                     }
                 }
