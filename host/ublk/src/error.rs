@@ -38,8 +38,7 @@ pub enum Error {
     NotOurs(u32),
     /// Its server was killed, and its requests wait for one.
     #[error(
-        "/dev/ublkb{0} waits for its server, which was killed: say --ublk-recover to take its \
-         place"
+        "/dev/ublkb{0} waits for its server, which was killed: use --ublk-recover to take its place"
     )]
     Waits(u32),
     /// It waits for a server of another disk.

@@ -134,7 +134,7 @@ fn what_destroys_asks_first() {
     ] {
         let ran = ata(words, "ahci,size=16M");
         assert_eq!(ran.status, 2, "{words}: {}", ran.stdout);
-        assert!(ran.stderr.contains("Say --yes"), "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains("Add --yes"), "{words}: {}", ran.stderr);
     }
 }
 
@@ -142,12 +142,12 @@ fn what_destroys_asks_first() {
 fn wrong_use_and_what_is_missing_are_named() {
     let disk = "ahci,size=16M";
     for (words, target, status, told) in [
-        ("info", "ufs,size=16M", 2, "is no SATA device"),
+        ("info", "ufs,size=16M", 2, "is not a SATA device"),
         ("security erase -p nobody --yes", disk, 1, "did not carry it out"),
         ("hpa -s 99999999 --yes", disk, 2, "1 to 32768 sectors"),
         ("trim -s 40000 -n 1 --yes", disk, 2, "sectors 0 to 32767"),
         ("get-log -a 0x77", disk, 1, "log 0x77 has 0 pages"),
-        ("power check -t 5", disk, 2, "a timer goes with"),
+        ("power check -t 5", disk, 2, "a timer needs"),
         ("power idle -t 7", disk, 2, "cannot be set"),
         ("security disable -p wrong", disk, 1, "did not carry it out"),
         ("fwactivate --yes", disk, 1, "did not carry it out"),

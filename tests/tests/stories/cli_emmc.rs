@@ -140,7 +140,7 @@ fn what_a_card_lacks_is_said_in_a_line() {
         ("rpmb read-counter", "emmc", 1, "not yet programmed"),
         ("rpmb read-block 65535 2 out", "emmc", 2, "block 65535"),
         ("ffu no-such-file --yes", "emmc", 1, "no-such-file"),
-        ("status get", "nvme", 2, "no eMMC device or SD card"),
+        ("status get", "nvme", 2, "not an eMMC device or SD card"),
     ];
     for (words, target, status, part) in cases {
         let ran = emmc(words, target);

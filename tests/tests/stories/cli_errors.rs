@@ -135,7 +135,7 @@ fn words_the_command_does_not_know_are_status_2() {
     for words in ["", "nonsense", "ufs", "copy", "copy a", "devlist --nonsense"] {
         let ran = run(words);
         assert_eq!(ran.status, 2, "{words}: {}", ran.stderr);
-        let told = ["Usage", "--help", "; say `flysch "];
+        let told = ["Usage", "--help", "; use `flysch "];
         assert!(told.iter().any(|part| ran.stderr.contains(part)), "{}", ran.stderr);
     }
 }

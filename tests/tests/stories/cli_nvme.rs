@@ -103,7 +103,7 @@ fn what_destroys_asks_first_and_does_what_it_says() {
     ] {
         let ran = nvme(words, "nvme,size=16M");
         assert_eq!(ran.status, 2, "{words}: {}", ran.stdout);
-        assert!(ran.stderr.contains("Say --yes"), "{words}: {}", ran.stderr);
+        assert!(ran.stderr.contains("Add --yes"), "{words}: {}", ran.stderr);
     }
     for (words, told) in [
         ("format -b 512 --yes", "blocks of 512 bytes"),
@@ -174,7 +174,7 @@ fn zones_and_reservations_are_shown() {
     let ran = run(bench);
     assert_ne!(ran.status, 0, "writes do not: {}", ran.stdout);
     let ran = nvme("set-feature -f 0x81 -v 0 -d /dev/null", "nvme,size=16M");
-    assert!(ran.stderr.contains("/dev/null has 0 bytes, its structure 8"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("/dev/null has 0 bytes, but its structure 8"), "{}", ran.stderr);
 }
 
 #[test]
@@ -195,12 +195,12 @@ fn wrong_use_is_named() {
         ("resv-acquire -t 1 --yes", "nvme,size=16M", 1, "Reservation Conflict"),
         ("resv-acquire -t 9 --yes", "nvme,size=16M", 2, "write exclusive"),
         ("verify -s 4096", "nvme,size=16M", 1, "LBA Out of Range"),
-        ("dsm -s 1,2 -b 1 -d --yes", "nvme,size=16M", 2, "2 first blocks and 1 lengths"),
+        ("dsm -s 1,2 -b 1 -d --yes", "nvme,size=16M", 2, "2 first blocks, but 1 lengths"),
         ("copy -d 0 -s 0 -b 3 --yes", "nvme,size=16M", 1, "Overlapping Range"),
         ("compare -s 0 -d /no/such/file", "nvme,size=16M", 1, "/no/such/file"),
         ("id-ns", "nvme,size=16M,cmb=5", 2, "BYTES|off"),
         ("id-ns", "nvme,size=16M,zones=3M", 1, "zone size of namespace 1"),
-        ("set-feature -f 7 -v 0", "nvme,size=16M", 2, "the driver's queues hang on it"),
+        ("set-feature -f 7 -v 0", "nvme,size=16M", 2, "the driver's queues depend on it"),
         ("create-ns -s 100", "nvme,size=16M", 1, "Namespace Insufficient Capacity"),
         ("attach-ns -n 2", "nvme,size=16M", 1, "Invalid"),
         ("fw-download -f /no/such/file", "nvme,size=16M", 1, "/no/such/file"),

@@ -83,8 +83,8 @@ fn one_process_serves_several_devices() {
     assert_eq!(names(folder), 0, "the sockets are gone");
     for (words, status, says) in [
         ("ufs nvme --socket x", 2, "there are 2 TARGETs and 1 of --socket"),
-        ("ufs --socket x nvme --socket x", 2, "x would be there twice"),
-        ("ufs --socket x nvme --socket x.ctl", 2, "x.ctl would be there twice"),
+        ("ufs --socket x nvme --socket x", 2, "x is named twice"),
+        ("ufs --socket x nvme --socket x.ctl", 2, "x.ctl is named twice"),
         ("ufs,size=64M --socket x nvme --socket nowhere/x", 1, "nowhere/x: No such file"),
         ("ufs,size=64M --socket x file:disk --socket y", 2, "file:disk: only a modelled device"),
     ] {
@@ -123,9 +123,9 @@ fn a_guest_is_refused_devices_that_it_cannot_have() {
     for (words, says) in [
         ("--on null", "null: only a modelled device can be served"),
         ("--on ufs,clock=virtual", "leave `clock=` out"),
-        ("--on ufs@qemu --on nvme@qemu", "--on nvme@qemu: a guest has one of QEMU's own"),
-        ("--share nowhere", "--share nowhere: no folder"),
-        ("--memory 4G", "between 256M and 2047M work"),
+        ("--on ufs@qemu --on nvme@qemu", "--on nvme@qemu: a guest can have only one of QEMU's own"),
+        ("--share nowhere", "--share nowhere: not a folder"),
+        ("--memory 4G", "it must be 256M to 2047M"),
         ("--kernel 2.4", "possible values: release, backports"),
     ] {
         let ran = run_in(&format!("lab linux {words} -- true"), folder.path());

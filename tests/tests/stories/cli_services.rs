@@ -90,7 +90,7 @@ fn rpmb_says_what_is_wrong_and_what_to_do() {
         ("program-key --key key", 2, &["never be changed", "--yes"][..]),
         ("program-key --key key --yes", 1, &["stays"][..]),
         ("protect 9 0+1 --key key", 1, &["Invalid Secure Write Protect"][..]),
-        ("protect 0 x --key key", 2, &["no area such as"][..]),
+        ("protect 0 x --key key", 2, &["not an area such as"][..]),
     ] {
         refused(&format!("ufs rpmb {words} {on}"), here, status, parts);
     }

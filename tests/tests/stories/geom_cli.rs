@@ -180,7 +180,7 @@ fn what_is_not_shown_and_what_is_in_the_way_is_told() {
         assert!(ran.status == 0 && ran.stderr.contains(told), "{verb}: {}", ran.stderr);
         assert!(ran.stderr.lines().count() == 1 && ran.stderr.contains("`geom why cut`"));
     }
-    refused("-f cut.img part create -s gpt cut", folder, 1, "say `geom --force` to write over it");
+    refused("-f cut.img part create -s gpt cut", folder, 1, "use `geom --force` to write over it");
     geom("--force -f cut.img part create -s gpt cut", folder);
     assert_eq!(run_in("geom -f cut.img part show", folder).stderr, "");
     refused("-f cut.img part create -s gpt cut", folder, 1, "PART cut; `part destroy cut` first");

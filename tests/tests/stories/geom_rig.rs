@@ -191,5 +191,5 @@ fn mistakes_are_one_line() {
     refused("gstat dir", folder, 1, "is no mount");
     let full = flysch().args(["geom", "-f", "x", "mount", "/proc"]).output().unwrap();
     let said = String::from_utf8(full.stderr).unwrap();
-    assert!(said.contains("/proc: is a mount point already"), "{said}");
+    assert!(said.contains("/proc: is already a mount point"), "{said}");
 }

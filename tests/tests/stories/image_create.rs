@@ -281,13 +281,17 @@ fn what_cannot_be_is_refused() {
     refused(&format!("{ubifs} --key file"), 1, &["file: the key cannot be read"]);
     refused(&format!("{ubifs} --auth-key file"), 2, &["--hash-algo"]);
     refused(&format!("{ubifs} --auth-key file --hash-algo sha256"), 1, &["cannot be read"]);
-    refused("ubifs -r TREE -m 2048 -e 126976 -o tree/no", 2, &["the directory it is made of"]);
+    refused(
+        "ubifs -r TREE -m 2048 -e 126976 -o tree/no",
+        2,
+        &["the directory that it is made from"],
+    );
     refused("ubifs -r nowhere -m 2048 -e 126976 -o no", 1, &["nowhere"]);
     refused("jffs2 -r TREE --chip-size 128KiB -o no", 1, &["131072"]);
     fs::write(bench.path("ini"), "[v]\nmode=ubi\nvol_id=0\nvol_name=v\nvol_size=100MiB\n").unwrap();
     let ubi = "ubi ini -p 128KiB -m 2048 -o no";
     refused(&format!("{ubi} --pebs 500"), 1, &["826", "486"]);
-    refused(&format!("{ubi} -x 2"), 2, &["no UBI version but 1"]);
+    refused(&format!("{ubi} -x 2"), 2, &["the only UBI version is 1"]);
     fs::write(bench.path("ini"), "[v]\nmode=ubi\nvol_id=0\nvol_name=v\nimage=nothing\n").unwrap();
     refused(ubi, 1, &["nothing"]);
     let typo = "[v]\nmode=ubi\nvol_id=0\nvol_name=v\nvol_size=1MiB\nvol_flag=autoresize\n";

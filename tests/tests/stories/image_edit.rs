@@ -66,7 +66,7 @@ fn edits_leave_everything_else_as_it_was() {
     fs::write(folder.join("script"), script).unwrap();
     let ran = run_in("image edit image --script script", folder);
     // UBIFS has no access lists.
-    let left_out = "flysch: 1 extended attributes were left out: the format can not hold them\n";
+    let left_out = "flysch: 1 extended attributes were left out: the format cannot hold them\n";
     assert_eq!((ran.status, &ran.stderr[..]), (0, left_out));
     let after = contents(folder);
     for (path, seen) in &before {
@@ -132,11 +132,11 @@ fn edits_are_spelled_as_the_tools_spell_them() {
     for (edit, status, why) in [
         ("chown nobody /usr", 1, "`nobody` is not in the image's /etc/passwd"),
         ("mknod /x b", 2, "b and c need MAJOR and MINOR"),
-        ("mknod /x p 1 2", 2, "p and s have no MAJOR"),
+        ("mknod /x p 1 2", 2, "p and s take no MAJOR"),
         ("mv /usr/old /usr/passwd /nothing", 1, "several files go into a directory only"),
         ("put passwd /nothing/", 1, "there is no such directory"),
         ("chmod u+q /usr", 2, "is no mode such as"),
-        ("touch -d tomorrow /usr", 2, "is no time such as"),
+        ("touch -d tomorrow /usr", 2, "is not a time such as"),
     ] {
         let ran = run_in(&format!("image edit image {edit}"), folder);
         assert_eq!(ran.status, status, "{edit}: {}", ran.stderr);

@@ -219,7 +219,7 @@ fn a_chip_is_named_in_full_or_what_is_wrong_with_it() {
         ("--rw nor,image=x", "a file is NOR flash without a model"),
         ("--rw nand,cut=3x", "expected a number and b, e, h, l or a"),
         ("--rw nor,colour=red", "target `nor` has no key `colour`"),
-        ("nand", "a chip is mounted with --rw"),
+        ("nand", "a chip can only be mounted with --rw"),
     ] {
         let ran = run_in(&format!("image mount {chip} ."), folder);
         assert_eq!(ran.status, 2, "{}", ran.stderr);

@@ -22,7 +22,7 @@ impl Consent {
             return Ok(());
         }
         if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-            return Err(Failure::usage(format!("{what} Say --yes if that is wanted")));
+            return Err(Failure::usage(format!("{what} Add --yes if that is wanted")));
         }
         eprint!("{what} Go on? [y/N] ");
         let _ = io::stderr().flush();

@@ -56,7 +56,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         return Err(Failure::usage("--verify needs a DST that can be read back, not a stream"));
     }
     if to.is_stream() && arguments.seek > 0 {
-        return Err(Failure::usage("--seek needs a DST with places, not a stream"));
+        return Err(Failure::usage("--seek needs a DST that can be positioned, not a stream"));
     }
     // The source first: if it is not there, nothing of the sink is made.
     let mut from_stack = from.open(&Needs::default())?;
@@ -65,7 +65,10 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if let (Some(wanted), Some(there)) = (arguments.length, there)
         && wanted > there
     {
-        return Err(Failure::of(from, format!("has {there} bytes there, not {wanted}")));
+        return Err(Failure::of(
+            from,
+            format!("has {there} bytes there, but {wanted} are to be copied"),
+        ));
     }
     let length = arguments.length.or(there);
     let mut to_stack = to.open(&Needs::default())?;
@@ -80,7 +83,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         && length > room
     {
         let (room, length) = (show(room), show(length));
-        return Err(Failure::of(to, format!("has room for {room}, and {length} are to be copied")));
+        return Err(Failure::of(to, format!("has room for {room}, but {length} are to be copied")));
     }
     let is_silent = sink.is_standard_output() && !output.json();
     let begun = Instant::now();

@@ -104,7 +104,7 @@ impl Arguments {
 fn parse_name(text: &str) -> Result<String, String> {
     match text.len() {
         0..=4096 => Ok(text.to_owned()),
-        length => Err(format!("--name has {length} bytes, and NBD takes 4096")),
+        length => Err(format!("--name has {length} bytes, but NBD takes 4096 at most")),
     }
 }
 

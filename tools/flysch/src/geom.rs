@@ -208,7 +208,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     };
     if let (Some(socket), None) = (&arguments.socket, mount) {
         if arguments.script.is_some() {
-            return Err(Failure::usage("--script and --socket do not go together"));
+            return Err(Failure::usage("--script and --socket exclude each other"));
         }
         return remote::run(socket, short::words()?, output);
     }
@@ -262,7 +262,7 @@ impl Arguments {
                 Err(Failure::usage("geom: name a class and a verb, such as `part show`"))
             }
             Some(_) if shows => {
-                Err(Failure::usage("geom: -p and -t are said without a class and a verb"))
+                Err(Failure::usage("geom: -p and -t cannot be combined with a class and a verb"))
             }
             _ => Ok(()),
         }
@@ -328,7 +328,7 @@ fn do_verb(session: &mut Session, action: &Action, output: &mut Output) -> Resul
         Action::Confxml => output.bytes(session.graph.confxml().as_bytes()),
         Action::Confdot => output.bytes(session.graph.confdot().as_bytes()),
         Action::Copy(arguments) => copy::run(session, arguments, output),
-        Action::Mount(_) => Err(Failure::usage("mount: not as a line of a script")),
+        Action::Mount(_) => Err(Failure::usage("mount: it cannot be a line of a script")),
     }
 }
 

@@ -116,7 +116,7 @@ fn parse_offset(text: &str) -> Result<u64, String> {
 
 fn parse_hash(text: &str) -> Result<HashAlgorithm, String> {
     let known = HashAlgorithm::from_name(text);
-    known.ok_or_else(|| format!("`{text}` is none of sha224, sha256, sha384, sha512"))
+    known.ok_or_else(|| format!("`{text}` is not one of sha224, sha256, sha384, sha512"))
 }
 
 fn parse_ecc(text: &str) -> Result<EccScheme, String> {

@@ -97,11 +97,11 @@ fn open_or_build(kernel: Kernel) -> Result<Lab, Failure> {
             if !rustix::process::geteuid().is_root() {
                 return Err(Failure::of(
                     folder.display(),
-                    "no guest is there, and making one takes root: run `sudo flysch lab build` \
+                    "there is no guest, and making one needs root: run `sudo flysch lab build` \
                      once, or name another folder in FLYSCH_LAB",
                 ));
             }
-            eprintln!("flysch: making the guest in {}, some minutes", folder.display());
+            eprintln!("flysch: making the guest in {}, which takes some minutes", folder.display());
             Lab::build_guest(kernel, &mut |step| eprintln!("flysch: {step}"))
                 .map_err(Failure::failed)
         }

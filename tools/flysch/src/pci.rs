@@ -112,7 +112,7 @@ fn change(
     for address in addresses {
         let changes = make(*address).map_err(Failure::failed)?;
         if changes.is_empty() && !output.json() {
-            output.line(format!("{address}: vfio-pci has it already"))?;
+            output.line(format!("{address}: vfio-pci already has it"))?;
         }
         for Change { address, from, to } in changes {
             let event = json!({ "address": address.to_string(), "from": from, "to": to });

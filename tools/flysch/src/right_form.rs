@@ -42,8 +42,8 @@ fn in_one_line(command: &clap::Command, words: &[OsString], error: &clap::Error)
     }
     let name = path(command, words).last().and_then(|it| it.get_bin_name()).unwrap_or("flysch");
     match usage.filter(|_| error.kind() != ErrorKind::InvalidSubcommand) {
-        Some(usage) => format!("{line}; say `{usage}`"),
-        None => format!("{line}; `{name} --help` tells what there is"),
+        Some(usage) => format!("{line}; use `{usage}`"),
+        None => format!("{line}; `{name} --help` shows what there is"),
     }
 }
 
@@ -62,7 +62,7 @@ fn instead(command: &clap::Command, words: &[OsString], error: &clap::Error) -> 
     };
     if let Some(at) = above.iter().rposition(|at| has(at)) {
         let (owner, next) = (path[at].get_bin_name().unwrap_or_default(), path[at + 1].get_name());
-        return Some(format!("`{found}` is an option of `{owner}`: say it in front of `{next}`"));
+        return Some(format!("`{found}` is an option of `{owner}`: put it before `{next}`"));
     }
     let is_given = |arg: &&clap::Arg| {
         let short = arg.get_short().map(|it| format!("-{it}"));
@@ -82,5 +82,5 @@ fn instead(command: &clap::Command, words: &[OsString], error: &clap::Error) -> 
     let (name, missing) = (last.get_bin_name().unwrap_or(last.get_name()), missing.join(" "));
     let usage = (*last).clone().render_usage().to_string();
     let usage = usage.trim_start_matches("Usage: ");
-    Some(format!("`{found}` is too many: `{name}` needs `{missing}`; say `{usage}`"))
+    Some(format!("`{found}` is too many: `{name}` needs `{missing}`; use `{usage}`"))
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if targets.len() != sockets.len() {
         let (devices, sockets) = (targets.len(), sockets.len());
         return Err(Failure::usage(format!(
-            "each device has a socket of its own: there are {devices} TARGETs and {sockets} of \
+            "each device needs a socket of its own: there are {devices} TARGETs, but {sockets} of \
              --socket"
         )));
     }
@@ -79,7 +79,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
         for path in [path.clone(), control_path(path)] {
             if let Some(twice) = paths.replace(path) {
                 let twice = twice.display();
-                return Err(Failure::usage(format!("--socket: {twice} would be there twice")));
+                return Err(Failure::usage(format!("--socket: {twice} is named twice")));
             }
         }
     }
@@ -182,7 +182,7 @@ impl Device {
         };
         if *clock == ClockKind::Virtual {
             return Err(Failure::usage(format!(
-                "{text}: a device that is served has real time: leave `clock=` out"
+                "{text}: a served device runs in real time: leave `clock=` out"
             )));
         }
         let (socket, listener) = SocketFile::bind(path).map_err(Failure::failed)?;

@@ -10,7 +10,7 @@ use crate::graph::Graph;
 use crate::object::ProviderId;
 
 /// How a user says that he means it.
-const REMEDY: &str = "clear that first, or say `geom --force` to write over it";
+const REMEDY: &str = "clear that first, or use `geom --force` to write over it";
 
 /// Refuses if the last sector of a provider holds metadata, or is about to be part of a partition
 /// table. Metadata of `class` itself is no obstacle if nobody uses it.

@@ -136,7 +136,7 @@ impl core::fmt::Debug for Aio {
 
 fn failed(what: &'static str, cause: io::Error) -> DiskError {
     let remedy = match cause.raw_os_error() {
-        Some(libc::ENOSYS) => "; this kernel has no io_submit: say `engine=psync`",
+        Some(libc::ENOSYS) => "; this kernel has no io_submit: use `engine=psync`",
         Some(libc::EAGAIN) => "; raise the limit `sysctl fs.aio-max-nr`",
         _ => "",
     };

@@ -32,7 +32,7 @@ pub enum DiskError {
     },
     /// A block device is to be written without explicit permission.
     #[error(
-        "{}: is a block device, and its data would be lost; if that is meant, say `write=on`",
+        "{}: is a block device, and its data would be lost; if that is meant, use `write=on`",
         path.display()
     )]
     NotAllowed {
@@ -57,8 +57,8 @@ pub enum DiskError {
     },
     /// It does not support direct I/O.
     #[error(
-        "{}: its file system has no direct I/O (O_DIRECT); say `direct=off` to go through the page \
-         cache",
+        "{}: its file system has no direct I/O (O_DIRECT); use `direct=off` to go through the \
+         page cache",
         path.display()
     )]
     NoDirect {

@@ -34,12 +34,12 @@ impl core::fmt::Debug for Uring {
 
 fn failed(what: &'static str, cause: io::Error) -> DiskError {
     let remedy = match (what, cause.raw_os_error()) {
-        (_, Some(libc::ENOSYS)) => "; this kernel has no io_uring: say `engine=aio`",
+        (_, Some(libc::ENOSYS)) => "; this kernel has no io_uring: use `engine=aio`",
         (SETUP, Some(libc::EPERM)) => {
-            "; it is switched off (`sysctl kernel.io_uring_disabled`): say `engine=aio`"
+            "; it is switched off (`sysctl kernel.io_uring_disabled`): use `engine=aio`"
         }
         (BUFFERS, Some(libc::ENOMEM)) => {
-            "; the limit on locked memory is too low (`ulimit -l`): say `fixed=off`"
+            "; the limit on locked memory is too low (`ulimit -l`): use `fixed=off`"
         }
         (_, Some(libc::ENOMEM)) => "; the limit on locked memory is too low (`ulimit -l`)",
         _ => "",

@@ -22,7 +22,7 @@ impl Session<'_> {
     /// A packet that must succeed; unit attentions are retried.
     fn packet(&mut self, name: &str, packet: [u8; 16], bytes: u32) -> Result<AtaReply, Failure> {
         if self.control.device().is_none_or(|device| device.identify.kind != Kind::Packet) {
-            return Err(Failure::failed("the device is no optical drive"));
+            return Err(Failure::failed("the device is not an optical drive"));
         }
         for _ in 0..ATTENTIONS_MAX {
             let reply = self.control.command(AtaCommand::packet(packet, bytes))?;

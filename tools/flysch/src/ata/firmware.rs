@@ -49,7 +49,9 @@ impl Session<'_> {
         let mut image = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
         if image.is_empty() || image.len() > IMAGE_MAX {
             let bytes = image.len();
-            return Err(failed(format!("{bytes} bytes are no firmware image: 1 to {IMAGE_MAX}")));
+            return Err(failed(format!(
+                "{bytes} bytes are not a firmware image: it must have 1 to {IMAGE_MAX}"
+            )));
         }
         let data = self.identify_with("DOWNLOAD MICROCODE in parts", |data| {
             data.supports83(set83::MICROCODE) && data.more[0] & set119::MICROCODE_PARTS != 0
@@ -71,7 +73,7 @@ impl Session<'_> {
         }
         drop(progress);
         if count & 0xFF == microcode::MORE {
-            return Err(failed("the device waits for more of the image: it is not whole".into()));
+            return Err(failed("the device waits for more of the image: it is incomplete".into()));
         }
         let state = if count & 0xFF == microcode::SAVED { "kept" } else { "in force" };
         self.tell_revision(bytes, state)

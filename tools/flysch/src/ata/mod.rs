@@ -100,7 +100,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
     let Some(control) = stack.ahci() else {
-        return Err(Failure::usage(format!("{description} is no SATA device")));
+        return Err(Failure::usage(format!("{description} is not a SATA device")));
     };
     let mut session = Session { control, output };
     let done = session.run(&arguments.what).map_err(|failure| failure.on(&description));

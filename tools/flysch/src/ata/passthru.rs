@@ -66,24 +66,28 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn byte(text: &str) -> Result<u8, String> {
-    parse_number(text)?.try_into().map_err(|_| format!("`{text}` is no byte: 0 to 255"))
+    parse_number(text)?
+        .try_into()
+        .map_err(|_| format!("`{text}` is not a byte: it must be 0 to 255"))
 }
 
 fn half(text: &str) -> Result<u16, String> {
-    parse_number(text)?.try_into().map_err(|_| format!("`{text}` is too much: 0 to 65535"))
+    parse_number(text)?
+        .try_into()
+        .map_err(|_| format!("`{text}` is too much: it must be 0 to 65535"))
 }
 
 fn lba(text: &str) -> Result<u64, String> {
     match parse_number(text)? {
         lba if lba >> 48 == 0 => Ok(lba),
-        _ => Err(format!("`{text}` is no LBA: it has 48 bits")),
+        _ => Err(format!("`{text}` is not an LBA: it must have at most 48 bits")),
     }
 }
 
 fn data_length(text: &str) -> Result<u32, String> {
     match parse_number(text)? {
         bytes @ 2..=4096 if bytes % 2 == 0 => Ok(bytes as u32),
-        _ => Err(format!("`{text}` bytes of data: an even number from 2 to {DATA_MAX}")),
+        _ => Err(format!("`{text}` bytes of data: it must be an even number from 2 to {DATA_MAX}")),
     }
 }
 
@@ -111,7 +115,8 @@ impl Session<'_> {
                 let bytes = bytes.map_err(|error| Failure::of(path.display(), error))?;
                 if bytes.len() > DATA_MAX || bytes.is_empty() || bytes.len() % 2 != 0 {
                     let length = bytes.len();
-                    let why = format!("{length} bytes: an even number from 2 to {DATA_MAX}");
+                    let why =
+                        format!("{length} bytes: it must be an even number from 2 to {DATA_MAX}");
                     return Err(Failure::usage(format!("{}: {why}", path.display())));
                 }
                 AtaData::Out(bytes)

@@ -35,8 +35,12 @@ pub(super) struct Arguments {
 
 /// Seconds, and the COUNT of STANDBY that means them (ACS 7.47.3).
 fn timer(text: &str) -> Result<(u32, u8), String> {
-    let wrong =
-        || format!("`{text}` seconds cannot be set: 0, 5 to 1200 by 5, or half hours to 11");
+    let wrong = || {
+        format!(
+            "`{text}` seconds cannot be set: it must be 0, 5 to 1200 in steps of 5, or half hours \
+             up to 11"
+        )
+    };
     let seconds: u32 = text.parse().map_err(|_| wrong())?;
     let code = match seconds {
         0 => 0,
@@ -72,7 +76,7 @@ impl Session<'_> {
             (Mode::Standby, Some(_)) => Opcode::Standby,
             (Mode::Sleep, None) => Opcode::Sleep,
             (Mode::Check | Mode::Sleep, Some(_)) => {
-                return Err(Failure::usage("a timer goes with idle or standby"));
+                return Err(Failure::usage("a timer needs idle or standby"));
             }
         };
         let mut command = AtaCommand::new(opcode);

@@ -109,7 +109,7 @@ impl Session<'_> {
         let data = self.identify_with("trim", flysch_wire::ata::Identify::has_trim)?;
         let sectors = data.sectors();
         if count == 0 {
-            return Err(Failure::usage("`--count 0` is no sector: 1 or more"));
+            return Err(Failure::usage("`--count 0` is no sector at all: it must be 1 or more"));
         }
         if lba >= sectors || count > sectors - lba {
             return Err(Failure::usage(format!("the disk has sectors 0 to {}", sectors - 1)));

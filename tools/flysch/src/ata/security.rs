@@ -57,7 +57,7 @@ struct Password {
 fn password(text: &str) -> Result<String, String> {
     match text.len() {
         1..=PASSWORD_MAX => Ok(text.to_owned()),
-        _ => Err(format!("a password has 1 to {PASSWORD_MAX} bytes")),
+        _ => Err(format!("a password must have 1 to {PASSWORD_MAX} bytes")),
     }
 }
 
@@ -94,7 +94,9 @@ pub(super) struct SanitizeArguments {
 
 fn pattern(text: &str) -> Result<u32, String> {
     let number = crate::number::parse_number(text)?;
-    number.try_into().map_err(|_| format!("`{text}` is no pattern: it has 32 bits"))
+    number
+        .try_into()
+        .map_err(|_| format!("`{text}` is not a pattern: it must have at most 32 bits"))
 }
 
 /// Word 128 in smartctl's terms.

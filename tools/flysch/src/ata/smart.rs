@@ -130,7 +130,7 @@ impl Session<'_> {
             smart::LBA => true,
             smart::EXCEEDED => false,
             other => {
-                return Err(Failure::failed(format!("the status makes no sense ({other:#x})")));
+                return Err(Failure::failed(format!("the status is invalid ({other:#x})")));
             }
         };
         let word = if passed { "PASSED" } else { "FAILED!" };

@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     if chosen.is_empty() {
         let all: Vec<&str> = SHEETS.iter().map(|sheet| sheet.target).collect();
         return Err(Failure::usage(format!(
-            "no profile is `{text_of}`; there are {}",
+            "there is no profile `{text_of}`; there are {}",
             all.join(" ")
         )));
     }

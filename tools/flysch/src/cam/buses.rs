@@ -59,7 +59,7 @@ fn meant(machine: &Machine, which: &str) -> Result<(Vec<u32>, Option<Path>), Fai
     }
     let full = which.split(':').count() == 3;
     if path(which).is_some() && !full {
-        let line = format!("`{which}`: say `all`, a bus, or a bus:target:lun");
+        let line = format!("`{which}`: name `all`, a bus, or a bus:target:lun");
         return Err(Failure::usage(line));
     }
     let unit = machine.find(Some(which))?;

@@ -67,7 +67,7 @@ fn count(text: &str) -> Result<u32, Failure> {
     let parsed = crate::number::parse_number(text).map_err(Failure::usage)?;
     match u32::try_from(parsed) {
         Ok(length) if (1..=DATA_MAX).contains(&length) => Ok(length),
-        _ => Err(Failure::usage(format!("`{text}` bytes of data: 1 to {DATA_MAX}"))),
+        _ => Err(Failure::usage(format!("`{text}` bytes of data: it must be 1 to {DATA_MAX}"))),
     }
 }
 
@@ -136,7 +136,8 @@ fn decode(bytes: &[u8], format: &str) -> Result<String, Failure> {
     let mut at = 0;
     let mut words = Vec::new();
     for field in format.split_whitespace() {
-        let wrong = || Failure::usage(format!("`{field}`: sBYTE, cLENGTH, zLENGTH or i1 to i8"));
+        let wrong =
+            || Failure::usage(format!("`{field}`: it must be sBYTE, cLENGTH, zLENGTH or i1 to i8"));
         let (kind, length) = field.split_at_checked(1).ok_or_else(wrong)?;
         let length: usize = length.parse().map_err(|_| wrong())?;
         if kind == "s" {
@@ -171,14 +172,14 @@ impl Session<'_> {
         match (&arguments.cdb, &arguments.ata) {
             (Some(cdb), _) => self.scsi_cmd(&bytes(cdb)?, arguments),
             (None, Some(task)) => self.ata_cmd(&bytes(task)?, arguments),
-            (None, None) => Err(Failure::usage("say -c or -a")),
+            (None, None) => Err(Failure::usage("name a command with -c or -a")),
         }
     }
 
     fn scsi_cmd(&mut self, given: &[u8], arguments: &Arguments) -> Result<(), Failure> {
         let mut cdb = [0; 16];
         let Some(place) = cdb.get_mut(..given.len()).filter(|place| !place.is_empty()) else {
-            return Err(Failure::usage("-c: a command has 1 to 16 bytes"));
+            return Err(Failure::usage("-c: a command must have 1 to 16 bytes"));
         };
         place.copy_from_slice(given);
         let name = Opcode::from_bits(cdb[0]);
@@ -217,7 +218,7 @@ impl Session<'_> {
             ],
         ) = given.first_chunk::<12>().filter(|_| given.len() == 12)
         else {
-            return Err(Failure::usage("-a: twelve bytes, see --help"));
+            return Err(Failure::usage("-a: it must have twelve bytes, see --help"));
         };
         let name = AtaOpcode::from_bits(command);
         if !HARMLESS_ATA.contains(&name) {

@@ -92,15 +92,15 @@ impl Arguments {
                 Ok(None)
             }
             ("off", Some(_)) => Err(Failure::usage(
-                "debug: nothing is told of a verb behind `off`: leave `debug off` away, or say \
+                "debug: nothing is shown of a verb after `off`: leave `debug off` out, or name \
                  `all` or a path",
             )),
             _ if flags == Flags::NONE => Err(Failure::usage(format!(
-                "debug: there is nothing to tell without one of -I, -P, -T, -S, -X, -c, -p: {FORM}"
+                "debug: there is nothing to show without one of -I, -P, -T, -S, -X, -c, -p: {FORM}"
             ))),
             (_, None) => Err(Failure::usage(format!(
                 "debug: the flags last as long as this command, so put the verb to be debugged \
-                 behind `{which}`: {FORM}"
+                 after `{which}`: {FORM}"
             ))),
             (_, Some(verb)) => Ok(Some((verb, Wanted { flags, which }))),
         }
@@ -135,8 +135,8 @@ impl Wanted<'_> {
         let units = list(&mut machine.table.units().map(|unit| unit.path.to_string()));
         let buses = list(&mut buses.iter().map(|bus| bus.number.to_string()));
         let line = format!(
-            "debug: there is nothing at `{which}`: there are the buses {buses} and the \
-             units {units}"
+            "debug: there is nothing at `{which}`; there are the buses {buses} and the units \
+             {units}"
         );
         Err(Failure::usage(line))
     }

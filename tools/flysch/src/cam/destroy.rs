@@ -225,7 +225,7 @@ impl Session<'_> {
         block[..2].copy_from_slice(&word.to_le_bytes());
         let Some(place) = block.get_mut(2..34).and_then(|place| place.get_mut(..password.len()))
         else {
-            return Err(Failure::usage("a password has at most 32 bytes"));
+            return Err(Failure::usage("a password can have at most 32 bytes"));
         };
         place.copy_from_slice(password.as_bytes());
         let task = Taskfile {

@@ -127,15 +127,16 @@ pub(super) fn map(
 ) -> Result<(), Failure> {
     let Machine { table, shelf, .. } = machine;
     let Some(shelf) = shelf else {
-        return Err(Failure::usage("No SES devices found: say --enclosure SLOTS"));
+        return Err(Failure::usage("No SES devices found: add --enclosure SLOTS"));
     };
     let mut enclosure = shelf.read()?;
     if let [element, how] = &arguments.locate[..] {
-        let at = element.parse().map_err(|_| format!("`{element}` is no element's number"));
+        let at =
+            element.parse().map_err(|_| format!("`{element}` is not the number of an element"));
         let on = match how.as_str() {
             "on" => true,
             "off" => false,
-            other => return Err(Failure::usage(format!("`{other}`: on or off"))),
+            other => return Err(Failure::usage(format!("`{other}`: it must be on or off"))),
         };
         let at = at.map_err(Failure::usage)?;
         shelf.with(|reader| reader.set_lights(&enclosure, at, on, false))?;

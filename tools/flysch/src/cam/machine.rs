@@ -130,7 +130,7 @@ impl Machine {
                 (Some(unit), None) => Ok(unit.clone()),
                 (None, _) => Err(Failure::failed("there are no devices")),
                 _ => {
-                    Err(Failure::usage(format!("there are several devices, say one: {}", names())))
+                    Err(Failure::usage(format!("there are several devices, name one: {}", names())))
                 }
             };
         };

@@ -49,7 +49,7 @@ fn page(text: &str) -> Result<(u8, u8), String> {
     let (page, subpage) = text.split_once(',').unwrap_or((text, "0"));
     let number = |text: &str, max: u64| match parse_number(text) {
         Ok(value) if value <= max => Ok(value as u8),
-        _ => Err(format!("`{text}` is no number of a page: 0 to {max}")),
+        _ => Err(format!("`{text}` is not the number of a page: it must be 0 to {max}")),
     };
     Ok((number(page, 0x3E)?, number(subpage, 0xFE)?))
 }
@@ -257,7 +257,7 @@ impl Session<'_> {
             set(&mut bytes, field, value).ok_or_else(wrong)?;
         }
         let pass = self.pass();
-        arguments.consent.ask(&format!("{pass}: the unit works by other parameters then."))?;
+        arguments.consent.ask(&format!("{pass}: the unit will work with different parameters."))?;
         // PS is reserved in MODE SELECT, and so is the data length.
         bytes[0] &= 0x7F;
         let mut list = vec![0; ModeHeader::LENGTH_10];

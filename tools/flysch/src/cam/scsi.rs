@@ -63,7 +63,8 @@ fn report(text: &str) -> Result<u8, String> {
         "wellknown" => Ok(1),
         "all" => Ok(2),
         other => {
-            let wrong = |_| format!("`{other}`: default, wellknown, all, or a number up to 255");
+            let wrong =
+                |_| format!("`{other}`: it must be default, wellknown, all, or a number up to 255");
             parse_number(other)
                 .and_then(|n| u8::try_from(n).map_err(|_| String::new()))
                 .map_err(wrong)

@@ -91,7 +91,7 @@ impl<'a> Session<'a> {
     /// The device does not support the required protocol.
     pub(super) fn speaks_not(&self, what: &str, hint: Option<&str>) -> Failure {
         let hint = hint.map_or(String::new(), |hint| format!(": {hint}"));
-        Failure::usage(format!("{}: it takes no {what} commands{hint}", self.pass()))
+        Failure::usage(format!("{}: it does not take {what} commands{hint}", self.pass()))
     }
 
     /// Sends a SCSI command to the unit, retried after a unit attention; returns its result, good

@@ -87,7 +87,7 @@ impl<'a> Source<'a> {
                 if skip > size {
                     return Err(Failure::of(
                         end,
-                        format!("has {size} bytes, and --skip is {skip}"),
+                        format!("has {size} bytes, but --skip is {skip}"),
                     ));
                 }
                 Ok(Self::Disk { disk: stack.blocks(), skip })
@@ -113,7 +113,7 @@ impl<'a> Source<'a> {
             return Ok(Self::File { file, path: path.into(), skip, length: None });
         }
         let Some(length) = metadata.len().checked_sub(skip) else {
-            let text = format!("has {} bytes, and --skip is {skip}", metadata.len());
+            let text = format!("has {} bytes, but --skip is {skip}", metadata.len());
             return Err(io::Error::new(ErrorKind::InvalidInput, text));
         };
         Ok(Self::File { file, path: path.into(), skip, length: Some(length) })
@@ -186,7 +186,7 @@ impl<'a> Sink<'a> {
                     let size = geometry.bytes();
                     return Err(Failure::of(
                         end,
-                        format!("has {size} bytes, and --seek is {seek}"),
+                        format!("has {size} bytes, but --seek is {seek}"),
                     ));
                 }
                 Ok(Self::Disk { disk: stack.blocks(), seek })
@@ -204,7 +204,7 @@ impl<'a> Sink<'a> {
         } else if !file.is_regular() && seek > 0 {
             let placed = file.file().seek(SeekFrom::Start(seek));
             placed.map_err(|cause| {
-                let text = "--seek needs a DST with places, not a stream";
+                let text = "--seek needs a DST that can be positioned, not a stream";
                 Failure::usage(format!("{text} ({cause})"))
             })?;
         }

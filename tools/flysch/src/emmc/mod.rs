@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let mut stack = Stack::open(&arguments.target, &Needs::default())?;
     let description = stack.description().to_owned();
     let Some(control) = stack.emmc() else {
-        return Err(Failure::usage(format!("{description} is no eMMC device or SD card")));
+        return Err(Failure::usage(format!("{description} is not an eMMC device or SD card")));
     };
     let mut session = Session { control, output };
     let done = session.run(&arguments.what).map_err(|failure| failure.on(&description));
@@ -151,7 +151,7 @@ impl Session<'_> {
     fn ext_csd(&mut self) -> Result<ExtCsd, Failure> {
         match self.operate(Operation::ReadExtCsd)? {
             Answer::ExtCsd(csd) => Ok(*csd),
-            _ => Err(Failure::failed("the driver gave something else than EXT_CSD")),
+            _ => Err(Failure::failed("the driver did not answer with EXT_CSD")),
         }
     }
 

@@ -113,7 +113,7 @@ impl Session<'_> {
     fn groups(&mut self) -> Result<(u64, u64), Failure> {
         let device = self.control.device();
         if device.kind == CardKind::Sd {
-            return Err(Failure::failed("write protection of groups is of eMMC devices"));
+            return Err(Failure::failed("only eMMC devices have write protection of groups"));
         }
         let (sectors, group) = (device.sectors, device.ext_csd.write_protect_group_sectors());
         match group {
@@ -129,7 +129,7 @@ impl Session<'_> {
         for first in (0..count).step_by(GROUPS as usize) {
             let sector = (first * group) as u32;
             let Answer::Protection(bits) = self.operate(Operation::Protection { sector })? else {
-                return Err(Failure::failed("the driver gave something else than protection"));
+                return Err(Failure::failed("the driver did not answer with the protection"));
             };
             for n in (first..count.min(first + GROUPS)).filter(|n| bits >> (n - first) & 1 != 0) {
                 match ranges.last_mut() {
@@ -163,7 +163,8 @@ impl Session<'_> {
         let (group, sectors) = self.groups()?;
         let whole = start.is_multiple_of(group) && blocks.is_multiple_of(group) && blocks != 0;
         if !whole {
-            let why = format!("start and blocks are multiples of the write protect group, {group}");
+            let why =
+                format!("start and blocks must be multiples of the write protect group, {group}");
             return Err(Failure::usage(why));
         }
         let end = start.checked_add(blocks).filter(|&end| end <= sectors);

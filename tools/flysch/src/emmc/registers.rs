@@ -139,7 +139,7 @@ impl Session<'_> {
 
     pub(super) fn status_get(&mut self) -> Result<(), Failure> {
         let Answer::Status(status) = self.operate(Operation::Status)? else {
-            return Err(Failure::failed("the driver gave something else than the status"));
+            return Err(Failure::failed("the driver did not answer with the status"));
         };
         let state = state(status);
         let errors = status.errors().into_bits();
@@ -157,7 +157,9 @@ impl Session<'_> {
     pub(super) fn health(&mut self) -> Result<(), Failure> {
         let csd = self.ext_csd()?;
         if csd.revision() < ext_csd::revision::V5_0 {
-            return Err(Failure::failed("the card tells no health: it is older than eMMC 5.0"));
+            return Err(Failure::failed(
+                "the card does not report its health: it is older than eMMC 5.0",
+            ));
         }
         let byte = |at: usize| csd.0[at];
         let (a, b) = (byte(ext_csd::LIFE_TIME_A), byte(ext_csd::LIFE_TIME_B));

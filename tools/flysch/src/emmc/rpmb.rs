@@ -60,7 +60,7 @@ pub(super) enum Verb {
 
 fn address(text: &str) -> Result<u16, String> {
     let number = crate::number::parse_number(text)?;
-    number.try_into().map_err(|_| format!("`{text}` is no block: RPMB has 65536 at most"))
+    number.try_into().map_err(|_| format!("`{text}` is not a block: RPMB has at most 65536"))
 }
 
 impl Session<'_> {
@@ -106,7 +106,7 @@ impl Session<'_> {
         key: Option<RpmbKey>,
     ) -> Result<(), Failure> {
         if address.checked_add(blocks - 1).is_none() {
-            return Err(Failure::usage("RPMB ends at block 65535 at the latest"));
+            return Err(Failure::usage("RPMB ends at block 65535 or earlier"));
         }
         let mut file = Named::open(path, self.output)?;
         let mut last = RpmbReply::default();
@@ -129,7 +129,7 @@ impl Session<'_> {
     fn ask(&mut self, request: RpmbRequest) -> Result<RpmbReply, Failure> {
         match self.operate(Operation::Rpmb(Box::new(request)))? {
             Answer::Rpmb(reply) => Ok(reply),
-            _ => Err(Failure::failed("the driver gave something else than an answer of RPMB")),
+            _ => Err(Failure::failed("the driver did not answer with an RPMB response")),
         }
     }
 }

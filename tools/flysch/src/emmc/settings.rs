@@ -164,7 +164,7 @@ impl Session<'_> {
         }
         let bit = match arguments.who {
             Who::Auto if csd.revision() < ext_csd::revision::V5_0 => {
-                let why = "the card begins no background operations: it is older than eMMC 5.0";
+                let why = "the card cannot begin background operations: it is older than eMMC 5.0";
                 return Err(Failure::failed(why));
             }
             Who::Auto => 2,
@@ -192,9 +192,9 @@ impl Session<'_> {
         let old = self.ext_csd()?.byte(ext_csd::RST_N_FUNCTION) & 3;
         if old != 0 {
             let is = if old == 1 { "enabled" } else { "disabled" };
-            return Err(Failure::failed(format!("RST_n is {is} for ever already")));
+            return Err(Failure::failed(format!("RST_n is already {is} for ever")));
         }
-        consent.ask(&format!("RST_n {word} is for ever."))?;
+        consent.ask(&format!("RST_n stays {word} for ever."))?;
         self.switch(ext_csd::RST_N_FUNCTION, value)?;
         self.done(&json!({ "RST_N_FUNCTION": value }), &format!("RST_n is {word} for ever"))
     }
@@ -213,7 +213,7 @@ impl Session<'_> {
     pub(super) fn general(&mut self, verb: &General) -> Result<(), Failure> {
         let General::Create { length, partition, enhanced, extended, more, consent } = *verb;
         if enhanced != 0 && extended != 0 {
-            let why = "a partition is enhanced or has an extended attribute, not both";
+            let why = "a partition can be enhanced or have an extended attribute, not both";
             return Err(Failure::usage(why));
         }
         let csd = self.unpartitioned(1, "partitions")?;
@@ -274,7 +274,7 @@ impl Session<'_> {
             return Err(Failure::failed(format!("the card has no {what}")));
         }
         if csd.byte(ext_csd::PARTITION_SETTING_COMPLETED) != 0 {
-            return Err(Failure::failed("the card is partitioned already, for ever"));
+            return Err(Failure::failed("the card is already partitioned, for ever"));
         }
         Ok(csd)
     }
@@ -307,7 +307,7 @@ impl Session<'_> {
 fn groups(csd: &ExtCsd, kib: u64) -> Result<u64, Failure> {
     let group = u64::from(csd.write_protect_group_sectors()) / 2;
     if kib == 0 || group == 0 || !kib.is_multiple_of(group) {
-        let why = format!("{kib} KiB are no whole write protect groups of {group} KiB");
+        let why = format!("{kib} KiB are not whole write protect groups of {group} KiB");
         return Err(Failure::usage(why));
     }
     Ok(kib / group)

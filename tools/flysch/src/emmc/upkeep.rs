@@ -71,7 +71,7 @@ impl Session<'_> {
         let number = |n: u64| u32::try_from(n).ok();
         let count = end.checked_sub(*start).map(|sectors| sectors + 1).and_then(number);
         let (Some(first), Some(sectors)) = (number(*start), count) else {
-            return Err(Failure::usage(format!("{start} to {end} is no range of sectors")));
+            return Err(Failure::usage(format!("{start} to {end} is not a range of sectors")));
         };
         consent.ask(&format!("Sectors {start} to {end} lose their data."))?;
         let kind = match kind {
@@ -91,7 +91,9 @@ impl Session<'_> {
         let failed = |cause: String| Failure::of(path.display(), cause);
         let bytes = std::fs::metadata(path).map_err(|error| failed(error.to_string()))?.len();
         if bytes == 0 || !bytes.is_multiple_of(512) || bytes > IMAGE_MAX {
-            let why = format!("{bytes} bytes are no firmware: whole sectors, up to {IMAGE_MAX}");
+            let why = format!(
+                "{bytes} bytes are not firmware: it must have whole sectors, up to {IMAGE_MAX}"
+            );
             return Err(failed(why));
         }
         let image = std::fs::read(path).map_err(|error| failed(error.to_string()))?;

@@ -110,7 +110,7 @@ pub(super) fn stripe(
     };
     let size = text::bytes(&given.size).and_then(|bytes| u32::try_from(bytes).ok());
     let stripe_size =
-        size.ok_or_else(|| Failure::usage(format!("-s: `{}` is no such size", given.size)))?;
+        size.ok_or_else(|| Failure::usage(format!("-s: `{}` is not a valid size", given.size)))?;
     let hardcode = given.parts.hardcode;
     let options = stripe::Options { stripe_size, hardcode, force: session.force };
     let graph = &mut session.graph;

@@ -75,7 +75,7 @@ pub(super) struct New {
 
 impl Sizes {
     fn over(&self, before: cache::Options) -> Result<cache::Options, Failure> {
-        let wrong = |text: &str| Failure::usage(format!("-b: `{text}` is no such size"));
+        let wrong = |text: &str| Failure::usage(format!("-b: `{text}` is not a valid size"));
         let block = self.block.as_deref().map(|it| {
             let bytes = text::bytes(it).and_then(|bytes| u32::try_from(bytes).ok());
             bytes.ok_or_else(|| wrong(it))

@@ -110,7 +110,7 @@ fn into(session: &mut Session, path: &Path, to: ProviderId) -> Result<u64, Failu
         && metadata.is_file()
         && metadata.len() > size
     {
-        let text = format!("has {size} bytes, and {} are to be copied", metadata.len());
+        let text = format!("has {size} bytes, but {} are to be copied", metadata.len());
         return Err(Failure::of(&name, text));
     }
     let opened = session.graph.open(to, Access::ALONE);

@@ -100,10 +100,10 @@ fn create(session: &mut Session, options: &Create, output: &Output) -> Result<St
     let name = options.unit.map(|unit| format!("ggate{unit}")).or_else(|| options.name.clone());
     // Who has the name is told before somebody is disturbed.
     if let Some(name) = name.as_ref().filter(|name| session.graph.provider(name).is_ok()) {
-        return Err(Failure::usage(format!("{name}: already exists; take another -u or -n")));
+        return Err(Failure::usage(format!("{name}: already exists; use another -u or -n")));
     }
     if export.len() > 4096 {
-        return Err(Failure::usage("-e: a name of an export has at most 4096 bytes"));
+        return Err(Failure::usage("-e: the name of an export can have at most 4096 bytes"));
     }
     let patience = Duration::from_secs((*timeout).into());
     let client = match place {
@@ -123,7 +123,9 @@ fn create(session: &mut Session, options: &Create, output: &Output) -> Result<St
     let sector = sector(options, &remote)?;
     let rest = remote.size % u64::from(sector);
     if rest > 0 {
-        output.note(format!("{place}: its last {rest} bytes are left out: no whole sector"));
+        output.note(format!(
+            "{place}: its last {rest} bytes are left out: they are not a whole sector"
+        ));
     }
     let longest = u64::from(remote.longest) / u64::from(sector) * u64::from(sector);
     let export = if export.is_empty() { String::new() } else { format!(" export {export}") };
@@ -143,7 +145,7 @@ fn create(session: &mut Session, options: &Create, output: &Output) -> Result<St
     // Whoever was asked while it was tasted may be gone already.
     let made = session.graph.providers().find(|(id, _)| *id == provider);
     made.map(|(_, it)| it.name.clone()).ok_or_else(|| {
-        Failure::of(place, "the server went away while the classes looked at what it has")
+        Failure::of(place, "the server went away while the classes examined its disk")
     })
 }
 
@@ -153,7 +155,7 @@ fn sector(options: &Create, remote: &Remote) -> Result<u32, Failure> {
     let sector = text::bytes(text).and_then(|bytes| u32::try_from(bytes).ok());
     let sector = sector.filter(|it| it.is_power_of_two() && (512..=65536).contains(it));
     let Some(sector) = sector else {
-        let cause = "is no size of sectors: powers of two from 512 to 65536 are";
+        let cause = "is not a size of sectors: it must be a power of two from 512 to 65536";
         return Err(Failure::usage(format!("-s {text}: {cause}")));
     };
     if sector < least || sector > remote.longest {

@@ -63,8 +63,7 @@ impl ImageFile {
         if size < u64::from(sector) && (512..=65536).contains(&sector) {
             let is = if size == 0 { "is empty".into() } else { format!("has {size} bytes") };
             let what = format!(
-                "{is}: no disk, of which a sector has {sector} bytes; \
-                 `truncate -s SIZE` gives it a size"
+                "{is}, less than a sector of {sector} bytes; `truncate -s SIZE` gives it a size"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }

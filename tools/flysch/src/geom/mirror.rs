@@ -220,14 +220,14 @@ pub(super) struct Configure {
 fn balance(text: &str) -> Result<Balance, String> {
     let mut all = Balance::ALL.iter().copied();
     all.find(|known| known.name() == text)
-        .ok_or_else(|| format!("`{text}` is none of load, prefer, round-robin, split, none"))
+        .ok_or_else(|| format!("`{text}` is not one of load, prefer, round-robin, split, none"))
 }
 
 fn slice(text: &str) -> Result<u32, Failure> {
     let bytes = text::bytes(text).and_then(|bytes| u32::try_from(bytes).ok());
     bytes
         .filter(|bytes| *bytes > 0)
-        .ok_or_else(|| Failure::usage(format!("-s: `{text}` is no such size")))
+        .ok_or_else(|| Failure::usage(format!("-s: `{text}` is not a valid size")))
 }
 
 fn providers(graph: &Graph, names: &[String]) -> Result<Vec<ProviderId>, Error> {
@@ -263,7 +263,7 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
             (done, (!inactive).then_some((name, *rate)))
         }
         Verb::Resize { size, name } => {
-            let wrong = |text: &String| Failure::usage(format!("-s: `{text}` is no such size"));
+            let wrong = |text: &String| Failure::usage(format!("-s: `{text}` is not a valid size"));
             let size = size.as_ref().map(|text| text::bytes(text).ok_or_else(|| wrong(text)));
             let size = size.transpose()?;
             let found = graph.geom("MIRROR", name);

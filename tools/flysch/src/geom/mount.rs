@@ -64,7 +64,7 @@ pub(super) fn check(directory: &Path) -> Result<(), Failure> {
     let here = path.metadata().map_err(fail)?;
     let above = path.join("..").metadata().map_err(fail)?;
     if here.dev() != above.dev() || here.ino() == above.ino() {
-        let text = "is a mount point already; unmount that, or take another folder";
+        let text = "is already a mount point; unmount that, or use another folder";
         return Err(Failure::of(directory.display(), text));
     }
     Ok(())

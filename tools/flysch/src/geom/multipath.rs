@@ -147,7 +147,7 @@ fn change(session: &mut Session, verb: &Verb) -> Result<(), Error> {
         Verb::Configure { mode, active_passive, name } => {
             let geom = graph.geom("MULTIPATH", name)?;
             if !(mode.active_active || mode.active_read || *active_passive) {
-                return Err(Error::invalid(name, "say -A, -P or -R"));
+                return Err(Error::invalid(name, "needs -A, -P or -R"));
             }
             multipath::configure(graph, geom, mode.mode())
         }

@@ -102,7 +102,7 @@ fn errno(text: &str) -> Result<Error, String> {
     match text {
         "5" => Ok(Error::Medium(Cause::None)),
         "6" => Ok(Error::Gone),
-        _ => Err("5 (EIO) and 6 (ENXIO) can be".into()),
+        _ => Err("it must be 5 (EIO) or 6 (ENXIO)".into()),
     }
 }
 
@@ -131,10 +131,10 @@ pub(super) fn run(session: &mut Session, verb: &Verb, output: &mut Output) -> Re
         Verb::Show(verb) => return list::run(session, "NOP", verb, output),
         Verb::Create(create) => {
             if create.name.is_some() && create.failures.names.len() > 1 {
-                return Err(Failure::usage("-Z: one provider can have the name"));
+                return Err(Failure::usage("-Z: only one provider can have the name"));
             }
             let sector_size = u32::try_from(create.sector)
-                .map_err(|_| Failure::usage("-S: such a sector cannot be"))?;
+                .map_err(|_| Failure::usage("-S: the size of a sector is impossible"))?;
             let mut options = nop::Options {
                 offset: create.offset,
                 size: create.size,

@@ -204,7 +204,7 @@ pub(super) struct Attribute {
 }
 
 fn scheme(text: &str) -> Result<Scheme, String> {
-    Scheme::of(text).ok_or_else(|| format!("`{text}` is none of GPT, MBR, EBR, BSD, BSD64"))
+    Scheme::of(text).ok_or_else(|| format!("`{text}` is not one of GPT, MBR, EBR, BSD, BSD64"))
 }
 
 impl When {

@@ -105,7 +105,7 @@ impl Session {
         match (found, self.rigs.len()) {
             (Some(at), _) => Ok(at),
             (None, 0) => Err(Failure::usage(format!(
-                "{name}: only models of a rig are attached and detached; name one by --rig"
+                "{name}: only models of a rig can be attached and detached; name one with --rig"
             ))),
             (None, _) => Ok(0),
         }

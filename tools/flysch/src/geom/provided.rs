@@ -248,7 +248,7 @@ impl Provided {
             let all: Vec<&str> =
                 session.graph.providers().map(|(_, it)| &it.name[..]).take(24).collect();
             let (path, all) = (file.path.display(), all.join(", "));
-            let text = format!("{path}: say which provider, as `{path}:NAME`; there are {all}");
+            let text = format!("{path}: name a provider, as `{path}:NAME`; there are {all}");
             return Err(Failure::usage(text));
         }
         let provider = session.provider(name)?;
@@ -370,7 +370,7 @@ fn check_memory(session: &Session, plan: &Plan) -> Result<(), Failure> {
     };
     if let Some(&disk) = plan.disks().iter().find(strange) {
         return Err(Failure::failed(format!(
-            "{}: runs in this machine's time, and other disks of the rig are models in time of \
+            "{}: runs in this machine's time, but other disks of the rig are models in a time of \
              their own; give it a controller",
             session.graph[disk].name
         )));
@@ -381,7 +381,7 @@ fn check_memory(session: &Session, plan: &Plan) -> Result<(), Failure> {
         Some(&other) => {
             let (one, other) = (&session.graph[*first].name, &session.graph[other].name);
             Err(Failure::failed(format!(
-                "{other}: has a memory of its own, and so has {one}: only models, files and `null` \
+                "{other}: has memory of its own, and so has {one}: only models, files and `null` \
                  can be used together"
             )))
         }

@@ -115,14 +115,16 @@ pub(super) struct Disks {
 fn format_option(text: &str) -> Result<String, String> {
     match text {
         "BE" => Ok(text.into()),
-        "LE" => Err("DDF of the other byte order (LE) is not written; BE can be".into()),
-        _ => Err(format!("`{text}` is no option of a format; BE, the byte order of DDF, is")),
+        "LE" => Err("DDF cannot be written in the other byte order (LE); use BE".into()),
+        _ => Err(format!(
+            "`{text}` is not an option of a format; the only one is BE, the byte order of DDF"
+        )),
     }
 }
 
 fn size(option: &str, text: &str) -> Result<u64, Failure> {
     let bytes = text::bytes(text).filter(|bytes| *bytes > 0);
-    bytes.ok_or_else(|| Failure::usage(format!("{option}: `{text}` is no such size")))
+    bytes.ok_or_else(|| Failure::usage(format!("{option}: `{text}` is not a valid size")))
 }
 
 fn options<'a>(

@@ -27,7 +27,7 @@ pub(super) struct Rate {
 
 fn rate(text: &str) -> Result<NonZeroU64, String> {
     let bytes = text::bytes(text).and_then(NonZeroU64::new);
-    bytes.ok_or_else(|| format!("`{text}` is no size such as 20m"))
+    bytes.ok_or_else(|| format!("`{text}` is not a size such as 20m"))
 }
 
 /// What is rebuilt.

@@ -192,14 +192,14 @@ fn obey(session: &mut Session, question: &Question) -> Answer {
     };
     let Arguments { file, on, rig, force, verbose, script, action, .. } = &words.arguments;
     if !file.is_empty() || !on.is_empty() || !rig.is_empty() || script.is_some() {
-        let text = "-f, --on, --rig and --script are not for a graph that is mounted";
+        let text = "-f, --on, --rig and --script cannot be used on a graph that is mounted";
         return refused(text.into());
     }
     if let Err(Failure::Usage(line)) = words.arguments.check() {
         return refused(line);
     }
     if matches!(action, Some(Action::Copy(_) | Action::Mount(_))) {
-        let text = "not over the socket: the providers are files, copy those";
+        let text = "this cannot be done over the socket: the providers are files, copy those";
         return refused(text.into());
     }
     let (mut output, kept) = Output::kept(question.json || words.json);
@@ -218,7 +218,7 @@ fn ask(path: &Path, question: &Question) -> Result<Answer, Failure> {
     let socket = match path.is_dir() {
         false => path.to_path_buf(),
         true => path.join(LINK).read_link().map_err(|cause| {
-            let text = "is no mount of `flysch geom mount`; nothing to talk to";
+            let text = "is not a mount of `flysch geom mount`, so nothing answers there";
             Failure::of(path.display(), format!("{text} ({cause})"))
         })?,
     };
@@ -236,7 +236,7 @@ fn ask(path: &Path, question: &Question) -> Result<Answer, Failure> {
     let mut answer = String::new();
     stream.read_to_string(&mut answer).map_err(failed)?;
     serde_json::from_str(&answer).map_err(|cause| {
-        let text = "gave no answer that is understood; did the mount or workload end?";
+        let text = "did not answer as expected; did the mount or workload end?";
         Failure::of(path.display(), format!("{text} ({cause})"))
     })
 }
@@ -258,6 +258,6 @@ pub(super) fn run(path: &Path, words: Vec<String>, output: &mut Output) -> Resul
 /// The counters of the graph behind `path`.
 pub(crate) fn statistics(path: &Path) -> Result<Snapshot, Failure> {
     let answer = ask(path, &Question { statistics: true, ..Question::default() })?;
-    let why = answer.error.unwrap_or_else(|| "told no counters".into());
+    let why = answer.error.unwrap_or_else(|| "did not report counters".into());
     answer.statistics.ok_or_else(|| Failure::of(path.display(), why))
 }

@@ -81,7 +81,7 @@ fn make_all(session: &mut Session, rig: &RigFile) -> Result<(), Failure> {
         if session.graph.provider(&geom.name).is_err() {
             let line = geom.create.first().map_or(1, |(line, _)| *line);
             let (path, name) = (rig.path.display(), &geom.name);
-            let cause = "is not there when all of `create` was done; is it called otherwise?";
+            let cause = "does not exist after all of `create` was done; has it another name?";
             return Err(Failure::failed(format!("{path}: line {line}: {name} {cause}")));
         }
     }

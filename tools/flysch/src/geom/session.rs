@@ -202,7 +202,7 @@ impl Session {
             None => 512,
             Some(text) => text
                 .parse()
-                .map_err(|_| Failure::usage(format!("`sector={text}` is no number of bytes")))?,
+                .map_err(|_| Failure::usage(format!("`sector={text}` is not a number of bytes")))?,
         };
         self.insert_image(&image.path, &image.name, (image.serial.clone(), sector))
     }
@@ -221,7 +221,7 @@ impl Session {
 
     fn not_inserted(&self, error: Error) -> Failure {
         match error.kind {
-            Kind::Exists => Failure::usage(format!("{error}; say `-f FILE,name=OTHER`")),
+            Kind::Exists => Failure::usage(format!("{error}; use `-f FILE,name=OTHER`")),
             _ => self.failure(error),
         }
     }

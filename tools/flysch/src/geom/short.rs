@@ -55,7 +55,7 @@ pub(super) fn words() -> Result<Vec<String>, Failure> {
     for word in behind {
         let text = word
             .into_string()
-            .map_err(|word| Failure::usage(format!("`{}` is no text", word.to_string_lossy())))?;
+            .map_err(|word| Failure::usage(format!("`{}` is not text", word.to_string_lossy())))?;
         match &text[..] {
             _ if is_socket => is_socket = false,
             "--socket" => is_socket = true,

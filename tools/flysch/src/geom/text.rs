@@ -18,7 +18,7 @@ pub(super) fn human(bytes: u64) -> String {
 
 /// Sectors: a number of them, or bytes with a unit (`512k`, `1g`, `100b`).
 pub(super) fn sectors(text: &str, sector: u32) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is no number of sectors, nor a size such as 512k or 1g");
+    let wrong = || format!("`{text}` is neither a number of sectors nor a size such as 512k or 1g");
     if let Ok(sectors) = text.parse() {
         return Ok(sectors);
     }

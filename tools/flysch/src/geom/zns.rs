@@ -78,7 +78,7 @@ pub(super) fn zones_of(stack: &mut Stack) -> Result<Option<bench::Zones>, Failur
     for entry in &report.zones {
         if entry.start != zones.len() as u64 * zone_blocks {
             let start = entry.start;
-            let why = format!("its zones are not one behind the other: one begins at {start}");
+            let why = format!("its zones do not follow each other: one begins at {start}");
             return Err(Failure::failed(why));
         }
         let size = u64::from(block_size);

@@ -139,7 +139,7 @@ pub(super) fn run(
         Command::Rwp => Some(ZoneAction::Reset),
     };
     if arguments.which.is_some() || arguments.form.is_some() {
-        return Err(Failure::usage("zone: -o and -P are for reports: -c rz"));
+        return Err(Failure::usage("zone: -o and -P are only for reports: -c rz"));
     }
     match action {
         None => parameters(session, arguments, output),
@@ -194,8 +194,8 @@ fn refused(
                 None => status.to_string(),
             };
             let hint = match status {
-                Status::InvalidField => "; -l wants the first sector of a zone: see -c rz",
-                Status::ZoneTransition => "; its condition does not lead there: see -c rz",
+                Status::InvalidField => "; -l must be the first sector of a zone: see -c rz",
+                Status::ZoneTransition => "; its condition does not allow this: see -c rz",
                 Status::ZoneTooManyOpen => "; close or finish another: see -c rz -o exp_open",
                 Status::ZoneTooManyActive => "; finish or reset another: see -c rz -o closed",
                 _ => "",
@@ -216,7 +216,7 @@ fn manage(
         (true, _) => ZoneTarget::All,
         (false, Some(lba)) => ZoneTarget::At(lba),
         (false, None) => {
-            return Err(Failure::usage("zone: which one? -l LBA, or -a for all of them"));
+            return Err(Failure::usage("zone: name one with -l LBA, or all of them with -a"));
         }
     };
     let lost = match action {
@@ -226,7 +226,7 @@ fn manage(
     };
     // Not asked at a terminal: on a mount it would be the terminal of the mount.
     if let Some(lost) = lost.filter(|_| !arguments.yes) {
-        return Err(Failure::usage(format!("{lost} Say --yes if that is wanted")));
+        return Err(Failure::usage(format!("{lost} Add --yes if that is wanted")));
     }
     ask(session, &arguments.provider, Zone::Manage(action, target))?;
     match output.json() {

@@ -92,7 +92,7 @@ impl Chip {
         match self.pebs.map(u64::from).or(by_size).map(u32::try_from) {
             None => Ok(None),
             Some(Ok(pebs)) if pebs > 0 => Ok(Some(pebs)),
-            Some(_) => Err(Failure::usage("the chip has no erase block, or too many")),
+            Some(_) => Err(Failure::usage("the chip has no erase blocks, or too many")),
         }
     }
 }
@@ -159,7 +159,7 @@ fn source_date_epoch() -> Result<Option<i64>, Failure> {
     let Some(value) = std::env::var_os(EPOCH_VARIABLE) else { return Ok(None) };
     let seconds = value.to_str().and_then(|text| text.trim().parse().ok());
     seconds.map(Some).ok_or_else(|| {
-        Failure::usage(format!("{EPOCH_VARIABLE} is no number of seconds since 1970"))
+        Failure::usage(format!("{EPOCH_VARIABLE} is not a number of seconds since 1970"))
     })
 }
 
@@ -169,7 +169,7 @@ fn check_apart(target: &Path, root: &Path) -> Result<(), Failure> {
     let folder = folder.unwrap_or(Path::new(".")).canonicalize();
     match (folder, root.canonicalize()) {
         (Ok(folder), Ok(root)) if folder.starts_with(&root) => Err(Failure::usage(format!(
-            "{}: the image would lie in the directory it is made of; name another place",
+            "{}: the image would lie in the directory that it is made from; name another place",
             target.display()
         ))),
         _ => Ok(()),
@@ -192,7 +192,7 @@ fn parse_word(text: &str) -> Result<u32, String> {
 fn target(path: Option<&Path>, output: &mut Output) -> Result<Named, Failure> {
     let target = Named::open_anywhere(path.unwrap_or(Path::new("-")), output)?;
     if target.sink.is_standard_output() && io::stdout().is_terminal() {
-        return Err(Failure::usage("an image is nothing for a terminal: name a file (-o)"));
+        return Err(Failure::usage("an image cannot be written to a terminal: name a file (-o)"));
     }
     Ok(target)
 }

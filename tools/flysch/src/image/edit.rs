@@ -71,7 +71,7 @@ struct Line {
 /// Executes edits.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let edits = match (&arguments.command, &arguments.script) {
-        (Some(_), Some(_)) => return Err(Failure::usage("--script: an edit is named already")),
+        (Some(_), Some(_)) => return Err(Failure::usage("--script: an edit is already named")),
         (Some(_), None) => vec![],
         (None, Some(script)) => read_script(script)?,
         (None, None) => return Err(Failure::usage("nothing to do: name an edit, or --script")),
@@ -98,7 +98,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     };
     let target = Target::of(arguments, output)?;
     if let (true, Target::Itself(_)) = (arguments.dry_run, &target) {
-        return Err(Failure::usage("--dry-run: a device is edited where it is"));
+        return Err(Failure::usage("--dry-run: a device is edited in place"));
     }
     let fs = arguments.source.open_writable(target.path(), &room)?;
     let mut put = Put::default();
@@ -133,9 +133,7 @@ fn report(edits: usize, put: &Put, output: &mut Output) -> Result<(), Failure> {
     }
     if put.without_xattr > 0 {
         let count = put.without_xattr;
-        eprintln!(
-            "flysch: {count} extended attributes were left out: the format can not hold them"
-        );
+        eprintln!("flysch: {count} extended attributes were left out: the format cannot hold them");
     }
     Ok(())
 }
@@ -197,7 +195,7 @@ impl Target {
         let metadata = std::fs::metadata(image).map_err(fail)?;
         if !metadata.is_file() || arguments.in_place {
             if let (false, Some(_)) = (metadata.is_file(), &arguments.output) {
-                return Err(Failure::usage("--output: a device is edited where it is"));
+                return Err(Failure::usage("--output: a device is edited in place"));
             }
             return Ok(Self::Itself(image.clone()));
         }

@@ -96,7 +96,10 @@ fn run_on_chip(
 ) -> Result<(), Failure> {
     let path = &arguments.source.path;
     if !arguments.rw {
-        return Err(Failure::usage(format!("{}: a chip is mounted with --rw", path.display())));
+        return Err(Failure::usage(format!(
+            "{}: a chip can only be mounted with --rw",
+            path.display()
+        )));
     }
     let target = path.to_str().unwrap_or_default().parse::<ChipTarget>();
     let target = target.map_err(|error| Failure::usage(format!("{}: {error}", path.display())))?;

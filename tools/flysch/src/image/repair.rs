@@ -141,7 +141,7 @@ fn repair(arguments: &Arguments, output: &mut Output) -> Result<Option<u8>, Fail
         }
         Some(needed) if !is_allowed && !arguments.dry_run => {
             let why = format!(
-                "nothing was changed: the repair takes --level {needed}, by which {}",
+                "nothing was changed: the repair needs --level {needed}, at which {}",
                 needed.cost()
             );
             Err(left(source, &why))
@@ -206,9 +206,9 @@ fn survey<'i>(source: &Source, image: &'i Image) -> Result<Survey<'i>, Failure> 
                 Err(failure) if matches!(volume.contents, Contents::Raw(_)) => {
                     let damage = volume.ubi.iter().flat_map(|ubi| ubi.verify());
                     lost.extend(
-                        damage.take(1).map(|finding| {
-                            format!("{name}: {finding}, and there is no copy of that")
-                        }),
+                        damage
+                            .take(1)
+                            .map(|finding| format!("{name}: {finding}, and it has no copy")),
                     );
                     refusal = Some(of(name, failure));
                 }
@@ -245,9 +245,9 @@ fn write(
                     continue 'attempt;
                 }
                 Err(failure) if failure.lacks_room() => {
-                    let why = "the repair needs empty LEBs for a new index, there are none, and \
-                               the volume keeps its size: nothing was changed; make a larger \
-                               volume of it, or `image extract` and `image create`";
+                    let why = "the repair needs empty LEBs for a new index, but there are none, \
+                               and the volume keeps its size: nothing was changed; make a larger \
+                               volume of it, or use `image extract` and `image create`";
                     return Err(Failure::of(source.path.display(), why));
                 }
                 Err(failure) => return Err(Failure::of(source.path.display(), failure)),
@@ -296,8 +296,8 @@ fn save(old: &Path, new: &Path, block: u32, backup: &Path) -> std::io::Result<u6
 fn copy_of(arguments: &Arguments, output: &mut Output) -> Result<Named, Failure> {
     let image = &arguments.source.path;
     if arguments.output.is_none() && !image.is_file() {
-        let why = "a device is not repaired where it is: read it into a file, repair that, and \
-                   write it back";
+        let why = "a device is not repaired in place: read it into a file, repair that, and write \
+                   it back";
         return Err(Failure::of(image.display(), why));
     }
     Named::copy(image, arguments.output.as_ref().unwrap_or(image), output)
@@ -312,7 +312,7 @@ fn restore(arguments: &Arguments, backup: &Path, output: &mut Output) -> Result<
     let path = arguments.source.path.display();
     match output.json() {
         true => output.value(&serde_json::json!({ "restored": blocks }))?,
-        false => output.line(format_args!("{path}: {blocks} blocks are as they were"))?,
+        false => output.line(format_args!("{path}: {blocks} blocks are restored"))?,
     }
     Ok(())
 }

@@ -78,7 +78,7 @@ fn parse_memory(text: &str) -> Result<u32, String> {
     let mib = size::parse(text).map(|bytes| bytes >> 20);
     match mib.and_then(|mib| u32::try_from(mib).ok()) {
         Some(mib @ 256..=2047) => Ok(mib),
-        _ => Err(format!("`{text}`: between 256M and 2047M work")),
+        _ => Err(format!("`{text}`: it must be 256M to 2047M")),
     }
 }
 
@@ -92,12 +92,12 @@ enum Work {
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     let work = arguments.work()?;
     if output.json() && matches!(work, Work::Shell) {
-        return Err(Failure::usage("a shell has no JSON: give a script"));
+        return Err(Failure::usage("a shell cannot give JSON: name a script"));
     }
     let scratch = tempfile::tempdir().map_err(Failure::failed)?;
     let share = match &arguments.share {
         Some(folder) if !folder.is_dir() => {
-            return Err(Failure::usage(format!("--share {}: no folder", folder.display())));
+            return Err(Failure::usage(format!("--share {}: not a folder", folder.display())));
         }
         Some(folder) => folder.canonicalize().map_err(|why| Failure::of(folder.display(), why))?,
         None => {
@@ -211,7 +211,7 @@ impl Devices {
             if let Some(device) = guest_device(&on.target)? {
                 if !all.made.is_empty() {
                     return Err(Failure::usage(format!(
-                        "--on {}: a guest has one of QEMU's own devices at most",
+                        "--on {}: a guest can have only one of QEMU's own devices",
                         on.text
                     )));
                 }

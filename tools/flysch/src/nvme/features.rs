@@ -88,7 +88,9 @@ pub(super) struct SetArguments {
 }
 
 fn feature_id(text: &str) -> Result<u8, String> {
-    parse_number(text)?.try_into().map_err(|_| format!("`{text}` is no feature: 0 to 255"))
+    parse_number(text)?
+        .try_into()
+        .map_err(|_| format!("`{text}` is not a feature: it must be 0 to 255"))
 }
 
 /// A dword of a command.
@@ -192,11 +194,11 @@ impl Session<'_> {
         let (id, value, save) = (*id, value.unwrap_or(0), *save);
         let name = FeatureId::from_bits(id);
         let refuse = |why: String| {
-            Err(Failure::usage(format!("feature {id:#04x} ({name}) is not set here: {why}")))
+            Err(Failure::usage(format!("feature {id:#04x} ({name}) cannot be set: {why}")))
         };
         let length = data_length(id, value & 1 != 0);
         let data = match (name, data) {
-            (FeatureId::Queues, _) => return refuse("the driver's queues hang on it".into()),
+            (FeatureId::Queues, _) => return refuse("the driver's queues depend on it".into()),
             (FeatureId::HostMemory, _) => {
                 return refuse("the memory is the driver's (`hmb=` of a target)".into());
             }
@@ -211,7 +213,7 @@ impl Session<'_> {
                 if bytes.len() != length as usize {
                     let has = bytes.len();
                     return refuse(format!(
-                        "{} has {has} bytes, its structure {length}",
+                        "{} has {has} bytes, but its structure {length}",
                         path.display()
                     ));
                 }

@@ -38,7 +38,9 @@ pub(super) struct ControllersArguments {
 }
 
 fn controller_id(text: &str) -> Result<u16, String> {
-    parse_number(text)?.try_into().map_err(|_| format!("`{text}` is no controller id: 0 to 65535"))
+    parse_number(text)?
+        .try_into()
+        .map_err(|_| format!("`{text}` is not a controller id: it must be 0 to 65535"))
 }
 
 impl Session<'_> {

@@ -286,10 +286,10 @@ impl Session<'_> {
 /// Equal numbers of starts and lengths, and not too many.
 fn pairs(starts: usize, lengths: usize, most: usize) -> Result<(), Failure> {
     if starts != lengths {
-        return Err(Failure::usage(format!("{starts} first blocks and {lengths} lengths")));
+        return Err(Failure::usage(format!("{starts} first blocks, but {lengths} lengths")));
     }
     if starts > most {
-        return Err(Failure::usage(format!("{starts} ranges: a command takes {most}")));
+        return Err(Failure::usage(format!("{starts} ranges: a command takes at most {most}")));
     }
     Ok(())
 }

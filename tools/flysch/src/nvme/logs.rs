@@ -51,7 +51,9 @@ pub(super) struct RawArguments {
 }
 
 fn log_id(text: &str) -> Result<u8, String> {
-    parse_number(text)?.try_into().map_err(|_| format!("`{text}` is no log page: 0 to 255"))
+    parse_number(text)?
+        .try_into()
+        .map_err(|_| format!("`{text}` is not a log page: it must be 0 to 255"))
 }
 
 /// Longest log page to read, bytes.
@@ -60,14 +62,17 @@ const LOG_MAX: u64 = 16 << 20;
 fn length(text: &str) -> Result<u32, String> {
     match parse_number(text)? {
         bytes @ 4..=LOG_MAX if bytes.is_multiple_of(4) => Ok(bytes as u32),
-        _ => Err(format!("`{text}` bytes of a log page: a multiple of 4, up to {LOG_MAX}")),
+        _ => Err(format!(
+            "`{text}` bytes of a log page: it must be a multiple of 4, up to {LOG_MAX}"
+        )),
     }
 }
 
 fn offset(text: &str) -> Result<u64, String> {
     let offset = parse_number(text)?;
     let aligned = offset.is_multiple_of(4).then_some(offset);
-    aligned.ok_or_else(|| format!("`{text}` is no place in a log page: a multiple of 4"))
+    aligned
+        .ok_or_else(|| format!("`{text}` is not a place in a log page: it must be a multiple of 4"))
 }
 
 impl Session<'_> {

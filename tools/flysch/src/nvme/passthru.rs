@@ -60,13 +60,15 @@ pub(super) struct Arguments {
 }
 
 fn opcode(text: &str) -> Result<u8, String> {
-    parse_number(text)?.try_into().map_err(|_| format!("`{text}` is no opcode: 0 to 255"))
+    parse_number(text)?
+        .try_into()
+        .map_err(|_| format!("`{text}` is not an opcode: it must be 0 to 255"))
 }
 
 fn data_length(text: &str) -> Result<u32, String> {
     match parse_number(text)? {
         bytes @ 1..=4096 => Ok(bytes as u32),
-        _ => Err(format!("`{text}` bytes of data: 1 to {DATA_MAX}")),
+        _ => Err(format!("`{text}` bytes of data: it must be 1 to {DATA_MAX}")),
     }
 }
 
@@ -87,7 +89,7 @@ impl Session<'_> {
                 let bytes = bytes.map_err(|error| Failure::of(path.display(), error))?;
                 if bytes.len() > DATA_MAX {
                     let length = bytes.len();
-                    let why = format!("{length} bytes: a command takes {DATA_MAX}");
+                    let why = format!("{length} bytes: a command takes at most {DATA_MAX}");
                     return Err(Failure::usage(format!("{}: {why}", path.display())));
                 }
                 AdminData::Out(bytes)

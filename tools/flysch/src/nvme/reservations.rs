@@ -24,7 +24,7 @@ fn kind(text: &str) -> Result<Kind, String> {
     match parse_number(text)? {
         kind @ 1..=6 => Ok(kind as u8),
         _ => Err(format!(
-            "`{text}` is no type: 1 write exclusive, 2 exclusive access, 3 and 4 the same for \
+            "`{text}` is not a type: 1 write exclusive, 2 exclusive access, 3 and 4 the same for \
              registrants only, 5 and 6 for all registrants"
         )),
     }

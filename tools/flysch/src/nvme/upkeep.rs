@@ -62,7 +62,7 @@ fn block_size(text: &str) -> Result<u32, String> {
     flysch_rig::size::parse(text)
         .filter(|bytes| bytes.is_power_of_two() && (512..=1 << 20).contains(bytes))
         .map(|bytes| bytes as u32)
-        .ok_or_else(|| format!("`{text}` is no size of a block, such as 512 or 4096"))
+        .ok_or_else(|| format!("`{text}` is not a size of a block, such as 512 or 4096"))
 }
 
 /// What a sanitize operation does.
@@ -206,7 +206,8 @@ impl Session<'_> {
         if image.is_empty() || !image.len().is_multiple_of(4) || image.len() > IMAGE_MAX {
             let bytes = image.len();
             return Err(failed(format!(
-                "{bytes} bytes are no firmware image: a multiple of 4, up to {IMAGE_MAX}"
+                "{bytes} bytes are not a firmware image: it must have a multiple of 4, up to \
+                 {IMAGE_MAX}"
             )));
         }
         let mut progress = Progress::bytes("sending", Some(image.len() as u64));
@@ -296,5 +297,5 @@ fn chosen(data: &IdentifyNamespace, arguments: &FormatArguments) -> Result<u8, F
 
 /// A controller's id, as the namespace commands take it.
 pub(super) fn id(text: &str) -> Result<u16, String> {
-    parse_number(text)?.try_into().map_err(|_| format!("`{text}` is no controller id"))
+    parse_number(text)?.try_into().map_err(|_| format!("`{text}` is not a controller id"))
 }

@@ -192,7 +192,7 @@ impl Session<'_> {
         let reply =
             self.control.admin(AdminCommand::identify_zoned(Cns::CommandSetController, 0))?;
         if !super::is_success(&reply) {
-            return Err(Failure::failed("the controller knows no zoned namespaces"));
+            return Err(Failure::failed("the controller does not support zoned namespaces"));
         }
         let data = reply.data;
         if self.output.json() {

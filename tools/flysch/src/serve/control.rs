@@ -110,7 +110,7 @@ fn serve_one(connection: &UnixStream, server: &Remote) -> std::io::Result<Order>
     let order = match serde_json::from_str::<Order>(&line) {
         Ok(order) => order,
         Err(why) => {
-            writeln!(&mut &*connection, "{}", json!({ "error": format!("no order: {why}") }))?;
+            writeln!(&mut &*connection, "{}", json!({ "error": format!("not an order: {why}") }))?;
             return Err(why.into());
         }
     };
@@ -136,7 +136,7 @@ pub(crate) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     let mut answer = String::new();
     connection.read_to_string(&mut answer).map_err(failed)?;
     let answer: Value = serde_json::from_str(&answer).map_err(|cause| {
-        Failure::of(path.display(), format!("the server gave no answer that is JSON: {cause}"))
+        Failure::of(path.display(), format!("the server's answer is not JSON: {cause}"))
     })?;
     match answer.get("error").and_then(Value::as_str) {
         Some(why) => Err(Failure::failed(why)),

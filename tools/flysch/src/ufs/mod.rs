@@ -130,7 +130,8 @@ fn find<T: Copy>(
     if is_number {
         let wanted = parse_number(given).map_err(Failure::Usage)?;
         let found = all.iter().copied().find(|id| u64::from(bits(*id)) == wanted);
-        return found.ok_or_else(|| Failure::usage(format!("no {kind} has the number {given}")));
+        return found
+            .ok_or_else(|| Failure::usage(format!("there is no {kind} with the number {given}")));
     }
     let lower = given.to_ascii_lowercase();
     let exact = all.iter().copied().find(|id| name(*id).eq_ignore_ascii_case(given));
@@ -141,12 +142,12 @@ fn find<T: Copy>(
         (None, []) | (Some(_), _) => {
             let names: Vec<&str> = all.iter().map(|id| name(*id)).collect();
             let hint = flysch_rig::did_you_mean(given, &names);
-            Err(Failure::usage(format!("no {kind} is called `{given}`{hint}")))
+            Err(Failure::usage(format!("there is no {kind} `{given}`{hint}")))
         }
         (None, several) => {
             let names: Vec<&str> = several.iter().map(|id| name(*id)).collect();
             Err(Failure::usage(format!(
-                "`{given}` may be {}: write more of the name",
+                "`{given}` can be {}: write more of the name",
                 names.join(", ")
             )))
         }

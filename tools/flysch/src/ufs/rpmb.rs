@@ -84,7 +84,7 @@ enum What {
 }
 
 fn area(text: &str) -> Result<SecureWriteProtectEntry, String> {
-    let wrong = || format!("`{text}` is no area such as 1024+256, 0+0:power or 8+8:awp:open");
+    let wrong = || format!("`{text}` is not an area such as 1024+256, 0+0:power or 8+8:awp:open");
     let mut words = text.split(':');
     let range = words.next().and_then(|range| range.split_once('+')).ok_or_else(wrong)?;
     let number = |text: &str| crate::number::parse_number(text).ok();
@@ -158,7 +158,7 @@ pub(super) fn run(
 }
 
 fn proof(proved: bool) -> &'static str {
-    if proved { "yes" } else { "no: without --key anybody can have made the answer" }
+    if proved { "yes" } else { "no: without --key anybody could have made the answer" }
 }
 
 fn info(unit: RpmbUnit, output: &mut Output) -> Result<(), Failure> {
@@ -223,7 +223,7 @@ pub(super) fn key(given: &str) -> Result<RpmbKey, Failure> {
     let key = whole.ok().map(RpmbKey::new).or_else(|| digits(bytes.trim_ascii()));
     key.ok_or_else(|| {
         let length = bytes.len();
-        Failure::usage(format!("--key: the file has {length} bytes, not 32 or 64 digits"))
+        Failure::usage(format!("--key: the file has {length} bytes, not 32 bytes or 64 digits"))
     })
 }
 
@@ -261,7 +261,7 @@ impl Client<'_> {
     fn unit(&mut self) -> Result<RpmbUnit, Failure> {
         match self.control.operate(Operation::RpmbUnit)? {
             Answer::RpmbUnit(unit) => Ok(unit),
-            _ => Err(Failure::failed("RPMB: the driver gave something else")),
+            _ => Err(Failure::failed("RPMB: the driver did not answer what was asked")),
         }
     }
 
@@ -269,7 +269,7 @@ impl Client<'_> {
         let region = self.region;
         match self.control.operate(Operation::Rpmb(RpmbCommand { region, request })) {
             Ok(Answer::Rpmb(answer)) => Ok(answer),
-            Ok(_) => Err(Failure::failed("RPMB: the driver gave something else")),
+            Ok(_) => Err(Failure::failed("RPMB: the driver did not answer what was asked")),
             Err(error) => Err(explain(region, error)),
         }
     }
@@ -326,7 +326,7 @@ impl Client<'_> {
             let length = data.len();
             return Err(Failure::of(
                 path.display(),
-                format!("{length} bytes are no whole blocks of {block}: pad the file"),
+                format!("{length} bytes are not whole blocks of {block}: pad the file"),
             ));
         }
         let mut counter = self.counter()?.counter.unwrap_or_default();

@@ -27,7 +27,7 @@ use crate::progress::Progress;
 const LOOK_MS: u32 = 500;
 
 fn unexpected() -> Failure {
-    Failure::failed("the driver gave something else than was asked for")
+    Failure::failed("the driver did not answer what was asked")
 }
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +80,7 @@ pub(super) fn firmware(
     let parts = FirmwarePart::all(&bytes).map_err(|error| Failure::of(image.display(), error))?;
     let length = bytes.len();
     consent.ask(&format!(
-        "{length} bytes of {} replace firmware {before}: a wrong image can end the device.",
+        "{length} bytes of {} replace firmware {before}: a wrong image can destroy the device.",
         image.display()
     ))?;
     let mut progress = Progress::bytes("sending", Some(length as u64));
@@ -108,7 +108,7 @@ fn believe(control: &mut dyn Control, image: &Path) -> Result<(), Failure> {
         FfuStatus::NoInformation | FfuStatus::Success => Ok(()),
         status => Err(Failure::of(
             image.display(),
-            format!("{}; the old firmware runs on", flysch_ufs::Error::Firmware(status)),
+            format!("{}; the old firmware still runs", flysch_ufs::Error::Firmware(status)),
         )),
     }
 }
@@ -166,7 +166,7 @@ pub(super) fn purge(
     };
     let name = status.name();
     if arguments.action == Action::Start && status != PurgeStatus::Completed {
-        return Err(Failure::failed(format!("purge: {name} (bPurgeStatus): begin it again")));
+        return Err(Failure::failed(format!("purge: {name} (bPurgeStatus): start it again")));
     }
     confirm::done(output, &json!({ "status": name }), &format!("purge  {name}"))
 }
@@ -271,7 +271,9 @@ pub(super) fn history(
     };
     let buffer = directory.buffers().find(|buffer| u64::from(buffer.id) == wanted);
     let buffer = buffer.ok_or_else(|| {
-        Failure::usage(format!("no error history has the number {wanted:#x}: `history` lists them"))
+        Failure::usage(format!(
+            "there is no error history with the number {wanted:#x}: `history` lists them"
+        ))
     })?;
     let bytes = read_history(control, buffer.id, buffer.length)?;
     if let Some(path) = &arguments.output {
@@ -318,7 +320,7 @@ pub(super) fn timestamp(
         u64::try_from(since.as_nanos()).ok()
     };
     let nanos = arguments.nanos.or_else(present);
-    let nanos = nanos.ok_or_else(|| Failure::usage("this machine has no time: give one"))?;
+    let nanos = nanos.ok_or_else(|| Failure::usage("this machine has no clock: give a time"))?;
     control.operate(Operation::SetTimestamp(nanos))?;
     confirm::done(output, &json!({ "qTimestamp": nanos }), &format!("qTimestamp  {nanos}"))
 }

@@ -116,7 +116,7 @@ pub fn create(
         }
         guard::file_system(graph, provider)?;
         if let Probe::Bad(why, at, _) = probe(graph, provider) {
-            let cause = format!("{why} (byte {at}); say `geom --force` to write over it");
+            let cause = format!("{why} (byte {at}); use `geom --force` to write over it");
             return refuse(Kind::Foreign, &name, cause);
         }
     }
@@ -622,7 +622,7 @@ pub fn destroy(graph: &mut Graph, geom: GeomId, flags: Flags) -> Result<(), Erro
     let table = table_of(graph, geom)?;
     let indices: Vec<u32> = table.partitions.iter().map(|partition| partition.index).collect();
     if !indices.is_empty() && !flags.force {
-        let cause = format!("has {} partitions; delete them, or say -F", indices.len());
+        let cause = format!("has {} partitions; delete them, or use -F", indices.len());
         return refuse(Kind::Busy, &name, cause);
     }
     for index in indices {

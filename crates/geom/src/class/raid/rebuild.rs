@@ -59,7 +59,7 @@ pub(super) fn check_place(
             }
             if !volume.level.is_rebuilt() && !force {
                 let cause =
-                    format!("volume {name} ({level}) is lost without its disk; say `geom --force`");
+                    format!("volume {name} ({level}) is lost without its disk; use `geom --force`");
                 return Err(Error::new(Kind::Busy, &array.name, cause));
             }
         }

@@ -68,7 +68,7 @@ fn check_blank(graph: &mut Graph, provider: ProviderId, force: bool) -> Result<(
     guard::last_sector(graph, "RAID", provider)?;
     if let Some(format) = recognised(graph, provider) {
         let cause =
-            format!("metadata of a RAID ({format}) is on it; say `geom --force` to write over it");
+            format!("metadata of a RAID ({format}) is on it; use `geom --force` to write over it");
         return Err(Error::new(Kind::Foreign, &graph[provider].name, cause));
     }
     guard::file_system(graph, provider)

@@ -98,7 +98,7 @@ pub(super) struct Arguments {
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if arguments.incremental.is_some() {
         return Err(Failure::usage(
-            "--incremental: images are not appended to; `flysch image edit` changes one",
+            "--incremental: images cannot be appended to; `flysch image edit` changes one",
         ));
     }
     let options = arguments.options()?;
@@ -181,7 +181,7 @@ impl Arguments {
     fn compressors(&self) -> Result<Compressors, Failure> {
         let mode = Mode::from_name(&self.compression_mode).ok_or_else(|| {
             Failure::usage(format!(
-                "`{}` is no compression mode: none, priority, size, favourlzo",
+                "`{}` is not a compression mode: none, priority, size, favourlzo",
                 self.compression_mode
             ))
         })?;
@@ -190,7 +190,7 @@ impl Arguments {
         }
         let named = |name: &str| {
             Compressor::from_name(name).ok_or_else(|| {
-                Failure::usage(format!("`{name}` is no compressor: lzo, zlib, rtime"))
+                Failure::usage(format!("`{name}` is not a compressor: lzo, zlib, rtime"))
             })
         };
         let mut priorities =

@@ -50,15 +50,12 @@ pub(super) struct Arguments {
 /// Creates a UBI image.
 pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Failure> {
     if arguments.ubi_ver != 1 {
-        return Err(Failure::usage(format!(
-            "-x {}: there is no UBI version but 1",
-            arguments.ubi_ver
-        )));
+        return Err(Failure::usage(format!("-x {}: the only UBI version is 1", arguments.ubi_ver)));
     }
     let image_sequence = arguments.image_seq.map(u32::try_from).transpose();
     // No cause: the words say what is wanted.
-    let image_sequence =
-        image_sequence.map_err(|_| Failure::usage("-Q: an image sequence number has 32 bits"))?;
+    let image_sequence = image_sequence
+        .map_err(|_| Failure::usage("-Q: an image sequence number can have at most 32 bits"))?;
     let options = ImageOptions {
         peb_size: arguments.peb_size,
         min_io_size: arguments.min_io_size,
@@ -84,7 +81,7 @@ pub(super) fn run(arguments: &Arguments, output: &mut Output) -> Result<(), Fail
     })?;
     target.finish()?;
     let mut line = format!(
-        "{} volumes, {} erase blocks; they ask for {} on the chip",
+        "{} volumes, {} erase blocks; they need {} on the chip",
         written.volumes, written.blocks, written.reserved
     );
     if arguments.verbose {

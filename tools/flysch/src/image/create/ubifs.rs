@@ -143,7 +143,7 @@ enum Cipher {
 }
 
 fn parse_hash(name: &str) -> Result<HashAlgorithm, String> {
-    HashAlgorithm::from_name(name).ok_or_else(|| format!("`{name}` is no hash that is known here"))
+    HashAlgorithm::from_name(name).ok_or_else(|| format!("`{name}` is not a known hash"))
 }
 
 fn parse_descriptor(text: &str) -> Result<[u8; 8], String> {
@@ -194,7 +194,7 @@ impl Sealing {
                 Cipher::Adiantum => CipherMode::Adiantum,
             };
             Policy::new(name, mode, self.padding).ok_or_else(|| {
-                Failure::usage(format!("--padding {}: 4, 8, 16 or 32", self.padding))
+                Failure::usage(format!("--padding {}: it must be 4, 8, 16 or 32", self.padding))
             })
         });
         Ok((keys, policy.transpose()?))
@@ -223,7 +223,7 @@ impl Refused {
         match asked.into_iter().find(|(asked, ..)| *asked) {
             None => Ok(()),
             Some((_, option, what)) => Err(Failure::usage(format!(
-                "{option}: {what} are not made here; mkfs.ubifs of mtd-utils does"
+                "{option}: {what} are not supported; mkfs.ubifs of mtd-utils has them"
             ))),
         }
     }
@@ -336,7 +336,7 @@ fn little_room(written: &UbifsWritten) -> Option<String> {
     let left = created.lebs_max - created.lebs;
     (u64::from(left) < journal).then(|| {
         format!(
-            "only {left} LEBs are left to write to, less than the journal has ({journal}): give \
+            "only {left} LEBs are left to write to, fewer than the journal has ({journal}): give \
              more (-c, --pebs) or a smaller journal (-j)"
         )
     })
@@ -391,8 +391,8 @@ impl Arguments {
         match pebs.map(|pebs| (pebs, lebs_on_chip(pebs))) {
             None => Ok(None),
             Some((pebs, lebs)) if lebs < LEBS_MIN => Err(Failure::failed(format!(
-                "{}: a chip of {pebs} erase blocks leaves {lebs} for a volume and the least UBIFS \
-                 takes {LEBS_MIN}: it needs {} erase blocks or more",
+                "{}: a chip of {pebs} erase blocks leaves {lebs} for a volume, but the smallest \
+                 UBIFS needs {LEBS_MIN}: take {} erase blocks or more",
                 self.chip.option(),
                 (pebs..).find(|&pebs| lebs_on_chip(pebs) >= LEBS_MIN).unwrap_or(u32::MAX),
             ))),

@@ -200,7 +200,7 @@ impl Edit {
         let is_device = matches!(kind, FileKind::BlockDevice | FileKind::CharacterDevice);
         match (is_device, major) {
             (true, None) => Err("mknod: b and c need MAJOR and MINOR".into()),
-            (false, Some(_)) => Err("mknod: p and s have no MAJOR and MINOR".into()),
+            (false, Some(_)) => Err("mknod: p and s take no MAJOR and MINOR".into()),
             _ => Ok(()),
         }
     }

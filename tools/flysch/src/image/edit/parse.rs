@@ -9,7 +9,7 @@ pub(super) struct Value(pub(super) Vec<u8>);
 /// Permissions of a new file.
 pub(super) fn mode(text: &str) -> Result<u16, String> {
     let mode = u16::from_str_radix(text, 8).ok().filter(|&mode| mode <= 0o7777);
-    mode.ok_or_else(|| format!("`{text}` is no octal mode such as 644 or 4755"))
+    mode.ok_or_else(|| format!("`{text}` is not an octal mode such as 644 or 4755"))
 }
 
 /// The kinds of node made by mknod.
@@ -19,7 +19,7 @@ pub(super) fn kind(text: &str) -> Result<FileKind, String> {
         "c" | "u" => Ok(FileKind::CharacterDevice),
         "p" => Ok(FileKind::Fifo),
         "s" => Ok(FileKind::Socket),
-        _ => Err(format!("`{text}` is none of b, c, p and s")),
+        _ => Err(format!("`{text}` is not one of b, c, p and s")),
     }
 }
 
@@ -28,13 +28,14 @@ pub(super) fn value(text: &str) -> Result<Value, String> {
     let Some(digits) = text.strip_prefix("0x") else { return Ok(Value(text.into())) };
     let byte = |at: usize| u8::from_str_radix(digits.get(at..at + 2)?, 16).ok();
     let bytes: Option<Vec<u8>> = (0..digits.len()).step_by(2).map(byte).collect();
-    bytes.map(Value).ok_or_else(|| format!("`{text}` is no even number of hexadecimal digits"))
+    bytes.map(Value).ok_or_else(|| format!("`{text}` is not an even number of hexadecimal digits"))
 }
 
 /// `@SECONDS`, or `YYYY-MM-DD`, optionally with `HH:MM[:SS]` after a space or `T`, optionally `Z`:
 /// UTC. Each may have up to nine decimals.
 pub(super) fn date(text: &str) -> Result<Timestamp, String> {
-    let wrong = || format!("`{text}` is no time such as 2026-11-22T09:30:00 (UTC) or @1700000000");
+    let wrong =
+        || format!("`{text}` is not a time such as 2026-11-22T09:30:00 (UTC) or @1700000000");
     let clean = text.strip_suffix('Z').unwrap_or(text);
     let (whole, decimals) = clean.split_once('.').map_or((clean, None), |(a, b)| (a, Some(b)));
     let seconds: Option<i64> = match whole.strip_prefix('@') {

@@ -27,6 +27,6 @@ fn areas_are_read_as_they_are_written() {
     assert_eq!(read.protect_type, WriteProtectType::NonVolatileAfterPower);
     assert!(area("7+1").unwrap().protected);
     for wrong in ["", "7", "7+", "7+x", "7+1:later", "1+99999999999"] {
-        assert!(area(wrong).unwrap_err().contains("no area such as"), "{wrong}");
+        assert!(area(wrong).unwrap_err().contains("not an area such as"), "{wrong}");
     }
 }
