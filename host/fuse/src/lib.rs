@@ -118,7 +118,7 @@ pub fn mount_point(at: &Path) -> io::Result<PathBuf> {
     match path.is_dir() {
         true => Ok(path),
         false => {
-            let why = "is no directory, and a file system is mounted on a directory";
+            let why = "is not a directory, and a file system needs a directory to be mounted on";
             Err(io::Error::new(io::ErrorKind::NotADirectory, why))
         }
     }

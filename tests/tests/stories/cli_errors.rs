@@ -257,7 +257,7 @@ fn a_model_on_a_full_disk_is_told_as_that_in_every_output() {
         let read = |name: String| fs::read_to_string(folder.path().join(name)).unwrap();
         let (text, json) = (read(format!("{on}.txt")), read(format!("{on}.json")));
         let (csv, page) = (read(format!("{on}.csv")), read(format!("{on}/index.html")));
-        const WORDS: &str = "unit found no room (make some on its file system)";
+        const WORDS: &str = "unit has no room left (make some on its file system)";
         for (output, named) in [
             (&text, format!("host file {WORDS} ")),
             (&json, format!("\"{WORDS}\"")),

@@ -100,7 +100,7 @@ fn files_stay_as_they_are_unless_told_otherwise() {
     let said = refused("linux:disk", "--rw=write --size=2m", 2);
     assert!(said.contains("end beyond the device"), "a file is not grown: {said}");
     let said = refused("linux:disk,size=2M", "--rw=read", 1);
-    assert!(said.contains("has 1048576 bytes, and `size=` asks for 2097152"), "{said}");
+    assert!(said.contains("has 1048576 bytes, but `size=` asks for 2097152"), "{said}");
     let said = refused("linux:disk,engine=aio,polled=on", "--rw=read", 1);
     assert!(said.contains("polled: `engine=aio` has no polling"), "{said}");
     let said = refused("linux:/dev/null", "--rw=read", 1);

@@ -181,7 +181,8 @@ fn a_disk_is_encrypted_with_a_key_from_a_file() {
     // Without a key it is another one each time.
     printed(&format!("copy {on} noise"), here);
     assert!(fs::read(here.join("noise")).unwrap() != fs::read(here.join("plain")).unwrap());
-    for (key, part) in [("key", "it has 32 bytes, and a key 64"), ("two", "more than 64 bytes")] {
+    for (key, part) in [("key", "it has 32 bytes, but a key has 64"), ("two", "more than 64 bytes")]
+    {
         refused(&format!("copy plain {on},crypto-key={key}"), here, 1, &[key, part]);
     }
     fs::write(here.join("same"), [5; 64]).unwrap();

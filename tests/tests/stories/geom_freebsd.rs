@@ -459,7 +459,7 @@ fn gpart_backup_and_restore_have_freebsds_columns() {
     assert_eq!(restore("gpart -f da1 restore -l da1", &said), (0, String::new()));
     assert_eq!(bench.play(&["part backup da1"]), expected);
     let (status, why) = restore("gpart -f da1 restore -F da1", "GPT 128\n1 efi here 5\n");
-    assert!(status == 1 && why.contains("line 2: `here` is no number"), "{why}");
+    assert!(status == 1 && why.contains("line 2: `here` is not a number"), "{why}");
     assert_eq!(bench.play(&["part backup da1"]), expected, "nothing was written");
     // A name that belongs to a stripe of the disk beneath is told of.
     let told = bench.play(&[

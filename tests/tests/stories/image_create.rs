@@ -430,11 +430,11 @@ fn what_does_not_go_together_is_refused() {
     for (more, options, told) in [
         ("", "-p 128KiB -m 2048", ""),
         ("vol_flags=autoresize", "-p 128KiB -m 2048", ""),
-        ("", "-p 128KiB -m 2048 -s 512", "for LEBs of 126976 bytes, and these have 129024"),
+        ("", "-p 128KiB -m 2048 -s 512", "for LEBs of 126976 bytes, but these have 129024"),
         ("", "-p 256KiB -m 2048", "make it with -e 258048"),
         ("vol_alignment=4096", "-p 128KiB -m 2048", ""),
         ("vol_alignment=65536", "-p 128KiB -m 2048", "make it with -e 65536"),
-        ("", "-p 128KiB -m 512 -O 3584", "for I/O units of 2048 bytes, and these have 512"),
+        ("", "-p 128KiB -m 512 -O 3584", "for I/O units of 2048 bytes, but these have 512"),
     ] {
         ini(more);
         let ran = bench.create(&format!("ubi {options} -o ubi ini"));
@@ -447,7 +447,7 @@ fn what_does_not_go_together_is_refused() {
     ini("");
     let ran = bench.create("ubi -p 128KiB -m 2048 -o ubi ini");
     assert!(
-        ran.status == 1 && ran.stderr.contains("and the volume has 3: name a"),
+        ran.status == 1 && ran.stderr.contains("but the volume has 3: give a"),
         "{}",
         ran.stderr
     );

@@ -155,7 +155,7 @@ fn out_of_band_bytes_may_be_in_another_file() {
             }
             std::fs::write(&oob_path, &oob[1..]).unwrap();
             let error = Image::open_with_oob(&path, &oob_path, &Options::default()).unwrap_err();
-            assert!(error.to_string().contains("no page size goes with that"), "{error}");
+            assert!(error.to_string().contains("no page size fits that"), "{error}");
         }
     }
 }
@@ -332,8 +332,8 @@ fn nothing_is_made_up_of_what_does_not_tell() {
         ("fs --erase-size 64KiB", 1, "erase blocks of 65536 bytes: those in the image have 15872"),
         ("tiny", 0, "erase block               1024"),
         ("chip", 0, "erase block               16384"),
-        ("one", 1, "only one UBI header is there"),
-        ("erased", 1, "holds erased bytes (0xFF) and nothing else"),
+        ("one", 1, "there is only one UBI header"),
+        ("erased", 1, "holds nothing but erased bytes (0xFF)"),
         ("/dev/zero", 1, "neither a file nor a block device"),
         ("/dev/null", 1, "neither a file nor a block device"),
     ] {

@@ -133,9 +133,9 @@ fn edits_are_spelled_as_the_tools_spell_them() {
         ("chown nobody /usr", 1, "`nobody` is not in the image's /etc/passwd"),
         ("mknod /x b", 2, "b and c need MAJOR and MINOR"),
         ("mknod /x p 1 2", 2, "p and s take no MAJOR"),
-        ("mv /usr/old /usr/passwd /nothing", 1, "several files go into a directory only"),
+        ("mv /usr/old /usr/passwd /nothing", 1, "several files can only go into a directory"),
         ("put passwd /nothing/", 1, "there is no such directory"),
-        ("chmod u+q /usr", 2, "is no mode such as"),
+        ("chmod u+q /usr", 2, "is not a mode such as"),
         ("touch -d tomorrow /usr", 2, "is not a time such as"),
     ] {
         let ran = run_in(&format!("image edit image {edit}"), folder);

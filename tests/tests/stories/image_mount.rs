@@ -157,7 +157,7 @@ fn only_a_directory_is_mounted_on() {
     for image in ["file", "--rw file", "--rw nor,fs=jffs2", "--rw nothing"] {
         let ran = run_in(&format!("image mount {image} file"), folder);
         assert_eq!(ran.status, 1, "{}", ran.stderr);
-        assert!(ran.stderr.contains("file: is no directory, and"), "{}", ran.stderr);
+        assert!(ran.stderr.contains("file: is not a directory, and"), "{}", ran.stderr);
     }
 }
 

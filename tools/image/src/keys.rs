@@ -60,7 +60,7 @@ pub enum KeyFileError {
         error: KeyError,
     },
     /// It is empty, or far too long.
-    #[error("{}: a file of {length} bytes is no key", .path.display())]
+    #[error("{}: a file of {length} bytes is not a key", .path.display())]
     Length {
         /// The file.
         path: PathBuf,

@@ -31,7 +31,7 @@ impl Lock {
     /// [`io::ErrorKind::ResourceBusy`] if another process modifies it and does not end soon.
     pub(crate) fn shared(file: &File) -> io::Result<Self> {
         let lock = Self(Arc::new(file.try_clone()?));
-        let busy = "somebody changes it (is it mounted?); end that first";
+        let busy = "somebody is changing it (is it mounted?); end that first";
         lock.wait(PATIENCE, busy, File::try_lock_shared)?;
         Ok(lock)
     }
@@ -45,7 +45,7 @@ impl Lock {
     }
 
     fn exclusive_within(&self, patience: Duration) -> io::Result<Exclusive> {
-        let busy = "somebody else has it (is it mounted?); end that first";
+        let busy = "somebody else is using it (is it mounted?); end that first";
         self.wait(patience, busy, File::try_lock)?;
         Ok(Exclusive(self.clone()))
     }

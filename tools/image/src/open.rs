@@ -78,8 +78,8 @@ pub enum OpenError {
     Empty,
     /// It has no programmed byte.
     #[error(
-        "holds erased bytes (0xFF) and nothing else; as an empty JFFS2 it opens when the size of \
-         its erase blocks is named (--erase-size)"
+        "holds nothing but erased bytes (0xFF); to open it as an empty JFFS2, name the size of \
+         its erase blocks (--erase-size)"
     )]
     Erased,
     /// The user's settings are wrong.
@@ -93,8 +93,8 @@ pub enum OpenError {
     NoPages,
     /// The file of out-of-band bytes does not belong to this image.
     #[error(
-        "has {main} bytes, and the out-of-band bytes are {oob}: no page size goes with that; \
-         name it (--page-size) if it is an unusual one"
+        "has {main} bytes, and the out-of-band bytes are {oob}: no page size fits that; name it \
+         (--page-size) if it is an unusual one"
     )]
     Apart {
         /// Bytes of the image.
@@ -103,7 +103,7 @@ pub enum OpenError {
         oob: u64,
     },
     /// The part to skip is longer than the image.
-    #[error("the image has only {0} bytes, so there is nothing behind --offset")]
+    #[error("the image has only {0} bytes, so there is nothing after --offset")]
     Offset(u64),
 }
 
@@ -415,7 +415,7 @@ impl Part {
 
     fn open_ubi(&mut self, options: &Options) {
         if self.region.basis == Basis::Assumed {
-            let why = "only one UBI header is there, which does not tell how large erase blocks \
+            let why = "there is only one UBI header, which does not say how large erase blocks \
                        are; name their size (--erase-size)";
             self.failure = Some(why.into());
             return;

@@ -14,7 +14,7 @@ pub enum Error {
     #[error(transparent)]
     File(#[from] flysch_bench::file::OpenError),
     /// The file of a `file:` target is shorter than requested.
-    #[error("{}: has {has} bytes, and `size=` asks for {needed}", path.display())]
+    #[error("{}: has {has} bytes, but `size=` asks for {needed}", path.display())]
     FileTooSmall {
         /// The file.
         path: PathBuf,
@@ -99,7 +99,7 @@ pub enum Error {
         device: u8,
     },
     /// Disks of a rig go to ports, not behind a port multiplier.
-    #[error("`pmp=`: the disks of a rig are at ports of their own: leave it out")]
+    #[error("`pmp=`: the disks of a rig have ports of their own: leave it out")]
     Multiplied,
     /// The SD host controller or its card could not be brought up.
     #[error("eMMC host: {0}")]

@@ -29,7 +29,7 @@ pub enum ImageFault {
     #[error("does not exist; give `size=` to make it")]
     Missing,
     /// It does not exist in a folder that contains only devices.
-    #[error("does not exist, and no file is made among devices; `lsblk` lists the disks there are")]
+    #[error("does not exist, and no file is made among devices; `lsblk` lists the existing disks")]
     NoDevice,
     /// It is a directory.
     #[error("is a directory, not a regular file")]

@@ -129,7 +129,7 @@ impl Witness for Threaded {
     fn failure(&self) -> Option<String> {
         match self.with_model(|model| model.store_failure()) {
             Some(failure) => failure,
-            None => Some("the thread of the model ended: a fault of this program".into()),
+            None => Some("the thread of the model ended, which is a fault of this program".into()),
         }
     }
 
@@ -190,7 +190,11 @@ pub(crate) fn of_ahci(model: &Ahci) -> Vec<Incident> {
 /// A file of this machine could not grow: no fault of the device, whatever it reported.
 fn of_full(FullFile { path, times }: &FullFile) -> Incident {
     let path = path.display();
-    incident("host file", &format!("{path} found no room (make some on its file system)"), *times)
+    incident(
+        "host file",
+        &format!("{path} has no room left (make some on its file system)"),
+        *times,
+    )
 }
 
 /// The counters of a model with these kinds of fault.

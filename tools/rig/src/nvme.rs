@@ -394,7 +394,7 @@ fn pass<M: Machine>(
         NotStarted::Full => Error::Busy,
         NotStarted::Gone => Error::Gone,
         NotStarted::BadData(_) | NotStarted::Unsupported => {
-            Error::Unsupported("data that one command cannot move")
+            Error::Unsupported("more data than one command can move")
         }
     })?;
     port.ring(clock.now());

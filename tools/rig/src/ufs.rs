@@ -223,7 +223,7 @@ fn rpmb_key(path: &Path) -> Result<[u8; 32], Error> {
     let failed = |cause: String| Error::RpmbKey { path: path.into(), cause };
     let bytes = std::fs::read(path).map_err(|error| failed(error.to_string()))?;
     let length = bytes.len();
-    bytes.try_into().map_err(|_| failed(format!("it has {length} bytes, and a key 32")))
+    bytes.try_into().map_err(|_| failed(format!("it has {length} bytes, but a key has 32")))
 }
 
 /// The key of a disk: from its file, or a new one.
@@ -238,8 +238,10 @@ fn crypto_key(target: &CryptoTarget) -> Result<CryptoKey, Error> {
     if bytes.len() != target.key_bytes {
         let wanted = target.key_bytes;
         return Err(failed(match bytes.len() {
-            more if more > wanted => format!("it has more than {wanted} bytes, and a key {wanted}"),
-            less => format!("it has {less} bytes, and a key {wanted}"),
+            more if more > wanted => {
+                format!("it has more than {wanted} bytes, but a key has {wanted}")
+            }
+            less => format!("it has {less} bytes, but a key has {wanted}"),
         }));
     }
     CryptoKey::aes_xts(&bytes, target.unit).map_err(|error| failed(error.to_string()))

@@ -140,7 +140,7 @@ fn bad_values_are_named_with_line_and_choice() {
         ("ioengine=cpuio", "does no block I/O"),
         ("wait_for=nobody", "no job `nobody` before it"),
         ("exit_what=none", "none of group, stonewall, all"),
-        ("ignore_error=ENOENT,EWHAT", "`EWHAT` is no error"),
+        ("ignore_error=ENOENT,EWHAT", "`EWHAT` is not a known error"),
         ("zonemode=strided", "needs a zonesize"),
         ("zonemode=zoned", "none of none, strided, zbd"),
         ("size=3z", "needs zonemode=zbd"),

@@ -98,7 +98,7 @@ pub enum ChipError {
 impl std::fmt::Display for ChipError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Kind(given) => write!(f, "`{given}` is no chip; chips are nand and nor"),
+            Self::Kind(given) => write!(f, "`{given}` is not a chip; chips are nand and nor"),
             Self::Pair(cause) => cause.fmt(f),
             Self::NorImage => {
                 f.write_str("`image` is for nand: a file is NOR flash without a model")

@@ -64,7 +64,7 @@ fn check_plain(file: &File) -> io::Result<()> {
     let mut start = [0; 6];
     let length = file.metadata()?.len().min(start.len() as u64) as usize;
     if length == 0 {
-        return refuse("there is not one byte of an archive".to_string());
+        return refuse("the archive is empty".to_string());
     }
     file.read_exact_at(&mut start[..length], 0)?;
     let known: [(&[u8], &str); 5] = [
@@ -151,7 +151,10 @@ impl Reader<'_> {
 
     fn hard_link(&mut self, member: &Member) -> Result<(), String> {
         let Some(file) = self.tree.find(&member.link) else {
-            return Err(format!("a link to {}, which is not before it", shown(&member.link)));
+            return Err(format!(
+                "a link to {}, which does not come before it",
+                shown(&member.link)
+            ));
         };
         if self.tree.entries[file].kind == FileKind::Directory {
             return Err(format!("a link to {}, which is a directory", shown(&member.link)));
@@ -186,7 +189,7 @@ impl Reader<'_> {
     /// An existing directory gets its attributes.
     fn attributes_of(&mut self, at: usize, new: Entry) -> Result<(), String> {
         if new.kind != FileKind::Directory {
-            return Err("the root is a directory".to_string());
+            return Err("the root must be a directory".to_string());
         }
         let old = &mut self.tree.entries[at];
         *old = Entry { links: old.links, names: std::mem::take(&mut old.names), ..new };
@@ -197,7 +200,7 @@ impl Reader<'_> {
     fn remove(&mut self, directory: usize, name: &[u8]) -> Result<(), String> {
         let Some(&there) = self.tree.entries[directory].names.get(name) else { return Ok(()) };
         if self.tree.entries[there].kind == FileKind::Directory {
-            return Err("a directory of this name was before it".to_string());
+            return Err("a directory of this name came before it".to_string());
         }
         self.tree.entries[there].links -= 1;
         self.tree.entries[directory].names.remove(name);

@@ -105,7 +105,7 @@ fn parse(line: &str) -> Result<Line<'_>, String> {
     let mut words = line.split_ascii_whitespace();
     let path = words.next().unwrap_or_default();
     if !path.starts_with('/') || path.contains("//") || path.len() > 1 && path.ends_with('/') {
-        return Err(format!("`{path}`: paths are absolute and do not end in '/'"));
+        return Err(format!("`{path}`: paths must be absolute and not end in '/'"));
     }
     if path.split('/').any(|name| name == "." || name == "..") {
         return Err(format!("`{path}`: `.` and `..` cannot be used"));
@@ -117,13 +117,15 @@ fn parse(line: &str) -> Result<Line<'_>, String> {
         Some("b") => FileKind::BlockDevice,
         Some("p") => FileKind::Fifo,
         Some("l") => FileKind::Symlink,
-        Some(other) => return Err(format!("`{other}` is no type: f, d, c, b, p or l")),
+        Some(other) => {
+            return Err(format!("`{other}` is not a type: it must be f, d, c, b, p or l"));
+        }
         None => return Err("the type is missing".to_string()),
     };
     let mut number = |what: &str, radix, usual: u32| match words.next() {
         None | Some("-") => Ok(usual),
         Some(word) => {
-            u32::from_str_radix(word, radix).map_err(|_| format!("`{word}` is no {what}"))
+            u32::from_str_radix(word, radix).map_err(|_| format!("`{word}` is not a valid {what}"))
         }
     };
     let mode = number("mode", 8, 0o755)?;
@@ -138,10 +140,10 @@ fn parse(line: &str) -> Result<Line<'_>, String> {
         return Err("an increment without a count".to_string());
     }
     if mode > 0o7777 {
-        return Err(format!("`{mode:o}` is no mode: 0 to 7777"));
+        return Err(format!("`{mode:o}` is not a mode: it must be 0 to 7777"));
     }
     if kind == FileKind::Symlink && mode != 0o777 {
-        return Err("the mode of a symlink is 777".to_string());
+        return Err("the mode of a symlink must be 777".to_string());
     }
     if count > COUNT_MAX {
         return Err(format!("{count} files from one line are too many"));

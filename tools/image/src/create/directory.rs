@@ -101,7 +101,7 @@ impl Walk<'_> {
 
     fn entry(&mut self, path: &Path, stat: &Stat) -> io::Result<Entry> {
         let kind = FileKind::from_mode(stat.st_mode)
-            .ok_or_else(|| io::Error::other("a kind of file that is not known"))?;
+            .ok_or_else(|| io::Error::other("a file of unknown kind"))?;
         let time = |seconds, nanoseconds| Timestamp { seconds, nanoseconds };
         let times = self.options.times([
             time(stat.st_atime, stat.st_atime_nsec as u32),

@@ -269,7 +269,7 @@ impl Tree {
                 }
                 Some(_) => {
                     let shown = name.escape_ascii();
-                    return Err(format!("{shown} is no directory"));
+                    return Err(format!("{shown} is not a directory"));
                 }
                 None => at.push(self.add(here, &name, Entry::directory(time))),
             }

@@ -274,7 +274,7 @@ fn check(header: &[u8; BLOCK as usize]) -> io::Result<()> {
     let computed = sum(header) - sum(&header[148..156]) + 8 * u64::from(b' ');
     match number(&header[148..156]) {
         Some(stored) if stored == computed => Ok(()),
-        _ => Err(broken("a header's checksum is wrong, or it is no tar archive")),
+        _ => Err(broken("a header's checksum is wrong, or it is not a tar archive")),
     }
 }
 

@@ -108,20 +108,20 @@ impl UbiPlan {
         let path = path.display();
         let why = if found.leb_size != leb_size {
             format!(
-                "{path} is a UBIFS for LEBs of {} bytes, and these have {leb_size}: make it with \
-                 -e {leb_size}, or give -p, -m, -s and -O as they were meant",
+                "{path} is a UBIFS for LEBs of {} bytes, but these have {leb_size}: make it with \
+                 -e {leb_size}, or give the right -p, -m, -s and -O",
                 found.leb_size
             )
         } else if found.min_io_size != unit {
             format!(
-                "{path} is a UBIFS for I/O units of {} bytes, and these have {unit}: make it with \
+                "{path} is a UBIFS for I/O units of {} bytes, but these have {unit}: make it with \
                  -m {}",
                 found.min_io_size, self.options.min_io_size
             )
         } else if found.leb_count > lebs && !grows {
             format!(
-                "{path} is a UBIFS of {} LEBs, and the volume has {lebs}: name a vol_size of {} or \
-                 more",
+                "{path} is a UBIFS of {} LEBs, but the volume has {lebs}: give a vol_size of {} \
+                 or more",
                 found.leb_count,
                 u64::from(found.leb_count) * u64::from(leb_size)
             )
@@ -229,7 +229,7 @@ pub fn parse_ini(text: &str) -> Result<Sections, String> {
                 .ok_or_else(|| format!("line {number}: a section without `]`"))?;
             let title = title.trim().to_ascii_lowercase();
             if sections.iter().any(|(other, _)| *other == title) {
-                return Err(format!("line {number}: the section [{title}] was there before"));
+                return Err(format!("line {number}: the section [{title}] occurs twice"));
             }
             sections.push((title, Vec::new()));
             continue;
@@ -291,14 +291,16 @@ fn section(place: &str, keys: &[(String, String)]) -> Result<Option<Section>, Cr
     let kind = match value("vol_type") {
         Some("dynamic") | None => VolumeKind::Dynamic,
         Some("static") => VolumeKind::Static,
-        Some(other) => return Err(refuse(format!("vol_type={other}: dynamic or static"))),
+        Some(other) => {
+            return Err(refuse(format!("vol_type={other}: it must be dynamic or static")));
+        }
     };
     let number = |key: &str| match value(key) {
         None => Ok(None),
         Some(text) => integer(text)
             .and_then(|number| u32::try_from(number).ok())
             .map(Some)
-            .ok_or_else(|| refuse(format!("{key}={text} is no number"))),
+            .ok_or_else(|| refuse(format!("{key}={text} is not a number"))),
     };
     let id = number("vol_id")?.ok_or_else(|| refuse("the key `vol_id` is missing".to_string()))?;
     let name = value("vol_name")
@@ -309,15 +311,17 @@ fn section(place: &str, keys: &[(String, String)]) -> Result<Option<Section>, Cr
         Some("autoresize") => VolumeFlags::AUTORESIZE,
         Some("skip-check") => VolumeFlags::SKIP_CRC_CHECK,
         Some(other) => {
-            return Err(refuse(format!("vol_flags={other}: autoresize or skip-check")));
+            return Err(refuse(format!("vol_flags={other}: it must be autoresize or skip-check")));
         }
     };
     let image = value("image").map(PathBuf::from);
     let image_size = image.as_deref().map_or(Ok(0), image_bytes)?;
     let size = match value("vol_size") {
-        Some(text) => bytes(text).ok_or_else(|| refuse(format!("vol_size={text} is no size")))?,
+        Some(text) => {
+            bytes(text).ok_or_else(|| refuse(format!("vol_size={text} is not a size")))?
+        }
         None if image.is_some() => image_size,
-        None => return Err(refuse("neither `image` nor `vol_size`".to_string())),
+        None => return Err(refuse("it has neither `image` nor `vol_size`".to_string())),
     };
     let alignment = number("vol_alignment")?.unwrap_or(1);
     let volume = NewVolume { id, name, kind, size, image_size, alignment, flags };
@@ -328,7 +332,7 @@ fn image_bytes(path: &Path) -> Result<u64, CreateError> {
     let fail = |error| CreateError::source(path.display(), error);
     let metadata = std::fs::metadata(path).map_err(fail)?;
     if !metadata.is_file() {
-        return Err(fail(io::Error::other("an image is a regular file")));
+        return Err(fail(io::Error::other("an image must be a regular file")));
     }
     match metadata.len() {
         0 => Err(fail(io::Error::other("the file is empty"))),

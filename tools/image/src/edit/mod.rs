@@ -129,7 +129,7 @@ impl<'f> Editor<'f> {
             None => (&b""[..], clean),
         };
         if matches!(name, b"" | b"." | b"..") {
-            return Err(refused(path, "this is no name of a file"));
+            return Err(refused(path, "not a valid name of a file"));
         }
         Ok((self.follow(above)?, name))
     }
@@ -257,7 +257,7 @@ impl<'f> Editor<'f> {
         self.attributes(old_directory, from)?.may_lose_name(&moved).map_err(at(from))?;
         let (new_directory, new) = match self.directory(to) {
             Some(directory) => (directory, old),
-            None if into => return Err(refused(to, "several files go into a directory only")),
+            None if into => return Err(refused(to, "several files can only go into a directory")),
             None => self.place(to)?,
         };
         let replaced = self.fs.lookup(new_directory, new).ok();

@@ -39,7 +39,7 @@ impl FromStr for ModeChange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no mode such as 644, 4755, u+x or go=rX");
+        let wrong = || format!("`{text}` is not a mode such as 644, 4755, u+x or go=rX");
         if text.starts_with(|c: char| c.is_ascii_digit()) {
             let mode = u16::from_str_radix(text, 8).ok().filter(|&mode| mode <= 0o7777);
             return mode.map(Self::To).ok_or_else(wrong);

@@ -39,7 +39,7 @@ impl FromStr for OwnerChange {
         let change = Self { user: who(user), group: who(group), login_group: is_login };
         let bad = change.user.is_none() && change.group.is_none();
         match bad || group.contains(':') {
-            true => Err(format!("`{text}` is no owner such as 0:0, root, :users or 1000:")),
+            true => Err(format!("`{text}` is not an owner such as 0:0, root, :users or 1000:")),
             false => Ok(change),
         }
     }

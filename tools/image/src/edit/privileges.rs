@@ -41,7 +41,9 @@ impl std::str::FromStr for FlagChange {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || {
-            format!("`{text}` is no change of flags such as +i, -a or =S; there are: i, a, S, D, c")
+            format!(
+                "`{text}` is not a change of flags such as +i, -a or =S; there are: i, a, S, D, c"
+            )
         };
         let (how, letters) = text.split_at_checked(1).ok_or_else(wrong)?;
         let mut flags = FileFlags::default();

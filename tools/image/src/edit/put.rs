@@ -274,7 +274,9 @@ impl Run<'_, '_> {
                 Ok(there)
             }
             (FileKind::Directory, _) => Err(refused(path, "a directory is in the way")),
-            (_, FileKind::Directory) => Err(refused(path, "something is there, no directory")),
+            (_, FileKind::Directory) => {
+                Err(refused(path, "something other than a directory is in the way"))
+            }
             _ => {
                 let above = self.editor.attributes(directory, path)?;
                 above.may_lose_name(&attributes).map_err(at(path))?;

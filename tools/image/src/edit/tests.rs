@@ -94,8 +94,8 @@ fn what_can_not_be_says_why() {
     let mut editor = Editor::new(&mut fs, NOW);
     let cases: [(&[u8], &str); 3] = [
         (b"/no/file", "/no: no such file or directory"),
-        (b"/..", "/..: this is no name of a file"),
-        (b"/", "/: this is no name of a file"),
+        (b"/..", "/..: not a valid name of a file"),
+        (b"/", "/: not a valid name of a file"),
     ];
     for (path, expected) in cases {
         let error = editor.make(path, FileKind::Regular, 0, DeviceNumber::default()).unwrap_err();
@@ -104,7 +104,7 @@ fn what_can_not_be_says_why() {
     editor.make(b"/file", FileKind::Regular, 0o644, DeviceNumber::default()).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let error = editor.put(folder.path(), b"/file", PutOptions::default()).unwrap_err();
-    assert_eq!(error.to_string(), "/file: something is there, no directory");
+    assert_eq!(error.to_string(), "/file: something other than a directory is in the way");
     let missing = folder.path().join("missing");
     let error = editor.put(&missing, b"/x", PutOptions::default()).unwrap_err();
     assert!(error.to_string().contains("missing: No such file"), "{error}");
@@ -121,7 +121,7 @@ fn the_content_of_a_directory_goes_into_another_also_the_root() {
     editor.make_directory(b"/real", 0o755, false).unwrap();
     editor.symlink(b"/real", b"/etc").unwrap();
     let refused = editor.put(&folder.path().join("."), b"/", PutOptions::default()).unwrap_err();
-    assert_eq!(refused.to_string(), "/etc: something is there, no directory");
+    assert_eq!(refused.to_string(), "/etc: something other than a directory is in the way");
     editor.put(&folder.path().join("etc/."), b"/etc", PutOptions::default()).unwrap();
     editor.remove(b"/etc", false).unwrap();
     editor.put(&folder.path().join("."), b"/", PutOptions::default()).unwrap();

@@ -411,7 +411,7 @@ enum Cause {
     TooDeep,
     #[error("the directory has another name already")]
     DirectoryTwice,
-    #[error("the directory entry says another kind than the inode")]
+    #[error("the directory entry names a different kind than the inode")]
     Kind,
     #[error("{error}; bytes {start} to {end} are lost")]
     Hole { error: Error, start: u64, end: u64 },

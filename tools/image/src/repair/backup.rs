@@ -69,12 +69,12 @@ impl<'r> Backup<'r> {
     fn open(input: &'r mut dyn Read) -> io::Result<Self> {
         let mut head = [0; 20];
         input.read_exact(&mut head).map_err(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => bad("it is no backup of a repair"),
+            io::ErrorKind::UnexpectedEof => bad("it is not a backup of a repair"),
             _ => error,
         })?;
         let (magic, rest) = head.split_at(8);
         if magic != MAGIC {
-            return Err(bad("it is no backup of a repair"));
+            return Err(bad("it is not a backup of a repair"));
         }
         Ok(Self { input, size: number(&rest[4..]) })
     }

@@ -73,16 +73,16 @@ impl Image {
     /// [`RepairFailure::Repair`], [`RepairFailure::Unfit`].
     pub fn survey_repair(&self, volume: &Volume) -> Result<Report, RepairFailure> {
         if self.device.is_some() {
-            return Err(unfit("a device is not repaired where it is: dump it, repair the dump"));
+            return Err(unfit("a device is not repaired in place: dump it, and repair the dump"));
         }
         match &volume.contents {
             Contents::Ubifs(fs) => Ok(repair::survey(fs.volume().clone())?),
             Contents::Jffs2(_) => Err(unfit(
-                "JFFS2 has nothing but nodes: each mount leaves out what is damaged, so there is \
-                 nothing that a repair could mend; `image extract` saves what is there",
+                "JFFS2 has nothing but nodes: each mount leaves out what is damaged, so a repair \
+                 has nothing to do; `image extract` saves what is there",
             )),
             Contents::Broken(_, why) => Err(RepairFailure::Unfit(format!(
-                "it cannot be repaired: {why}, and there is no copy of that"
+                "it cannot be repaired: {why}, and it has no copy"
             ))),
             _ => Err(unfit("there is no file system in it")),
         }
@@ -118,7 +118,7 @@ impl Image {
         (level, now, more): (Level, u64, u32),
     ) -> Result<Report, RepairFailure> {
         let [device] = &part.devices[..] else {
-            return Err(unfit("several UBI images lie behind each other: repair them one by one"));
+            return Err(unfit("several UBI images follow each other: repair them one by one"));
         };
         let info = device.volumes().iter().find(|info| Some(info.id) == volume.id);
         let info = info.ok_or_else(|| unfit("no such volume"))?;
@@ -171,7 +171,7 @@ impl Image {
         (level, now): (Level, u64),
     ) -> Result<Report, RepairFailure> {
         if self.page_format.is_some() {
-            return Err(unfit("a bare UBIFS with out-of-band bytes is not written to"));
+            return Err(unfit("a bare UBIFS with out-of-band bytes cannot be written"));
         }
         // The file grows before the repair begins: a repair that is refused leaves it as it was.
         let report = repair::survey(fs.volume().clone())?;

@@ -37,8 +37,8 @@ pub(super) fn survey(device: &Device) -> Result<Plan, RepairFailure> {
         if finding.structure == "volume table" && finding.severity == Severity::Lost {
             return Err(unfit(
                 "both copies of UBI's volume table are lost, and nothing else has the volumes' \
-                 names and sizes: `image extract` saves what is there, `image create ubi` makes \
-                 the image anew",
+                 names and sizes: `image extract` saves what is there, `image create ubi` makes a \
+                 new image",
             ));
         }
         plan.add(device, finding);
@@ -51,7 +51,7 @@ impl Plan {
         let peb = finding.place.peb;
         let block = peb.and_then(|peb| device.blocks().get(peb as usize).copied());
         let (level, action, erase) = match (finding.structure, block.map(|it| it.content)) {
-            ("volume table", _) => (Level::Safe, "both copies are written anew", false),
+            ("volume table", _) => (Level::Safe, "both copies are rewritten", false),
             ("VID header", Some(_)) if finding.problem.contains(TWINS) => {
                 peb.into_iter().for_each(|peb| self.erase_twins(device, peb));
                 (Level::DangerDefault, "the one that is not read is erased", false)
@@ -73,9 +73,11 @@ impl Plan {
             {
                 (Level::Safe, "there is no data in the block: it is erased", true)
             }
-            ("EC header" | "VID header", Some(_)) => {
-                (Level::DangerDefault, "nobody knows whose data it is: the block is erased", true)
-            }
+            ("EC header" | "VID header", Some(_)) => (
+                Level::DangerDefault,
+                "it is not known whose data this is: the block is erased",
+                true,
+            ),
             // Lost blocks of static volumes: nothing brings them back.
             _ => return,
         };

@@ -34,7 +34,7 @@ const RSA_WITH: [(&[u8], HashAlgorithm); 4] = [
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0d], HashAlgorithm::Sha512),
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x0e], HashAlgorithm::Sha224),
 ];
-const NO_RSA: &str = "only RSA is known here, and its key is of another kind";
+const NO_RSA: &str = "only RSA is supported, but its key is of another kind";
 
 /// Why a certificate or a private key cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -63,14 +63,14 @@ struct Certificate {
 impl Certificate {
     /// X.509 (RFC 5280), DER.
     fn parse(der: &[u8]) -> Result<Self, &'static str> {
-        const NONE: &str = "this is no X.509 certificate";
+        const NONE: &str = "not an X.509 certificate";
         let (name, mut key) = Self::fields(der).ok_or(NONE)?;
         let algorithm = key.algorithm();
         if algorithm != Some(RSA) {
             return Err(NO_RSA);
         }
         let [0, key @ ..] = key.take(der::BIT_STRING).ok_or(NONE)? else { return Err(NONE) };
-        let key = PublicKey::parse(key).ok_or("its RSA key is none, or of an unusual length")?;
+        let key = PublicKey::parse(key).ok_or("its RSA key is invalid, or of an unusual length")?;
         Ok(Self { name, key })
     }
 
@@ -91,7 +91,7 @@ impl Certificate {
     fn read(path: &Path) -> Result<Vec<Self>, CertificateError> {
         let content = |why| CertificateError::Content { path: path.into(), why };
         let bytes = read(path)?;
-        let blocks = pem::blocks(&bytes).ok_or_else(|| content("its PEM is not whole"))?;
+        let blocks = pem::blocks(&bytes).ok_or_else(|| content("its PEM is incomplete"))?;
         let wanted = |label: &str| matches!(label, "" | "CERTIFICATE" | "X509 CERTIFICATE");
         let found = blocks.iter().filter(|(label, _)| wanted(label));
         let found: Result<Vec<_>, _> = found.map(|(_, der)| Self::parse(der)).collect();
@@ -128,7 +128,7 @@ struct Signature<'a> {
 
 impl<'a> Signature<'a> {
     fn parse(message: &'a [u8]) -> Result<Self, SignatureError> {
-        let mut content = Self::content(message).ok_or(SignatureError::Form("it is no PKCS#7"))?;
+        let mut content = Self::content(message).ok_or(SignatureError::Form("it is not PKCS#7"))?;
         let signers = content.enter(der::SET);
         let mut signers = signers.ok_or(SignatureError::Form("it names no signer"))?;
         let signer = signers.enter(der::SEQUENCE);
@@ -153,7 +153,8 @@ impl<'a> Signature<'a> {
     }
 
     fn signer(mut signer: Der<'a>) -> Result<Self, SignatureError> {
-        const BROKEN: SignatureError = SignatureError::Form("what it says of its signer is no DER");
+        const BROKEN: SignatureError =
+            SignatureError::Form("what it says of its signer is not DER");
         let form = |what| Err(SignatureError::Form(what));
         let version = signer.unsigned().ok_or(BROKEN)?;
         if version != [1] {
@@ -219,13 +220,13 @@ pub fn read_signer(
     let mut mine = certificates.into_iter().filter(|it| private.belongs_to(&it.key));
     let mine = mine
         .next()
-        .ok_or_else(|| content(certificate, "the private key is that of another certificate"))?;
+        .ok_or_else(|| content(certificate, "the private key belongs to another certificate"))?;
     Ok(Arc::new(CertifiedKey { certificate: mine, key: private, digest: Digest(algorithm) }))
 }
 
 fn private_key(bytes: &[u8]) -> Result<PrivateKey, &'static str> {
     const NONE: &str = "there is no private key in it";
-    let blocks = pem::blocks(bytes).ok_or("its PEM is not whole")?;
+    let blocks = pem::blocks(bytes).ok_or("its PEM is incomplete")?;
     let is_key = |label: &str| label.is_empty() || label.ends_with("PRIVATE KEY");
     let (label, der) = blocks.iter().find(|(label, _)| is_key(label)).ok_or(NONE)?;
     match &label[..] {
@@ -234,7 +235,7 @@ fn private_key(bytes: &[u8]) -> Result<PrivateKey, &'static str> {
         "RSA PRIVATE KEY" => PrivateKey::parse(der).ok_or(NONE),
         "PRIVATE KEY" | "" => {
             let inner = pkcs8(der).map_err(|known| if known { NO_RSA } else { NONE })?;
-            PrivateKey::parse(inner).ok_or("its RSA key is none, or of an unusual length")
+            PrivateKey::parse(inner).ok_or("its RSA key is invalid, or of an unusual length")
         }
         _ => Err(NO_RSA),
     }
@@ -258,7 +259,7 @@ impl Signer for CertifiedKey {
         use der::{CONTEXT, INTEGER, NULL, OBJECT, OCTET_STRING, SEQUENCE, SET, value};
         let hash = self.digest.of(content);
         let signature = self.key.sign((self.digest, &hash));
-        let signature = signature.ok_or("the parts of the private key do not go together")?;
+        let signature = signature.ok_or("the parts of the private key do not match each other")?;
         let one = value(INTEGER, &[&[1]]);
         let hash_name = value(SEQUENCE, &[&value(OBJECT, &[self.digest.object()])]);
         let rsa = value(SEQUENCE, &[&value(OBJECT, &[RSA]), &value(NULL, &[])]);

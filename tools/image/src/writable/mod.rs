@@ -223,7 +223,7 @@ impl Image {
         let device = part.devices.iter().find(|device| device.volume(id).is_some());
         let device = device.ok_or(WritableError::NoFileSystem)?;
         if part.devices.len() > 1 {
-            return Err(format("several UBI images lie behind each other: edit them one by one"));
+            return Err(format("several UBI images follow each other: edit them one by one"));
         }
         let info = device.volumes().iter().find(|info| info.id == id);
         let info = info.ok_or(WritableError::NoFileSystem)?;

@@ -113,7 +113,9 @@ impl RigFile {
         let length = std::fs::metadata(path).map_err(failed)?.len();
         if length > LENGTH_MAX {
             let path = path.display();
-            return Err(format!("{path}: has {length} bytes, and no rig more than {LENGTH_MAX}"));
+            return Err(format!(
+                "{path}: has {length} bytes, but a rig can have at most {LENGTH_MAX}"
+            ));
         }
         let text = std::fs::read_to_string(path).map_err(failed)?;
         Self::parse(path, &text, classes).map_err(|error| error.to_string())
@@ -126,7 +128,7 @@ impl RigFile {
     pub fn parse(path: &Path, text: &str, classes: &[&str]) -> Result<Self, FileError> {
         let place = Text { path, text };
         let root = DeTable::parse(text).map_err(|error| {
-            let message = error.message().lines().next().unwrap_or("is no TOML").to_string();
+            let message = error.message().lines().next().unwrap_or("is not TOML").to_string();
             place.wrong(&error.span().unwrap_or(0..0), None, message)
         })?;
         let keys = Keys::new(place, (root.get_ref(), root.span()), ("a rig", RIG_KEYS))?;
@@ -168,7 +170,7 @@ impl RigFile {
                 0 => "has no disks: name some by [[controller]] or [[disk]], or have a [[geom]] \
                       make one by `gate create`"
                     .to_string(),
-                many => format!("has {many} disks, and no more than {DISKS_MAX} can be"),
+                many => format!("has {many} disks, but {DISKS_MAX} is the most"),
             };
             return Err(place.wrong(&(0..0), None, cause));
         }
@@ -191,7 +193,7 @@ impl RigFile {
     fn disk(&self, keys: &Keys<'_, '_>) -> Result<Disk, FileError> {
         let name = name(keys)?;
         if self.disks.iter().any(|disk| disk.name == name) {
-            return Err(keys.wrong("name", format!("there is a disk `{name}` already")));
+            return Err(keys.wrong("name", format!("disk `{name}` already exists")));
         }
         let sector = keys.size("sector")?.unwrap_or(512);
         let sector = u32::try_from(sector).ok().filter(|bytes| matches!(bytes, 512 | 4096));
@@ -211,7 +213,7 @@ impl RigFile {
     fn controller(&mut self, keys: &Keys<'_, '_>) -> Result<(), FileError> {
         let name = name(keys)?;
         if self.controllers.iter().any(|known| known.name == name) {
-            return Err(keys.wrong("name", format!("there is a controller `{name}` already")));
+            return Err(keys.wrong("name", format!("controller `{name}` already exists")));
         }
         let mut text = keys.need("target", keys.string("target")?)?;
         if let Some(faults) = keys.string("faults")? {
@@ -223,7 +225,7 @@ impl RigFile {
         let target = target(keys, &text, self.clock)?;
         let names = keys.need("disks", keys.strings("disks")?)?;
         let most = most_disks(&target).ok_or_else(|| {
-            let cause = "is no modelled controller; say it as `target` of a [[disk]]";
+            let cause = "is not a modelled controller; give it as `target` of a [[disk]]";
             keys.wrong("target", cause)
         })?;
         if names.is_empty() || names.len() > most {
@@ -265,12 +267,12 @@ fn check(keys: &Keys<'_, '_>, disk: &Disk) -> Result<(), FileError> {
             wrong("name", "no controller has this disk; give it an `image` or a `target`")
         }
         0 if disk.target.is_some() && (disk.image.is_some() || disk.size.is_some()) => {
-            wrong("target", "says itself how large the disk is and where its data lies")
+            wrong("target", "already gives the disk's size and where its data lies")
         }
         0 => Ok(()),
-        _ if disk.target.is_some() => wrong("target", "the disk is at a controller already"),
+        _ if disk.target.is_some() => wrong("target", "the disk is already at a controller"),
         _ if keys.get("sector").is_some() => {
-            wrong("sector", "is its controller's to say: `block=` of the target")
+            wrong("sector", "is set by its controller: use `block=` of the target")
         }
         _ => Ok(()),
     }
@@ -288,7 +290,7 @@ fn event(keys: &Keys<'_, '_>) -> Result<Event, FileError> {
 fn name(keys: &Keys<'_, '_>) -> Result<String, FileError> {
     let name = keys.need("name", keys.string("name")?)?;
     match name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace()) {
-        true => Err(keys.wrong("name", "must have no `/`, `:` or space in it")),
+        true => Err(keys.wrong("name", "must not contain `/`, `:` or spaces")),
         false => Ok(name),
     }
 }
@@ -339,7 +341,7 @@ fn target(keys: &Keys<'_, '_>, text: &str, clock: ClockKind) -> Result<Target, F
     set_clock(&mut target, clock);
     let image = match &target {
         Target::Ufs(ufs) if ufs.rules != Default::default() => {
-            let cause = "`suspend` and `scaling` are for a target alone, not for rigs";
+            let cause = "`suspend` and `scaling` are only for targets, not for rigs";
             return Err(keys.wrong("target", cause));
         }
         Target::Ufs(ufs) => &ufs.image,
@@ -349,7 +351,7 @@ fn target(keys: &Keys<'_, '_>, text: &str, clock: ClockKind) -> Result<Target, F
         _ => &None,
     };
     if image.is_some() && keys.get("disks").is_some() {
-        let cause = "`image=` is a disk's: say `image` in its [[disk]]";
+        let cause = "`image=` belongs to a disk: give `image` in its [[disk]]";
         return Err(keys.wrong("target", cause));
     }
     Ok(target)

@@ -25,7 +25,7 @@ use crate::target::did_you_mean;
 #[non_exhaustive]
 pub enum PlugError {
     /// No modelled controller, or disk of one, has this name.
-    #[error("{name}: is no modelled controller and no disk on one{hint}; there are {all}")]
+    #[error("{name}: is neither a modelled controller nor a disk on one{hint}; there are {all}")]
     Unknown {
         /// The given name.
         name: String,
@@ -43,7 +43,7 @@ pub enum PlugError {
         controller: String,
     },
     /// It is already gone.
-    #[error("{0}: is detached already; `disk attach {0}` puts it back")]
+    #[error("{0}: is already detached; `disk attach {0}` puts it back")]
     Detached(String),
     /// It is already there.
     #[error("{0}: is attached; `disk detach {0}` takes it away")]

@@ -129,7 +129,7 @@ impl<'a, 't> Keys<'a, 't> {
 
     /// A required value.
     pub(super) fn need<T>(&self, key: &str, value: Option<T>) -> Result<T, FileError> {
-        value.ok_or_else(|| self.text.wrong(&self.span, Some(key), "is missing; it must be said"))
+        value.ok_or_else(|| self.text.wrong(&self.span, Some(key), "is missing; it must be given"))
     }
 
     /// A size in the usual notation, or a number of bytes.

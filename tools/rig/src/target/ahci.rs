@@ -173,7 +173,7 @@ impl MultiplierTarget {
             return match alone.into_iter().find_map(|(key, given)| Some((key, given?))) {
                 None => Ok(None),
                 Some((key, given)) => {
-                    Err(ParseError::value(key, given, "a port multiplier beside it: `pmp=5`"))
+                    Err(ParseError::value(key, given, "a port multiplier, as with `pmp=5`"))
                 }
             };
         };

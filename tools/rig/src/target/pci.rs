@@ -13,14 +13,14 @@ use super::pairs::{Pairs, on_off};
 const WAIT: Key = key(
     "wait",
     "interrupt|poll|adaptive",
-    "sleep until the device interrupts, look all the time, or look for 50 us and then sleep, while \
-     answers come within that (interrupt)",
+    "sleep until the device interrupts, poll all the time, or poll for 50 us and then sleep, as \
+     long as answers come within that (interrupt)",
 );
 
 const ACCESS: Key = key(
     "access",
     "auto|group|iommufd",
-    "by its IOMMU group in a container, or by its own file with iommufd (auto: what there is)",
+    "by its IOMMU group in a container, or by its own file with iommufd (auto: what is available)",
 );
 
 /// A UFS host controller.

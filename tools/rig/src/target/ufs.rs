@@ -35,14 +35,14 @@ pub(super) const MODEL: Kind = Kind {
         key(
             "aggregate",
             "COUNT:MICROSECONDS",
-            "so many completions for one interrupt, or as many as there are by then (off)",
+            "this many completions for one interrupt, or as many as there are by then (off)",
         ),
         key("gear", "1..5", "highest high-speed gear of the link (the profile's)"),
         key("wb", "on|off", "WriteBooster (off)"),
         key(
             "auto-hibern8",
             "MICROSECONDS",
-            "after so long without a command the link hibernates by itself (never)",
+            "after this long without a command the link hibernates by itself (never)",
         ),
         key("scaling", "MICROSECONDS", "idle time after which the link slows down (never)"),
         key(

@@ -59,7 +59,7 @@ fn mistakes_name_file_line_key_cause_and_remedy() {
         ),
         (
             &format!("{start}target = \"null\"\ndisks=[\"d\"]\n"),
-            "line 3: `target`: is no modelled controller",
+            "line 3: `target`: is not a modelled controller",
         ),
         (&format!("{start}target = \"ahci\"\n"), "line 1: `disks`: is missing"),
         (
@@ -72,7 +72,7 @@ fn mistakes_name_file_line_key_cause_and_remedy() {
         ),
         (
             &format!("{start}target = \"ahci,image=x\"\ndisks = [\"d\"]\n"),
-            "say `image` in its [[disk]]",
+            "give `image` in its [[disk]]",
         ),
         (
             &format!("{start}target = \"ahci\"\ndisks = [\"d\"]\nfaults = \"nonsense:1\"\n"),

@@ -38,7 +38,7 @@ impl Pairs<'_> {
                 Ok(Some(CryptoTarget { key_bytes, key, unit }))
             }
             _ => {
-                let expected = "beside `crypto=aes-256-xts` or `crypto=aes-128-xts`";
+                let expected = "`crypto=aes-256-xts` or `crypto=aes-128-xts` as well";
                 self.refuse(&["crypto-key", "data-unit"], expected)?;
                 Ok(None)
             }
