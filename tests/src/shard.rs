@@ -48,7 +48,7 @@ impl FromStr for Shard {
             Some(Self { index: index.parse().ok()?, of: of.parse().ok()? })
         });
         parts.filter(|shard| shard.index < shard.of).ok_or_else(|| {
-            format!("'{text}' is no shard; one is I/N, I from 0 to N - 1, such as 0/4")
+            format!("'{text}' is not a shard; one is I/N, I from 0 to N - 1, such as 0/4")
         })
     }
 }

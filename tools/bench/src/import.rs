@@ -45,13 +45,15 @@ pub enum ImportError {
     TooMany,
     /// Its times are ticks of an unknown length.
     #[error(
-        "the times are ticks of a counter (trace_clock), and nothing tells their length; say \
+        "the times are ticks of a counter (trace_clock), and their length is not known; give \
          --ticks-per-second, or write two lines `flysch_clock: $EPOCHREALTIME` to trace_marker, \
          one before the run and one after it"
     )]
     Ticks,
     /// It is a blktrace file of another version.
-    #[error("a blktrace file of version {0}; version 7 is known: use `blktrace` up to 1.3")]
+    #[error(
+        "a blktrace file of version {0}; only version 7 is supported: use `blktrace` up to 1.3"
+    )]
     Version(u32),
     /// It is a recorder's internal format, or compressed.
     #[error("{what}; {remedy} makes text of it")]
@@ -72,14 +74,14 @@ fn nothing(told: &Told) -> String {
     match &told.first_odd {
         _ if told.lines == 0 => "it is empty".into(),
         Some(first) if known == 0 => format!(
-            "no line of it reads as those of ftrace, `trace-cmd report`, `perf script` do, which \
-             have `TASK-THREAD [CPU] TIME: EVENT: ...`; the first: `{first}`"
+            "none of its lines is one of ftrace, `trace-cmd report` or `perf script`, which have \
+             `TASK-THREAD [CPU] TIME: EVENT: ...`; the first: `{first}`"
         ),
         Some(first) if told.odd_events > 0 => {
             let count = told.odd_events;
             format!("none of {count} events of a storage stack can be read; the first: `{first}`")
         }
-        _ => "no event of a storage stack in it; record block_bio_queue, block_rq_issue and \
+        _ => "it has no event of a storage stack; record block_bio_queue, block_rq_issue and \
               block_rq_complete at least (docs/trace.md)"
             .into(),
     }
@@ -90,10 +92,10 @@ const OTHER_FILES: [(&[u8], &str, &str); 7] = [
     (b"\x17\x08Dtracing", "a trace.dat of trace-cmd", "`trace-cmd report -i FILE`"),
     (b"PERFILE2", "a perf.data", "`perf script --ns -i FILE`"),
     (b"2ELIFREP", "a perf.data of the other byte order", "`perf script --ns -i FILE`"),
-    (b"\x1F\x8B", "a file that gzip compressed", "`zcat FILE`"),
-    (b"\x28\xB5\x2F\xFD", "a file that zstd compressed", "`zstdcat FILE`"),
-    (b"\xFD7zXZ", "a file that xz compressed", "`xzcat FILE`"),
-    (b"BZh", "a file that bzip2 compressed", "`bzcat FILE`"),
+    (b"\x1F\x8B", "a file compressed by gzip", "`zcat FILE`"),
+    (b"\x28\xB5\x2F\xFD", "a file compressed by zstd", "`zstdcat FILE`"),
+    (b"\xFD7zXZ", "a file compressed by xz", "`xzcat FILE`"),
+    (b"BZh", "a file compressed by bzip2", "`bzcat FILE`"),
 ];
 
 /// Everything taken from files so far.

@@ -154,7 +154,7 @@ impl JobFile {
         }
         if file.jobs.is_empty() {
             let place = Place::File(path.display().to_string().into());
-            return Err(JobError { place, message: "it defines no job".to_string() });
+            return Err(JobError { place, message: "it defines no jobs".to_string() });
         }
         Ok(file)
     }
@@ -177,7 +177,7 @@ impl JobFile {
             settings.workload.depth = 1;
             self.notes.push(format!(
                 "job {}: one request in flight per worker, because its ioengine is synchronous to \
-                 fio (as is fio's default); for iodepth={depth} name an asynchronous one, or say \
+                 fio (as is fio's default); for iodepth={depth} name an asynchronous one, or give \
                  --iodepth={depth}",
                 job.name
             ));

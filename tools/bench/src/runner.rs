@@ -157,8 +157,8 @@ pub enum Failure {
     },
     /// It was slower than demanded over a whole cycle.
     #[error(
-        "{direction}s went at {rate} {unit} per second for a whole rate_cycle; {least} were \
-         demanded"
+        "{direction}s ran at {rate} {unit} per second for a whole rate_cycle, but {least} were \
+         required"
     )]
     TooSlow {
         /// The kind of requests.
@@ -209,8 +209,9 @@ fn at_device(offset: u64, mismatch: &crate::verify::Mismatch) -> String {
 pub enum Error {
     /// A request length or offset does not fit the device's blocks.
     #[error(
-        "job {job}: {what} {value} is not a multiple of the device's block size {block_size}; take \
-         one that is, or a device with smaller blocks: no block is read, changed and written back"
+        "job {job}: {what} {value} is not a multiple of the device's block size {block_size}; \
+         take one that is, or a device with smaller blocks: blocks are not read, changed and \
+         written back"
     )]
     Misaligned {
         /// The job.
@@ -238,7 +239,7 @@ pub enum Error {
         device: u64,
     },
     /// Not one request fits into the region.
-    #[error("job {job}: a region of {size} bytes has no room for a request of {block} bytes")]
+    #[error("job {job}: a region of {size} bytes is too small for a request of {block} bytes")]
     TooSmall {
         /// The job.
         job: String,

@@ -26,8 +26,8 @@ pub struct Zone {
 pub enum ZonesError {
     /// It has no zones, and no job says how long they should be.
     #[error(
-        "the disk has no zones: `nvme,zones=64M` has, and with zonesize= a job treats a disk as if \
-         it had some"
+        "the disk has no zones: use `nvme,zones=64M`, or zonesize=, with which a job treats a \
+         disk as if it had zones"
     )]
     None,
     /// A zone would not fit the disk.
@@ -48,8 +48,9 @@ pub enum ZonesError {
     },
     /// The length or capacity of a zone makes no sense.
     #[error(
-        "a zone of {zone} with a capacity of {capacity} cannot be: both are multiples of the block \
-         size {block_size}, the capacity is not the larger one, and a zone is below 4 GiB"
+        "a zone of {zone} with a capacity of {capacity} is impossible: both must be multiples of \
+         the block size {block_size}, the capacity must not be the larger one, and a zone must be \
+         below 4 GiB"
     )]
     Shape {
         /// A zone.

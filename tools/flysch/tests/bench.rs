@@ -379,7 +379,7 @@ fn jobs_go_by_the_zones_of_a_namespace() {
 fn what_zones_cannot_be_is_one_line() {
     let zoned = "nvme,size=32M,zones=1M";
     for (target, options, line) in [
-        ("nvme,size=32M", &["--rw=write"][..], "the disk has no zones: `nvme,zones=64M` has"),
+        ("nvme,size=32M", &["--rw=write"][..], "the disk has no zones: use `nvme,zones=64M`"),
         ("null", &["--zonesize=1000"], "a zone of 1000 with a capacity of 1000 cannot be"),
         (zoned, &["--rw=write", "--zonesize=2m"], "zonesize=2m, but the zones of the disk have 1m"),
         (
@@ -410,13 +410,13 @@ fn wrong_use_is_one_clear_line_and_status_2() {
     let job = job.display().to_string();
     for (arguments, words) in [
         (vec![job.as_str()], "bad.fio:3: unknown option `iodept`; did you mean `iodepth`?"),
-        (vec!["--rw=foo"], "option `rw`: `foo` is none of read, write"),
+        (vec!["--rw=foo"], "option `rw`: `foo` is not one of read, write"),
         (vec!["--on=floppy"], "floppy"),
         (vec!["--on=ufs,speed=9", "--rw=read"], "speed"),
         (vec!["/nonexistent.fio"], "/nonexistent.fio: No such file"),
         (vec!["--rw=read", "--size=1t"], "end beyond the device"),
         (vec!["--rw=read", "--bs=1000"], "not a multiple of the device's block size"),
-        (vec!["--rw=read", "--exec_prerun=ls"], "jobs start no programs"),
+        (vec!["--rw=read", "--exec_prerun=ls"], "jobs cannot start programs"),
     ] {
         let (status, errors) = bad(&arguments);
         assert_eq!(status, 2, "{arguments:?}: {errors}");

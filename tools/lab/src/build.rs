@@ -208,7 +208,7 @@ pub(crate) fn build_modules(
     let version = version_of(&fs::read(&kernel).map_err(Error::file(&kernel))?);
     let version = version.ok_or_else(|| Error::Failed {
         program: "linux".into(),
-        said: format!("{} does not tell its version", kernel.display()),
+        said: format!("{} does not report its version", kernel.display()),
     })?;
     say(&format!("building {} with {}", modules.names.join(" and "), modules.name));
     let scratch = tempfile::tempdir_in(folder).map_err(Error::file(folder))?;

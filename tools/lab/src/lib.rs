@@ -74,7 +74,7 @@ pub enum Error {
     #[error("the guest was stopped")]
     Stopped,
     /// The guest was not done in time.
-    #[error("the guest was not done after {seconds} s; its console ends with: {console}")]
+    #[error("the guest did not finish in {seconds} s; its console ends with: {console}")]
     TimedOut {
         /// How long was waited.
         seconds: u64,

@@ -132,7 +132,7 @@ fn block(text: &str) -> Result<u32, String> {
     match text {
         "512" => Ok(512),
         "4096" => Ok(4096),
-        _ => Err("a block has 512 or 4096 bytes".into()),
+        _ => Err("a block must have 512 or 4096 bytes".into()),
     }
 }
 
@@ -169,7 +169,7 @@ fn progress(len: u64) -> ProgressBar {
     if !std::io::stderr().is_terminal() {
         return ProgressBar::hidden();
     }
-    let style = "{bar:30} {human_pos}/{human_len} worlds, {msg}, {elapsed} gone, {eta} left";
+    let style = "{bar:30} {human_pos}/{human_len} worlds, {msg}, {elapsed} elapsed, {eta} left";
     let style =
         ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar());
     ProgressBar::new(len).with_style(style)
@@ -270,7 +270,7 @@ impl Cuts {
             total.wrong
         );
         if stopped {
-            say!("stopped; the same command goes on{}", self.out.map_or(" with --out", |_| ""));
+            say!("stopped; the same command continues{}", self.out.map_or(" with --out", |_| ""));
         }
         Ok(match (total.wrong, stopped) {
             (0, true) => End::Stopped,

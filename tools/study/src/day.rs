@@ -193,7 +193,7 @@ const STUCK: u32 = 1000;
 fn rest(stack: &mut Stack, target: &str, nanos: u64) -> Result<(), Error> {
     match stack.visit(Rest { nanos }) {
         true => Ok(()),
-        false => Err(Error::of(target, "its clock stands still in a pause")),
+        false => Err(Error::of(target, "its clock stands still during a pause")),
     }
 }
 

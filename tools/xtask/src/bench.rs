@@ -170,7 +170,7 @@ pub(crate) fn run(workspace: &Workspace, options: &[String]) -> Result<(), Failu
     let figures: Vec<&Figure> = FIGURES.iter().filter(wanted).collect();
     if figures.is_empty() {
         let names = FIGURES.each_ref().map(|figure| figure.name).join(", ");
-        return Err(Failure::Usage(format!("no such figure; there are: {names}")));
+        return Err(Failure::Usage(format!("there is no such figure; there are: {names}")));
     }
     for figure in figures {
         let measured = (figure.show)(workspace, figure.command)?;

@@ -44,7 +44,7 @@ impl Options {
                     // libFuzzer takes zero to mean forever.
                     let minutes = text.parse().ok().filter(|&minutes| minutes > 0);
                     options.minutes = minutes.ok_or_else(|| {
-                        Failure::Usage(format!("`{text}` is no number of minutes"))
+                        Failure::Usage(format!("`{text}` is not a number of minutes"))
                     })?;
                 }
                 "--only" => options.only.push(value()?.clone()),
@@ -54,7 +54,7 @@ impl Options {
                         Some((index.parse::<usize>().ok()?, of.parse::<usize>().ok()?))
                     });
                     options.shard = parts.filter(|(index, of)| index < of).ok_or_else(|| {
-                        Failure::Usage(format!("`{text}` is no shard; one is I/N, from 0/N on"))
+                        Failure::Usage(format!("`{text}` is not a shard; one is I/N, from 0/N on"))
                     })?;
                 }
                 other => return Err(Failure::Usage(format!("unknown option `{other}`"))),

@@ -76,8 +76,8 @@ fn judge_modules(folder: &str, modules: &Modules, known: &[Knot]) -> Vec<String>
     let gone = known().filter(|known| knots.iter().all(|knot| known.modules != &knot[..]));
     findings.extend(gone.map(|Knot { modules, reason, .. }| {
         format!(
-            "layers: {folder}: {} are not what is in a circle there now: correct or remove the \
-             line in tools/xtask/src/layers.rs ({reason})",
+            "layers: {folder}: {} are not the modules in a circle there now: correct or remove \
+             the line in tools/xtask/src/layers.rs ({reason})",
             modules.join(", ")
         )
     }));
@@ -125,9 +125,8 @@ impl Table {
             rows.push(Row {
                 level,
                 crates: quoted(crates),
-                may_import: MayImport::parse(may_import).ok_or_else(|| {
-                    format!("level {level}: cannot tell what `{may_import}` allows")
-                })?,
+                may_import: MayImport::parse(may_import)
+                    .ok_or_else(|| format!("level {level}: `{may_import}` is not understood"))?,
             });
         }
         Ok(Self { rows })

@@ -35,7 +35,7 @@ impl Workspace {
     /// Asks cargo about the workspace that this program was built from.
     pub(crate) fn open() -> Result<Self, String> {
         let here = std::env::var_os("CARGO_MANIFEST_DIR")
-            .ok_or("run this as `cargo xtask`, which says where the project is")?;
+            .ok_or("run this as `cargo xtask`, which knows where the project is")?;
         let root = Path::new(&here)
             .ancestors()
             .find(|folder| folder.join("Cargo.lock").is_file())

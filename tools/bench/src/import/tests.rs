@@ -417,5 +417,5 @@ fn files_without_an_event_say_what_they_are() {
     assert!(text.contains("record block_bio_queue"), "{text}");
     let long = [&b"x".repeat(1 << 20)[..], b"\n\0\x1B[31m\xFF\xFE\n"].concat();
     let text = said(&long);
-    assert!(!text.contains('\x1B') && text.contains("no line of it"), "{text}");
+    assert!(!text.contains('\x1B') && text.contains("none of its lines"), "{text}");
 }

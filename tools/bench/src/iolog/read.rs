@@ -28,17 +28,17 @@ pub enum ReadError {
     NoLog(PathBuf),
     /// A trace of another version.
     #[error(
-        "{path}: blktrace of version {version}; version 7 is read",
+        "{path}: blktrace of version {version}; only version 7 is supported",
         path = .0.display(),
         version = .1
     )]
     Version(PathBuf, u32),
     /// It has no requests.
-    #[error("{path}: there is no request in it to replay", path = .0.display())]
+    #[error("{path}: it has no request to replay", path = .0.display())]
     Empty(PathBuf),
     /// It has too many requests.
     #[error(
-        "{path}: more than {max} requests; cut the log in pieces, one for each job",
+        "{path}: more than {max} requests; cut the log into pieces, one for each job",
         path = .0.display(),
         max = super::ENTRIES_MAX
     )]

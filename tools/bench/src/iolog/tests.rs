@@ -82,7 +82,7 @@ fn what_makes_no_sense_is_counted_and_what_is_no_log_refused() {
         ("", "neither a log"),
         ("fio version 1 iolog\n", "neither a log"),
         ("\u{0}\u{0}\u{0}", "neither a log"),
-        ("fio version 3 iolog\n1 a add\n", "no request in it"),
+        ("fio version 3 iolog\n1 a add\n", "it has no request"),
     ] {
         let error = read_text(text.as_bytes(), &ReadOptions::default()).unwrap_err().to_string();
         assert!(error.contains(word), "{text:?}: {error}");

@@ -67,7 +67,7 @@ pub(super) fn read_text(
             sections.push(Section { name, place, entries: Vec::new() });
         } else if let Some(name) = line.strip_prefix("include ") {
             if depth == INCLUDE_DEPTH_MAX {
-                return Err(fail(format!("more than {INCLUDE_DEPTH_MAX} includes in each other")));
+                return Err(fail(format!("more than {INCLUDE_DEPTH_MAX} nested includes")));
             }
             let name = found(name.trim(), path);
             read_into(sections, &name, depth + 1)
@@ -115,7 +115,7 @@ fn with_variables(value: &str, place: &Place) -> Result<String, JobError> {
         let content = std::env::var(name).map_err(|cause| {
             let what = match cause {
                 std::env::VarError::NotPresent => "is not set",
-                std::env::VarError::NotUnicode(_) => "is no text",
+                std::env::VarError::NotUnicode(_) => "is not text",
             };
             fail(format!("the environment variable {name} {what}"))
         })?;
@@ -128,8 +128,8 @@ fn with_variables(value: &str, place: &Place) -> Result<String, JobError> {
         let cpus = std::thread::available_parallelism().map_or(1, usize::from);
         result = result.replace("$pagesize", "4096").replace("$ncpus", &cpus.to_string());
         if result.contains("$mb_memory") {
-            let memory = memory_mb()
-                .ok_or_else(|| fail("it is not known how much memory there is".into()))?;
+            let memory =
+                memory_mb().ok_or_else(|| fail("the size of the memory is not known".into()))?;
             result = result.replace("$mb_memory", &memory.to_string());
         }
     }

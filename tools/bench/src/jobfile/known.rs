@@ -295,7 +295,7 @@ const FAMILIES: &[Family] = &[
         names: &["verify_async", "verify_async_cpus", "verifysort", "verifysort_nr"],
     },
     Family {
-        fate: Ignored("headers say all that is known of a write, and every write is remembered"),
+        fate: Ignored("headers hold all that is known of a write, and every write is remembered"),
         names: &[
             "verify_header_seed",
             "verify_policy",
@@ -325,13 +325,13 @@ const FAMILIES: &[Family] = &[
         names: &["merge_blktrace_file", "merge_blktrace_scalars", "merge_blktrace_iters"],
     },
     Family {
-        fate: Refused("jobs start no programs"),
+        fate: Refused("jobs cannot start programs"),
         names: &["exec_prerun", "exec_postrun", "profile"],
     },
     Family {
         fate: Refused(
-            "where the write pointer of a zone stands after a failed write is not asked: the zone \
-             is not written again before it was reset",
+            "the write pointer of a zone is not read after a failed write: the zone is not \
+             written again before it is reset",
         ),
         names: &["recover_zbd_write_error"],
     },
@@ -392,7 +392,9 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        fate: Ignored("who is ahead of its share is asked again as soon as others have caught up"),
+        fate: Ignored(
+            "a job that is ahead of its share goes on as soon as the others have caught up",
+        ),
         names: &["flow_sleep", "flow_watermark"],
     },
     Family {
@@ -409,7 +411,7 @@ const FAMILIES: &[Family] = &[
         ],
     },
     Family {
-        fate: Refused("sprandom fills a device in an order of its own, which is not made here"),
+        fate: Refused("sprandom fills a device in an order of its own, which is not supported"),
         names: &["sprandom", "spr_cs", "spr_num_regions", "spr_op"],
     },
     Family {

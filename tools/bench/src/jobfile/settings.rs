@@ -217,7 +217,7 @@ impl Settings {
                 work.pace.poisson = match text()? {
                     "linear" => false,
                     "poisson" => true,
-                    other => return Err(format!("`{other}` is none of linear, poisson")),
+                    other => return Err(format!("`{other}` is not one of linear, poisson")),
                 };
             }
             "rate_min" => limits(&mut work.pace.bytes_min, text()?, base)?,
@@ -242,7 +242,7 @@ impl Settings {
                 work.force_unit_access = match text()? {
                     "none" | "0" => false,
                     "sync" | "dsync" | "1" => true,
-                    other => return Err(format!("`{other}` is none of none, sync, dsync")),
+                    other => return Err(format!("`{other}` is not one of none, sync, dsync")),
                 };
             }
             _ => return self.apply_rest(name, value),
@@ -286,7 +286,7 @@ impl Settings {
                     "group" => Ends::Group,
                     "stonewall" => Ends::Stage,
                     "all" => Ends::All,
-                    other => return Err(format!("`{other}` is none of group, stonewall, all")),
+                    other => return Err(format!("`{other}` is not one of group, stonewall, all")),
                 };
             }
             "flow" | "flow_id" => self.flow(name, text()?)?,
@@ -360,18 +360,18 @@ impl Settings {
             "replay_align" => {
                 options.align = number(text?, 0, 1 << 30)? as u32;
                 if options.align > 0 && !options.align.is_power_of_two() {
-                    return Err(format!("{} is no power of two", options.align));
+                    return Err(format!("{} is not a power of two", options.align));
                 }
             }
             "replay_skip" => {
                 for kind in text?.split(',').map(str::trim) {
                     let kinds = ["read", "write", "trim", "sync"];
                     let at = kinds.iter().position(|known| *known == kind);
-                    let bad = || format!("`{kind}` is none of read, write, trim, sync");
+                    let bad = || format!("`{kind}` is not one of read, write, trim, sync");
                     options.skip[at.ok_or_else(bad)?] = true;
                 }
             }
-            other => return Err(format!("`{other}` is known but not read: this is a defect")),
+            other => return Err(format!("`{other}` is known but not handled, which is a defect")),
         }
         Ok(())
     }
@@ -393,7 +393,7 @@ impl Settings {
             }
             for (count, what) in [
                 (replay.skipped, "requests left out"),
-                (replay.odd, "lines or records make no sense"),
+                (replay.odd, "lines or records are invalid"),
             ] {
                 if count > 0 {
                     notes.push(format!("{name}: {count} {what}"));
@@ -455,7 +455,7 @@ impl Settings {
                     "none" => ZoneMode::None,
                     "strided" => ZoneMode::Strided,
                     "zbd" => ZoneMode::Zoned,
-                    other => return Err(format!("`{other}` is none of none, strided, zbd")),
+                    other => return Err(format!("`{other}` is not one of none, strided, zbd")),
                 }
             }
         }

@@ -46,7 +46,7 @@ pub(super) fn pattern(text: &str) -> Result<(Mix, bool, i64), String> {
         "trimwrite" => Mix::TrimWrite,
         _ => {
             return Err(format!(
-                "`{name}` is none of read, write, trim, randread, randwrite, randtrim, rw, \
+                "`{name}` is not one of read, write, trim, randread, randwrite, randtrim, rw, \
                  randrw, trimwrite, randtrimwrite"
             ));
         }
@@ -183,7 +183,7 @@ pub(super) fn distribution(text: &str, base: KiloBase) -> Result<Distribution, S
             Ok(Distribution::Sequence { blocks, stride: false })
         }
         _ => Err(format!(
-            "`{name}` is none of random, zipf, pareto, normal, zoned, zoned_abs, sequence"
+            "`{name}` is not one of random, zipf, pareto, normal, zoned, zoned_abs, sequence"
         )),
     }
 }
@@ -260,7 +260,7 @@ pub(super) fn error_lists(text: &str) -> Result<[Vec<i32>; 3], String> {
         for name in part.split(':').map(str::trim).filter(|name| !name.is_empty()) {
             let known = ERRORS.iter().find(|(known, _)| *known == name).map(|&(_, number)| number);
             let number = known.or_else(|| name.parse().ok());
-            list.push(number.ok_or_else(|| format!("`{name}` is no error that is known"))?);
+            list.push(number.ok_or_else(|| format!("`{name}` is not a known error"))?);
         }
     }
     Ok(lists)
@@ -357,7 +357,7 @@ pub(super) fn tolerance(text: &str) -> Result<Tolerance, String> {
             "verify" => Tolerance { verify: true, ..Tolerance::default() },
             "all" | "1" => Tolerance { read: true, write: true, verify: true },
             other => {
-                return Err(format!("`{other}` is none of none, read, write, io, verify, all"));
+                return Err(format!("`{other}` is not one of none, read, write, io, verify, all"));
             }
         };
         tolerance.read |= add.read;
@@ -439,7 +439,7 @@ pub(super) fn steady(text: &str, base: KiloBase, steady: &mut Steady) -> Result<
         "lat" => SteadyMeasure::Latency,
         _ => {
             return Err(format!(
-                "`{name}` is none of iops, iops_slope, bw, bw_slope, lat, lat_slope"
+                "`{name}` is not one of iops, iops_slope, bw, bw_slope, lat, lat_slope"
             ));
         }
     };
@@ -453,7 +453,7 @@ pub(super) fn steady(text: &str, base: KiloBase, steady: &mut Steady) -> Result<
         _ => limit.parse().ok(),
     };
     let number = number.filter(|number: &f64| number.is_finite() && *number > 0.0);
-    steady.limit = number.ok_or_else(|| format!("the limit `{limit}` is no number above 0"))?;
+    steady.limit = number.ok_or_else(|| format!("the limit `{limit}` is not a number above 0"))?;
     Ok(())
 }
 

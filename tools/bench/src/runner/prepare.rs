@@ -42,7 +42,7 @@ pub(super) fn prepare<'a, D: Device>(
             None => Region::of(job, lane)?.of_zones(job, zones)?,
             Some(replay) => {
                 if job.verify.is_some() {
-                    return invalid("a log that is replayed is not verified: leave verify out");
+                    return invalid("a replayed log cannot be verified: leave verify out");
                 }
                 replaying::check(&job.name, replay, lane.geometry())?;
                 Region { offset: 0, size: lane.geometry().bytes() }
@@ -133,7 +133,7 @@ impl Region {
         }
         let limit = if mode.ignore_limits { 0 } else { zones.open_max() };
         if limit > 0 && mode.open_max > limit {
-            return invalid("max_open_zones is more than the disk can have open");
+            return invalid("max_open_zones is more zones than the disk can have open");
         }
         if mode.job_open_max > 0 && mode.open_max.max(limit) == 0 {
             return invalid("job_max_open_zones needs max_open_zones, or a disk with such a limit");

@@ -522,7 +522,7 @@ fn what_does_not_fit_is_refused_before_the_first_request() {
         (Workload { block_size: fixed(1000), ..base.clone() }, "block size 1000 is not a multiple"),
         (Workload { block_size: fixed(0), ..base.clone() }, "block size 0 is not a multiple"),
         (Workload { offset: 100, ..base.clone() }, "offset 100 is not a multiple"),
-        (Workload { size: Some(512), ..base.clone() }, "no room for a request of 4096"),
+        (Workload { size: Some(512), ..base.clone() }, "too small for a request of 4096"),
         (Workload { depth: 2000, ..base.clone() }, "DMA memory; lower iodepth"),
         (Workload { depth: 0, ..base.clone() }, "iodepth must be"),
     ];

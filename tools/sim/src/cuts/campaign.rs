@@ -103,7 +103,7 @@ impl FromStr for Only {
     fn from_str(text: &str) -> Result<Self, String> {
         let problem = || {
             let names = COORDINATES.join(", ");
-            format!("'{text}' chooses nothing; one is NAME=VALUE,VALUE... with a name of {names}")
+            format!("'{text}' is not a choice; one is NAME=VALUE,VALUE... with a name of {names}")
         };
         let (name, values) = text.split_once('=').ok_or_else(problem)?;
         let place = COORDINATES.iter().position(|one| *one == name).ok_or_else(problem)?;

@@ -454,7 +454,7 @@ impl Knowledge {
             if !nodes.iter().any(|node| node.xattrs.get(name) == value) {
                 let name = String::from_utf8_lossy(name);
                 let len = value.map(Vec::len);
-                return Err(format!("attribute {name} with {len:?} bytes never was so"));
+                return Err(format!("attribute {name} never had this value of {len:?} bytes"));
             }
         }
         match is.kind {
@@ -492,7 +492,7 @@ fn allows_content(nodes: &[&Node], found: &[u8], splits: bool) -> Result<(), Str
                 })
         };
         if !is_hole && !nodes.iter().any(is_of) && !is_mixed() {
-            return Err(format!("the block at byte {start} never was so"));
+            return Err(format!("the block at byte {start} never had this content"));
         }
     }
     Ok(())

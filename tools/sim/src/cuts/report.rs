@@ -140,8 +140,8 @@ impl fmt::Display for Merged {
         for (count, what) in [
             (self.ended, "worlds ended early: so much failed that the device took no more"),
             (self.duplicates, "lines were there already"),
-            (self.contradictions, "of them say something else of the same world"),
-            (self.unreadable, "lines are no results"),
+            (self.contradictions, "of them have another result for the same world"),
+            (self.unreadable, "lines are not results"),
         ] {
             if count > 0 {
                 writeln!(f, "{count} {what}")?;

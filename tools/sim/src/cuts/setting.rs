@@ -279,14 +279,14 @@ impl FromStr for World {
         let parts: Vec<&str> = text.split('/').collect();
         let [workload, part, bad, wear, cells, user, gear, seed] = parts[..] else {
             return Err(format!(
-                "'{text}' is no world; one looks like {}",
+                "'{text}' is not a world; one looks like {}",
                 "ubifs-basic/die4/bad0/new/unstable/tool/plain/1"
             ));
         };
         let found = WORKLOADS.iter().find(|one| one.name == workload);
         let workload =
             found.ok_or(format!("there is no workload '{workload}'; --list names them"))?;
-        let seed = seed.parse().map_err(|_| format!("'{seed}' is no seed"))?;
+        let seed = seed.parse().map_err(|_| format!("'{seed}' is not a seed"))?;
         let setting = Setting {
             part: named("chip", part, Part::ALL, Part::name)?,
             bad: named("number of bad blocks", bad, Bad::ALL, Bad::name)?,

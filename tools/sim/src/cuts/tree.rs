@@ -44,7 +44,7 @@ impl Tree {
             }
             let old = before.and_then(|tree| tree.nodes.get(&inode.0));
             let node = Node::of(fs, inode, old)
-                .map_err(|error| format!("inode {inode} can not be read: {error}"))?;
+                .map_err(|error| format!("inode {inode} cannot be read: {error}"))?;
             let is_directory = node.attributes.kind == FileKind::Directory;
             tree.nodes.insert(inode.0, node);
             if is_directory {
@@ -53,7 +53,7 @@ impl Tree {
                     left.push(entry.inode);
                     ControlFlow::Continue(())
                 });
-                listed.map_err(|error| format!("directory {inode} can not be listed: {error}"))?;
+                listed.map_err(|error| format!("directory {inode} cannot be listed: {error}"))?;
             }
         }
         Ok(tree)

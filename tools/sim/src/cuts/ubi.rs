@@ -268,7 +268,7 @@ fn perform(
             let info = found.ok_or("there is no such volume")?;
             for lnum in 0..info.reserved_pebs {
                 if read_leb(device, volume, lnum, info.leb_size).contains(&None) {
-                    return Err(format!("LEB {lnum} can not be read"));
+                    return Err(format!("LEB {lnum} cannot be read"));
                 }
             }
             Ok(())

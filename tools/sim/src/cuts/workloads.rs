@@ -196,7 +196,7 @@ pub const WORKLOADS: [Workload; 22] = [
     ),
     ubifs(
         "ubifs-overwrite",
-        "files written anew from their begin, some synced, then closed",
+        "files rewritten from the beginning, some synced, then closed",
         false,
         (steps::nothing, steps::overwrite),
     ),
@@ -227,7 +227,7 @@ pub const WORKLOADS: [Workload; 22] = [
     ),
     jffs2(
         "jffs2-overwrite",
-        "files written anew from their begin, some synced",
+        "files rewritten from the beginning, some synced",
         false,
         (steps::nothing, steps::overwrite),
     ),

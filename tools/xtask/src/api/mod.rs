@@ -86,8 +86,8 @@ fn broken(record: &str, lines: &BTreeSet<String>, changes: &str) -> Vec<String> 
     let gone = record.lines().filter(is_gone);
     gone.map(|line| {
         format!(
-            "api: gone or changed: `{line}`: who uses it no longer compiles. Bring it back, or \
-             tell of it in CHANGELOG.md under `{UNRELEASED}`, with `{}`",
+            "api: gone or changed: `{line}`: code that uses it no longer compiles. Bring it back, \
+             or describe it in CHANGELOG.md under `{UNRELEASED}`, with `{}`",
             item(line)
         )
     })

@@ -127,7 +127,7 @@ pub(super) fn measure(workspace: &Workspace, build: &[&str]) -> Result<String, S
     let rounds = std::env::var("FLYSCH_ROUNDS").ok().and_then(|text| text.parse().ok());
     let rounds: usize = rounds.unwrap_or(5).max(1);
     let ticks = shell::output(Command::new("getconf").arg("CLK_TCK"))?;
-    let ticks: f64 = ticks.trim().parse().map_err(|_| "getconf CLK_TCK is no number")?;
+    let ticks: f64 = ticks.trim().parse().map_err(|_| "getconf CLK_TCK is not a number")?;
     let version = shell::output(Command::new("qemu-img").arg("--version"))?;
     let mut text = format!(
         "{rounds} rounds; {}\n\n\
@@ -285,7 +285,7 @@ fn by_qemu_img(socket: &Path, Job { block, depth, writes }: Job) -> Result<(f64,
     let seconds = said.split_once("completed in ").and_then(|(_, rest)| rest.split(' ').next());
     let seconds: f64 = seconds
         .and_then(|text| text.parse().ok())
-        .ok_or_else(|| format!("qemu-img does not say how long it took: {said}"))?;
+        .ok_or_else(|| format!("qemu-img does not report how long it took: {said}"))?;
     Ok((f64::from(count) / seconds.max(1e-9), f64::from(count)))
 }
 

@@ -131,7 +131,7 @@ fn bill(
     others.sort_by_key(|one| purl(one));
     let mut dependencies: Vec<(String, Vec<String>)> = vec![];
     for id in &reached {
-        let Some(name) = named(id) else { return Err(format!("cargo tells nothing of {id}")) };
+        let Some(name) = named(id) else { return Err(format!("cargo reports nothing about {id}")) };
         let mut below: Vec<String> =
             links.get(id).into_iter().flatten().filter_map(named).collect();
         below.sort();

@@ -228,7 +228,7 @@ fn what_does_not_fit_zones_is_refused() {
     assert!(refused(trim, Some(zones(0, 0))).contains("must be the zonesize"));
     let open = ZonedMode { open_max: 4, ..ZonedMode::default() };
     let open = Workload { zones: Some(open), ..write() };
-    assert!(refused(open, Some(zones(0, 3))).contains("more than the disk can have open"));
+    assert!(refused(open, Some(zones(0, 3))).contains("more zones than the disk can have open"));
     let own = ZonedMode { job_open_max: 1, ..ZonedMode::default() };
     let own = Workload { zones: Some(own), ..write() };
     assert!(refused(own, Some(zones(0, 0))).contains("needs max_open_zones"));

@@ -59,7 +59,7 @@ fn main() -> ExitCode {
 }
 
 fn number(text: &str) -> u64 {
-    text.parse().unwrap_or_else(|_| panic!("`{text}` is no number"))
+    text.parse().unwrap_or_else(|_| panic!("`{text}` is not a number"))
 }
 
 fn show(root: &Path) -> io::Result<()> {
