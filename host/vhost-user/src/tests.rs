@@ -188,7 +188,7 @@ fn what_is_no_ring_stops() {
         spoil(&mut client);
         client.offer(0);
         client.await_error();
-        bench.logged("it is stopped");
+        bench.logged("it was stopped");
         assert_eq!(client.ask(message::GET_QUEUE_NUM, &[]).len(), 8, "{what}: it is still heard");
     }
     let mut client = bench.ready(0);

@@ -152,8 +152,8 @@ fn wrong_use_and_what_is_missing_are_named() {
         ("security disable -p wrong", disk, 1, "did not carry it out"),
         ("fwactivate --yes", disk, 1, "did not carry it out"),
         ("fwdownload -f /no/such/file --yes", disk, 1, "/no/such/file"),
-        ("toc", disk, 1, "no optical drive"),
-        ("passthru -c 0x400", disk, 2, "no byte"),
+        ("toc", disk, 1, "not an optical drive"),
+        ("passthru -c 0x400", disk, 2, "not a byte"),
     ] {
         let ran = ata(words, target);
         assert_eq!(ran.status, status, "{words}: {} {}", ran.stdout, ran.stderr);

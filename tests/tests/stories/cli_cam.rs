@@ -318,7 +318,7 @@ fn what_is_asked_wrongly_is_told_in_one_line() {
         ("cam debug -c tur", "you must specify \"all\", \"off\", or a bus"),
         ("cam debug 0 tur", "without one of -I, -P, -T, -S, -X, -c, -p"),
         ("cam debug -c 0:0:0", "the flags last as long as this command"),
-        ("cam debug -c off tur", "leave `debug off` away"),
+        ("cam debug -c off tur", "leave `debug off` out"),
         ("cam debug -c 0:3 tur --on ufs,size=64M", "the buses 0 and the units 0:0:0"),
         ("cam debug -c 7 tur --on ufs,size=64M", "there is nothing at `7`"),
         ("cam debug -c da7 tur --on ufs,size=64M", "there is no device `da7`; there are pass0"),

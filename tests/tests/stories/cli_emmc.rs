@@ -123,7 +123,7 @@ fn a_card_is_partitioned_once() {
 fn what_a_card_lacks_is_said_in_a_line() {
     let cases = [
         ("scr read", "emmc", 1, "no SCR"),
-        ("gp create 8192 1 0 0 --yes", "emmc,size=256M,gp=8M", 1, "partitioned already"),
+        ("gp create 8192 1 0 0 --yes", "emmc,size=256M,gp=8M", 1, "already partitioned"),
         ("gp create 262144 1 0 0 --yes", "emmc,size=256M", 1, "EXT_CSD byte 155"),
         ("gp create 139264 1 1 0 --yes", "emmc,size=256M", 2, "more than the card has"),
         ("enh_area set 0 139264 --yes", "emmc,size=256M", 2, "131072 KiB that can be enhanced"),

@@ -122,9 +122,9 @@ fn what_a_device_lacks_is_one_line() {
         ("nvme id-ns -n 9 --on nvme,size=16M", 2, &["namespace 9 is not active"][..]),
         ("nvme zns report-zones --on nvme,size=16M", 1, &["namespace 1 has no zones"]),
         ("nvme resv-report --on ahci,size=16M", 2, &["is not an NVMe controller"]),
-        ("ata info --on nvme,size=16M", 2, &["no SATA device"]),
+        ("ata info --on nvme,size=16M", 2, &["not a SATA device"]),
         ("emmc extcsd read --on ahci,size=16M", 2, &["no eMMC device"]),
-        ("emmc gp create 8192 2 0 0 --yes --on emmc,size=16M,gp=8M", 1, &["partitioned already"]),
+        ("emmc gp create 8192 2 0 0 --yes --on emmc,size=16M,gp=8M", 1, &["already partitioned"]),
     ] {
         assert_refused(&run(words), status, parts, words);
     }

@@ -82,7 +82,7 @@ fn one_process_serves_several_devices() {
     assert_eq!(server.wait().unwrap().code(), Some(0));
     assert_eq!(names(folder), 0, "the sockets are gone");
     for (words, status, says) in [
-        ("ufs nvme --socket x", 2, "there are 2 TARGETs and 1 of --socket"),
+        ("ufs nvme --socket x", 2, "there are 2 TARGETs, but 1 of --socket"),
         ("ufs --socket x nvme --socket x", 2, "x is named twice"),
         ("ufs --socket x nvme --socket x.ctl", 2, "x.ctl is named twice"),
         ("ufs,size=64M --socket x nvme --socket nowhere/x", 1, "nowhere/x: No such file"),

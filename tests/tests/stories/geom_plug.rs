@@ -329,7 +329,7 @@ fn mistakes_are_one_line() {
     refused(&geom("disk attach ada1"), folder, 2, "ada1: is attached; `disk detach ada1`");
     refused(&geom("disk detach --for soon ada1"), folder, 2, "soon");
     fs::write(folder.join("s"), "disk detach ada1\ndisk detach ada1\n").unwrap();
-    refused("geom --rig r.toml --script s", folder, 2, "s: line 2: ada1: is detached already");
+    refused("geom --rig r.toml --script s", folder, 2, "s: line 2: ada1: is already detached");
     fs::write(folder.join("s"), "disk detach ahci0\ndisk attach ada1\n").unwrap();
     refused("geom --rig r.toml --script s", folder, 2, "attach that one first");
     fs::write(folder.join("d.img"), [0; 4096]).unwrap();

@@ -170,7 +170,7 @@ fn mistakes_are_one_line() {
     let cause = "r.toml: line 3: `immage`: [[disk]] has no such key, did you mean `image`?";
     refused("geom --rig r.toml tree", folder, 2, cause);
     refused(&format!("bench --on {rig}:mirror/gm1"), folder, 2, "did you mean `mirror/gm0`?");
-    refused(&format!("bench --on {rig}"), folder, 2, "say which provider");
+    refused(&format!("bench --on {rig}"), folder, 2, "name a provider");
     refused(&format!("bench --on {rig}:ada0"), folder, 1, "open for writing by MIRROR gm0");
     refused(
         &format!("bench --clock real --on {rig}:mirror/gm0"),
@@ -187,8 +187,8 @@ fn mistakes_are_one_line() {
     fs::create_dir(folder.join("dir")).unwrap();
     refused("geom mount nowhere.toml dir", folder, 2, "nowhere.toml: No such file");
     refused("geom mount dir", folder, 2, "no disks");
-    refused("geom --socket dir part show", folder, 1, "is no mount");
-    refused("gstat dir", folder, 1, "is no mount");
+    refused("geom --socket dir part show", folder, 1, "is not a mount");
+    refused("gstat dir", folder, 1, "is not a mount");
     let full = flysch().args(["geom", "-f", "x", "mount", "/proc"]).output().unwrap();
     let said = String::from_utf8(full.stderr).unwrap();
     assert!(said.contains("/proc: is already a mount point"), "{said}");

@@ -32,7 +32,7 @@ const ROWS: &[(&str, i32, &str)] = &[
     ("-f a.img part --rig r.toml show", 2, "option of `flysch geom`: put it before"),
     ("-f a.img part create -s gpt a b", 2, "'b' found; use `flysch geom part create [OPTIONS]"),
     ("-f a.img part add -t", 2, "'-t <KIND>' but none was supplied; `flysch geom part add --help`"),
-    ("-f a.img part frobnicate a", 2, "'frobnicate'; `flysch geom part --help` tells what"),
+    ("-f a.img part frobnicate a", 2, "'frobnicate'; `flysch geom part --help` shows what"),
     ("-f a.img mirror label m", 2, "<PROVIDERS>...; use `flysch geom mirror label <NAME>"),
     ("-f a.img mirror lable m a", 2, "a similar subcommand exists: 'label'"),
     ("-f a.img mirror label -b foo m a", 2, "`foo` is not one of load, prefer"),

@@ -200,7 +200,7 @@ fn archives_give_what_directories_give() {
     fs::write(bench.path("tar"), b"no archive".repeat(100)).unwrap();
     let ran = bench.create("ubifs --tar tar -m 2048 -e 126976 -o a");
     assert_eq!(ran.status, 1);
-    assert!(ran.stderr.contains("no tar archive"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("not a tar archive"), "{}", ran.stderr);
     for (bytes, says) in [(&b"\x1f\x8b\x08"[..], "`gzip -dc ARCHIVE |"), (b"", "not one byte")] {
         fs::write(bench.path("tar"), bytes).unwrap();
         let ran = bench.create("ubifs --tar tar -m 2048 -e 126976 -o a");
@@ -274,7 +274,11 @@ fn what_cannot_be_is_refused() {
     };
     let ubifs = "ubifs -r TREE -m 2048 -e 126976 -o no";
     refused(&format!("{ubifs} -c 15"), 1, &["15 LEBs"]);
-    refused("ubifs -r TREE -m 512 -e 15360 -c 40 -x none -o no", 1, &["needed and 40 is"]);
+    refused(
+        "ubifs -r TREE -m 512 -e 15360 -c 40 -x none -o no",
+        1,
+        &["needed, but the maximum is 40"],
+    );
     refused(&format!("{ubifs} --pebs 20"), 1, &["--pebs", "15 for a volume"]);
     let small = "ubifs -r TREE -m 512 -e 15360 -x none -o no --pebs 40";
     refused(small, 1, &["--pebs", "the chip is too small", "LEBs are needed"]);

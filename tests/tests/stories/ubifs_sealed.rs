@@ -187,7 +187,7 @@ fn an_image_is_signed_as_openssl_and_mkfs_sign_it() {
     refused("image check --auth-cert other.crt image", "not signed by that certificate");
     refused("image check --auth-key raw image", "--auth-cert");
     refused("image check --auth-cert maker.pem image", "no certificate in it");
-    refused("image check --auth-cert raw image", "no X.509 certificate");
+    refused("image check --auth-cert raw image", "not an X.509 certificate");
     refused(&format!("{make} --auth-key other.pem --auth-cert maker.crt"), "another certificate");
     refused(&format!("{make} --auth-key maker.pem"), "--auth-cert");
     refused(&format!("{make} --auth-key raw --auth-cert maker.crt"), "no private key");

@@ -73,7 +73,7 @@ fn a_handshake_that_cannot_be_is_refused_with_its_reason() {
     };
     for (said, what) in [
         (Vec::new(), "closed"),
-        (b"SSH-2.0-OpenSSH_9\r\n".to_vec(), "no NBD server"),
+        (b"SSH-2.0-OpenSSH_9\r\n".to_vec(), "not an NBD server"),
         (bytes![INIT_PASSWD, OLDSTYLE_MAGIC, 0_u64], "old NBD handshake"),
         (bytes![INIT_PASSWD, OPTS_MAGIC, 0_u16], "GO"),
         (greeting(), "closed"),
@@ -87,7 +87,7 @@ fn a_handshake_that_cannot_be_is_refused_with_its_reason() {
         (go(&[export(0, 1), answer(option::GO, reply::ACK, &[])]), "no bytes"),
         (go(&[export(u64::MAX, 1), answer(option::GO, reply::ACK, &[])]), "no bytes"),
         (go(&[answer(option::GO, reply::INFO, &[0, 0, 1])]), "another length"),
-        (go(&vec![export(4096, 1); 80]), "without an end"),
+        (go(&vec![export(4096, 1); 80]), "never end"),
         (blocks(0, 4096, 1 << 20), "least 0"),
         (blocks(513, 4096, 1 << 20), "least 513"),
         (blocks(1 << 20, 1 << 20, 1 << 20), "least 1048576"),

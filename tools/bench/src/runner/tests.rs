@@ -630,7 +630,7 @@ fn who_is_too_slow_fails() {
     let failure = run(5_000_000, 0).expect("it is too slow");
     let text = failure.to_string();
     assert!(
-        text.starts_with("reads went at 40") && text.ends_with("; 5000000 were demanded"),
+        text.starts_with("reads ran at 40") && text.ends_with(", but 5000000 were required"),
         "{text}"
     );
 }

@@ -545,7 +545,7 @@ fn level_5_is_read_whole_and_without_a_disk() {
         assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data);
         let provider = graph.provider("raid/r0").unwrap();
         let error = graph.open(provider, Access::ALONE).unwrap_err();
-        assert!(error.cause.contains("only read"), "{error}");
+        assert!(error.cause.contains("only be read"), "{error}");
         for away in 0..count {
             let mut disks = copies(&disks);
             disks.remove(away);

@@ -328,7 +328,7 @@ fn volumes_are_read_also_without_a_disk_that_can_be_done_without() {
             let volume = graph.provider("raid/r0").unwrap();
             assert_eq!(graph[volume].media_size, data.len() as u64, "{what}");
             assert!(read(&mut graph, "raid/r0", 0, data.len()).unwrap() == data, "{what}");
-            assert!(graph.open(volume, Access::ALONE).unwrap_err().cause.contains("only read"));
+            assert!(graph.open(volume, Access::ALONE).unwrap_err().cause.contains("only be read"));
             let is_spread = matches!(layout, Layout::Stripe | Layout::Row);
             for away in 0..count {
                 let mut graph = graph_without(&disks, Some(away));
