@@ -217,5 +217,10 @@ fn a_workload_with_pauses_shows_what_waking_costs() {
     assert!((200_000..2_000_000).contains(&hibernated), "{hibernated} ns");
     let slept = waits(",suspend=1000,suspend-level=sleep");
     assert!(slept > hibernated + 3_000_000, "{slept} ns");
-    refused("bench --on ufs,suspend-level=sleep", folder.path(), 2, &["beside `suspend="]);
+    refused(
+        "bench --on ufs,suspend-level=sleep",
+        folder.path(),
+        2,
+        &["`suspend=MICROSECONDS` as well"],
+    );
 }

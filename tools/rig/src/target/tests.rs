@@ -65,7 +65,7 @@ fn every_key_is_read() {
     assert_eq!(text.parse(), Ok(Target::Ufs(expected)));
     assert!(refusal("ufs,crypto=xts").contains("aes-256-xts"));
     assert!(refusal("ufs,crypto=aes-256-xts,data-unit=256").contains("512|1024"));
-    assert!(refusal("ufs,suspend-level=sleep").contains("beside `suspend=MICROSECONDS`"));
+    assert!(refusal("ufs,suspend-level=sleep").contains("`suspend=MICROSECONDS` as well"));
     assert!(refusal("ufs,crypto-key=k").contains("`crypto=aes-128-xts` as well"));
     for (text, bytes) in [("nvme,hmb=off", 0), ("nvme,hmb=8M", 8 << 20), ("nvme", 128 << 20)] {
         let expected = NvmeTarget { host_memory: bytes, ..NvmeTarget::default() };

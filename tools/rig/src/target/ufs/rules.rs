@@ -17,7 +17,7 @@ impl Pairs<'_> {
         let suspend_after_us = self.get("suspend", micros)?;
         let suspend_level = self.get("suspend-level", level)?;
         if suspend_after_us.is_none() {
-            self.refuse(&["suspend-level"], "beside `suspend=MICROSECONDS`")?;
+            self.refuse(&["suspend-level"], "`suspend=MICROSECONDS` as well")?;
         }
         let default = LinkLimits::default();
         let gear = self.within("gear", 1, 5)?.unwrap_or(default.gear);
