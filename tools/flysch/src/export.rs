@@ -53,8 +53,8 @@ pub(crate) struct Arguments {
     /// What to export: a target (see `flysch targets`) or a provider of a rig.
     #[arg(value_name = "TARGET|RIG:PROVIDER")]
     target: On,
-    /// Where clients connect: `unix:PATH`, `tcp:HOST:PORT`, or `systemd` for the sockets that systemd
-    /// or a client of libnbd passes; may be given more than once.
+    /// Where clients connect: `unix:PATH`, `tcp:HOST:PORT`, or `systemd` for the sockets that
+    /// systemd or a client of libnbd passes; may be given more than once.
     #[arg(long, value_name = "WHERE")]
     nbd: Vec<Where>,
     /// A socket for the virtio disk of a virtual machine (vhost-user-blk).
