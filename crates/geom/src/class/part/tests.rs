@@ -180,8 +180,8 @@ fn hostile_64_bit_disklabels_are_refused_by_name() {
         ("for 4194816 bytes", |label| label.total += 512),
         ("space for partitions is impossible", |label| label.first = 512),
         ("space for partitions is impossible", |label| label.stop = u64::MAX << 9),
-        ("partition 1 is no range", |label| label.partitions[0].size = 0),
-        ("partition 1 is no range", |label| label.partitions[0].size = u64::MAX << 9),
+        ("partition 1 is not a range", |label| label.partitions[0].size = 0),
+        ("partition 1 is not a range", |label| label.partitions[0].size = u64::MAX << 9),
         ("is outside of", |label| label.partitions[0].offset = 1 << 20),
         ("overlap", |label| label.partitions[4] = Partition { size: 512, ..label.partitions[0] }),
     ];
