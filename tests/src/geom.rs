@@ -56,7 +56,7 @@ pub fn graph(images: &[&Path], seed: u64) -> (Graph, Vec<ProviderId>) {
 /// Runs a tool; answers what it printed.
 ///
 /// # Errors
-/// What it complained about, if it failed.
+/// Its messages, if it failed.
 pub fn tool(program: &str, arguments: &[&str], path: &Path) -> Result<String, String> {
     let output = Command::new(program).args(arguments).arg(path).output();
     let output = output.map_err(|error| format!("{program}: {error}"))?;

@@ -66,7 +66,7 @@ impl Ledger {
     /// last line that was not written to its end is cut off.
     ///
     /// # Errors
-    /// In words, with the file's name: when it cannot be used, is in use, or holds something else.
+    /// In words, with the file's name: if it cannot be used, is in use, or holds something else.
     pub fn open(path: &Path, key: impl Fn(&Value) -> Option<String>) -> Result<Self, String> {
         let name = path.display();
         let mut options = OpenOptions::new();
@@ -105,7 +105,7 @@ impl Ledger {
     /// Adds a result, in one write.
     ///
     /// # Errors
-    /// In words, when the file cannot be written.
+    /// In words, if the file cannot be written.
     pub fn add(&self, line: &str) -> Result<(), String> {
         let mut file = self.file.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         file.write_all(format!("{line}\n").as_bytes())

@@ -378,7 +378,7 @@ impl Plan {
     /// The plan of this text for a device that knows these kinds.
     ///
     /// # Errors
-    /// The first part that makes no sense.
+    /// The first part that is invalid.
     pub fn parse(text: &str, kinds: &'static [Kind]) -> Result<Self, PlanError> {
         let mut plan = Self::none();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {

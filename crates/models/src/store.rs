@@ -148,7 +148,7 @@ impl Store {
     /// Copies `len` bytes at `offset` to `to` in `memory`.
     ///
     /// # Errors
-    /// The file's; [`StoreError::OutOfRange`].
+    /// The file's, or [`StoreError::OutOfRange`].
     #[inline]
     pub fn read(
         &mut self,
@@ -167,7 +167,7 @@ impl Store {
     /// Copies `len` bytes at `from` in `memory` to `offset`.
     ///
     /// # Errors
-    /// The file's; [`StoreError::OutOfRange`].
+    /// The file's, or [`StoreError::OutOfRange`].
     #[inline]
     pub fn write(
         &mut self,

@@ -203,7 +203,7 @@ impl Lab {
     /// modules are built without: copied into the share, the guest loads them by `insmod`.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there are none, or for another kernel.
+    /// [`Error::NotBuilt`] if there are none, or only for another kernel.
     pub fn fastmap_modules(&self) -> Result<PathBuf, Error> {
         self.modules(&build::FASTMAP)
     }
@@ -212,7 +212,7 @@ impl Lab {
     /// built without, and of `trust.ko`, which makes that kernel trust a certificate.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there is none, or for another kernel.
+    /// [`Error::NotBuilt`] if there is none, or only for another kernel.
     pub fn signed_modules(&self) -> Result<PathBuf, Error> {
         self.modules(&build::SIGNED)
     }
@@ -221,7 +221,7 @@ impl Lab {
     /// to a UFS device, for the guest's kernel, whose own modules are built without.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there are none, or for another kernel.
+    /// [`Error::NotBuilt`] if there are none, or only for another kernel.
     pub fn query_modules(&self) -> Result<PathBuf, Error> {
         self.modules(&build::QUERIES)
     }
@@ -231,7 +231,7 @@ impl Lab {
     /// without; to be loaded in that order, after `irqbypass`.
     ///
     /// # Errors
-    /// [`Error::NotBuilt`] if there are none, or for another kernel.
+    /// [`Error::NotBuilt`] if there are none, or only for another kernel.
     pub fn iommufd_modules(&self) -> Result<PathBuf, Error> {
         self.modules(&build::IOMMUFD)
     }

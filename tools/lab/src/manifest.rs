@@ -95,7 +95,7 @@ fn target_text(target: &[u8]) -> String {
 /// What cannot be read is told in the line of the file.
 ///
 /// # Errors
-/// When a directory cannot be listed or a file has gone.
+/// If a directory cannot be listed or a file has vanished.
 pub fn of_directory(root: &Path, detail: Detail) -> io::Result<Manifest> {
     let mut manifest = Manifest::new();
     let mut waiting = vec![(Vec::new(), root.to_path_buf())];

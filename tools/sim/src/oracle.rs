@@ -146,7 +146,7 @@ impl Oracle {
     /// Checks what was read from the blocks starting at `first`.
     ///
     /// # Errors
-    /// The first sector that cannot be.
+    /// The first sector with an impossible content.
     pub fn check(&self, first: u64, data: &[u8]) -> Result<(), Wrong> {
         for (block, bytes) in (first..).zip(data.chunks_exact(self.block_size)) {
             let known = &self.blocks[block as usize];

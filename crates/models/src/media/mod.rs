@@ -636,7 +636,7 @@ impl Media {
     /// Die `die` was to be done with its oldest unit at `now`.
     ///
     /// # Errors
-    /// When it will be done, if reads suspended it meanwhile.
+    /// The time at which it will be done, if reads suspended it meanwhile.
     pub(crate) fn programmed(&mut self, die: u16, now: u64) -> Result<Unit, u64> {
         let die = &mut self.dies[usize::from(die)];
         let Held { end, unit, .. } = die.units[0];

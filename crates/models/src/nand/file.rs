@@ -90,7 +90,7 @@ impl NandChip {
     /// not in it; without out-of-band bytes, neither are bad blocks.
     ///
     /// # Errors
-    /// When the file cannot be used, has another size, or is in use.
+    /// If the file cannot be used, has another size, or is in use.
     pub fn in_file(
         path: &Path,
         with_oob: bool,

@@ -35,7 +35,7 @@ impl FileStore {
     /// Opens `path` for a unit of `len` bytes; an absent file is made, sparse and of that length.
     ///
     /// # Errors
-    /// [`StoreError::TooSmall`], [`StoreError::InUse`], or what the operating system said.
+    /// [`StoreError::TooSmall`], [`StoreError::InUse`], or the operating system's.
     pub fn open(path: &Path, len: u64) -> Result<Self, StoreError> {
         let failed =
             |action| move |cause| StoreError::File { path: path.to_path_buf(), action, cause };
@@ -71,7 +71,7 @@ impl FileStore {
     /// Another store on the same file: a disk that is seen over several paths.
     ///
     /// # Errors
-    /// What the operating system said.
+    /// The operating system's.
     pub fn another(&self) -> Result<Self, StoreError> {
         let failed =
             |cause| StoreError::File { path: self.path.clone(), action: "open again", cause };

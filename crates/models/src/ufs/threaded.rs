@@ -180,7 +180,7 @@ impl Threaded {
     /// thousandths as fast as real time: 1000 is real time.
     ///
     /// # Errors
-    /// The operating system gives no thread.
+    /// If the operating system provides no thread.
     pub fn start(
         model: Ufs,
         memory: DmaRegion,

@@ -271,7 +271,7 @@ impl Campaign {
     /// ends the run after those under way.
     ///
     /// # Errors
-    /// When the results cannot be written.
+    /// If the results cannot be written.
     pub fn run(
         &self,
         space: &Space,

@@ -103,7 +103,7 @@ pub trait Stack: 'static {
     /// What the checker says of it.
     ///
     /// # Errors
-    /// When there is nothing to check.
+    /// If there is nothing to check.
     fn check(&self, flash: &Probe) -> Result<Vec<Finding>, String>;
 }
 

@@ -47,13 +47,13 @@ pub trait Scenario {
     /// The chip as the workload finds it, and what is known of it.
     ///
     /// # Errors
-    /// When it can not be made.
+    /// If it cannot be made.
     fn begin(&self) -> Result<(Chip, Self::Knowledge), String>;
 
     /// Runs the workload; `knowledge` is right whenever the flash is called.
     ///
     /// # Errors
-    /// When something fails that must not.
+    /// If something fails that must not.
     fn run(&self, flash: Probe, knowledge: &Rc<RefCell<Self::Knowledge>>) -> Result<(), String>;
 
     /// What is worth telling of a run, at its end.
@@ -182,7 +182,7 @@ impl fmt::Display for Report {
 /// Runs `scenario` and cuts as planned.
 ///
 /// # Errors
-/// When the workload fails without a cut.
+/// If the workload fails without a cut.
 pub fn explore<S: Scenario + 'static>(scenario: &Rc<S>, plan: &Plan) -> Result<Report, String> {
     let (mut chip, knowledge) = scenario.begin()?;
     let start = chip.operations();

@@ -54,7 +54,7 @@ impl Merged {
     /// Takes the lines of one file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    /// If it cannot be read.
     pub fn take(&mut self, file: impl BufRead) -> std::io::Result<()> {
         for line in file.split(b'\n') {
             match serde_json::from_slice::<Line>(&line?) {

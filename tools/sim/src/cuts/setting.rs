@@ -303,7 +303,7 @@ impl FromStr for World {
 /// The value of that name.
 ///
 /// # Errors
-/// In words, with all names, when there is none.
+/// In words, with all names, if there is none.
 pub fn named<T: Copy>(
     what: &str,
     text: &str,

@@ -287,7 +287,7 @@ impl Workload {
     /// Runs it in `setting`, cut as planned.
     ///
     /// # Errors
-    /// When it fails without a cut.
+    /// If it fails without a cut.
     pub fn run(&self, setting: &Setting, plan: &Plan) -> Result<Report, String> {
         let mut plan = Plan { seed: setting.seed, ..plan.clone() };
         if setting.is_failing() {
