@@ -242,8 +242,8 @@ impl Zone {
         }
     }
 
-    /// Whether `answer` is valid for this command: one who continues after the last zone comes to
-    /// an end.
+    /// Whether `answer` is valid for this command: continuing after the last zone must come to an
+    /// end.
     pub(crate) fn is_answered_by(&self, answer: &ZoneAnswer) -> bool {
         match (self, answer) {
             (&Self::Report { start, most, .. }, ZoneAnswer::Report(report)) => {

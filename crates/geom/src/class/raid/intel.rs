@@ -173,7 +173,7 @@ fn units(map: &Map) -> (u64, u64) {
     (mdadm * domains, strip * domains)
 }
 
-/// How a member takes part whose disk is present.
+/// How a member whose disk is present takes part.
 fn part_state(record: &Record, slot: usize, level: Level, disks: &[Disk]) -> (PartState, u64) {
     let (first, ordinals) = &record.maps[0];
     let is_new = ordinals[slot] & ORDINAL_REBUILD != 0;
