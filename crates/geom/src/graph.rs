@@ -318,7 +318,7 @@ impl Graph {
     /// Detaches a consumer from its provider.
     ///
     /// # Panics
-    /// If it has it open.
+    /// If it has its provider open.
     pub fn detach(&mut self, consumer: ConsumerId) {
         assert!(self[consumer].access == Access::NONE, "what is detached is closed");
         let Some(provider) = self.consumer_mut(consumer).provider.take() else { return };

@@ -162,7 +162,7 @@ fn put(
 /// Puts a cache on a provider for the life of the graph (`gcache create`).
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn create(
     graph: &mut Graph,
     name: &str,
@@ -190,7 +190,7 @@ fn is_free(graph: &Graph, name: &str) -> Result<(), Error> {
 /// Puts a cache on a provider permanently, recorded in its last sector (`gcache label`).
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn label(
     graph: &mut Graph,
     name: &str,

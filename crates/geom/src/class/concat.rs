@@ -41,7 +41,7 @@ fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<Name<16>, Er
 /// Writes metadata to the providers: the concatenation exists from now on (`gconcat label`).
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn label(
     graph: &mut Graph,
     name: &str,

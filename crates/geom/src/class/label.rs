@@ -66,7 +66,7 @@ pub fn mangle(text: &str) -> String {
 /// Names a provider permanently, in its last sector (`glabel label`).
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn label(graph: &mut Graph, name: &str, under: ProviderId, force: bool) -> Result<(), Error> {
     let name = name.strip_prefix("/dev/").unwrap_or(name);
     let name = name.strip_prefix("label/").unwrap_or(name);
@@ -87,7 +87,7 @@ pub fn label(graph: &mut Graph, name: &str, under: ProviderId, force: bool) -> R
 /// Names a provider for the life of the graph (`glabel create`).
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn create(graph: &mut Graph, name: &str, under: ProviderId) -> Result<(), Error> {
     let name = format!("label/{}", mangle(name));
     is_free(graph, &name)?;

@@ -62,7 +62,7 @@ fn check(
 /// Writes metadata to the providers: the stripe exists from now on (`gstripe label`).
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn label(
     graph: &mut Graph,
     name: &str,

@@ -133,7 +133,7 @@ fn components(
 /// to the last sector. Missing or failed components stay out.
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn create(
     graph: &mut Graph,
     name: &str,
@@ -168,7 +168,7 @@ pub(super) fn check_automatic(graph: &Graph, geom: GeomId) -> Result<(), Error> 
 /// irrelevant; if there is content on one disk, label that one and insert the others.
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn label(
     graph: &mut Graph,
     name: &str,
@@ -219,7 +219,7 @@ pub fn clear(graph: &mut Graph, provider: ProviderId) -> Result<(), Error> {
 /// Adds components, which are rebuilt from the others.
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn insert(
     graph: &mut Graph,
     geom: GeomId,
@@ -283,7 +283,7 @@ pub fn insert(
 /// missing.
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn spare(
     graph: &mut Graph,
     geom: GeomId,

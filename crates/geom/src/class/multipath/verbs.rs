@@ -71,7 +71,7 @@ fn check(graph: &Graph, name: &str, under: &[ProviderId]) -> Result<(), Error> {
 /// disk; otherwise nothing is changed.
 ///
 /// # Errors
-/// Names the obstacle, or the provider that is not a path to that disk.
+/// The error names the obstacle, or the provider that is not a path to that disk.
 pub fn label(
     graph: &mut Graph,
     name: &str,
@@ -123,7 +123,7 @@ pub fn label(
 /// Joins providers without writing anything: the paths are known for the life of the graph.
 ///
 /// # Errors
-/// Names the obstacle; nothing is created then.
+/// The error names the obstacle; nothing is created then.
 pub fn create(
     graph: &mut Graph,
     name: &str,
@@ -153,7 +153,7 @@ pub fn create(
 /// Adds a path. It must show the label, if there is one, unless `force`.
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn add(
     graph: &mut Graph,
     geom: GeomId,

@@ -133,7 +133,7 @@ fn unmangle(word: &str) -> String {
 /// Makes a table from a backup, in one commit. An existing one is replaced only by force.
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn restore(
     graph: &mut Graph,
     provider: ProviderId,

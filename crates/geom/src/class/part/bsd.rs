@@ -116,7 +116,7 @@ pub(super) fn create(
 /// bytes of the code that coincide with the label are left out. `sector` is the label's.
 ///
 /// # Errors
-/// If the code is too long; names the available bytes.
+/// If the code is too long; the error gives the available bytes.
 pub(super) fn put_boot_code(
     (sector, boot): (&mut [u8], &mut Vec<u8>),
     entries: u32,

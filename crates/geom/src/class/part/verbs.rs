@@ -95,7 +95,8 @@ fn type_of(scheme: Scheme, text: &str) -> Result<Type, Error> {
 /// Makes a table on a provider that has none.
 ///
 /// # Errors
-/// Names the obstacle: a table, a file system, metadata of other classes (without `force`).
+/// The error names the obstacle: a table, a file system, metadata of other classes (without
+/// `force`).
 pub fn create(
     graph: &mut Graph,
     provider: ProviderId,

@@ -77,7 +77,7 @@ fn check_blank(graph: &mut Graph, provider: ProviderId, force: bool) -> Result<(
 /// Makes an array of disks, and a volume on it. Returns the array's name.
 ///
 /// # Errors
-/// Names the obstacle; no disk has metadata then.
+/// The error names the obstacle; no disk has metadata then.
 pub fn label(
     graph: &mut Graph,
     format: &str,
@@ -137,7 +137,7 @@ pub fn label(
 /// Adds a volume to an array.
 ///
 /// # Errors
-/// Names the obstacle.
+/// The error names the obstacle.
 pub fn add(graph: &mut Graph, geom: GeomId, options: &Options<'_>) -> Result<(), Error> {
     let wanted = options.wanted()?;
     let format = writing(graph, geom)?;
@@ -233,7 +233,7 @@ fn erase(graph: &mut Graph, geom: GeomId, consumer: crate::ConsumerId) -> Result
 /// are taken, the disks become spares.
 ///
 /// # Errors
-/// Names the obstacle; also if no disk is needed.
+/// The error names the obstacle; also if no disk is needed.
 pub fn insert(
     graph: &mut Graph,
     geom: GeomId,
