@@ -155,8 +155,8 @@ impl Lab {
     /// a Debian mirror; takes some minutes and 4 GiB, of which 2 GiB are kept.
     ///
     /// # Errors
-    /// The error names what is missing or went wrong. A half-built lab is never taken for a complete
-    /// one.
+    /// The error names what is missing or went wrong. A half-built lab is never taken for a
+    /// complete one.
     pub fn build(say: &mut dyn FnMut(&str)) -> Result<(), Error> {
         for kernel in Kernel::ALL {
             let lab = match Self::open_with(kernel) {
