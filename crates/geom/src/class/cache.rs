@@ -23,11 +23,11 @@ use crate::record::Taste;
 #[cfg(test)]
 mod tests;
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Cache;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static CACHE: Cache = Cache;
 
 /// Maximum block size, bytes.

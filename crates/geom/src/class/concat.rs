@@ -17,11 +17,11 @@ use crate::object::{GeomId, ProviderId};
 use crate::record::Taste;
 use crate::route::Route;
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Concat;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static CONCAT: Concat = Concat;
 
 /// The parameters of `label` and `create`.

@@ -11,7 +11,7 @@ use crate::object::ProviderId;
 #[derive(Debug)]
 pub struct Dev;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static DEV: Dev = Dev;
 
 impl Class for Dev {

@@ -27,11 +27,11 @@ use crate::io::{Io, Shape};
 use crate::object::{GeomId, ProviderId};
 use crate::record::Taste;
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Gate;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static GATE: Gate = Gate;
 
 /// What a server is asked to do.

@@ -23,11 +23,11 @@ use crate::record::{Reason, Taste};
 use crate::route::Route;
 use crate::zone::{Zone, ZoneAnswer};
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Label;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static LABEL: Label = Label;
 
 /// A label that was found, and where.

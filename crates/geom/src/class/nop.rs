@@ -15,11 +15,11 @@ use crate::object::{GeomId, ProviderId};
 use crate::route::{Faults, Route};
 use crate::zone::{Zone, ZoneAnswer};
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Nop;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static NOP: Nop = Nop;
 
 /// What a NOP does to the requests that pass through it.

@@ -18,11 +18,11 @@ use crate::route::Route;
 
 pub use super::array::place;
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Stripe;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static STRIPE: Stripe = Stripe;
 
 /// Default stripe size, bytes.

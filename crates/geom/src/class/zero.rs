@@ -11,11 +11,11 @@ use crate::io::{Io, Shape};
 use crate::object::ProviderId;
 use crate::record::Taste;
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Zero;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static ZERO: Zero = Zero;
 
 /// The name of the geom and its provider, as in FreeBSD.

@@ -38,11 +38,11 @@ pub use verbs::{
     label, prefer, rebuild, remove, spare, stop, synchronize, synchronize_piece, take_spares,
 };
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Mirror;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static MIRROR: Mirror = Mirror;
 
 /// How a component takes part.

@@ -33,11 +33,11 @@ pub use verbs::{
     stop,
 };
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Multipath;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static MULTIPATH: Multipath = Multipath;
 
 /// One path.

@@ -42,11 +42,11 @@ pub use verbs::{
     recover, resize, set_attribute, set_table_attribute, undo,
 };
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Part;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static PART: Part = Part;
 
 /// A kind of partition table.

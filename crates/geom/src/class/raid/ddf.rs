@@ -23,11 +23,11 @@ use crate::object::ProviderId;
 
 mod write;
 
-/// The format.
+/// The type of the format.
 #[derive(Debug)]
 pub struct Ddf;
 
-/// The format.
+/// The format, an entry of [`FORMATS`](super::format::FORMATS).
 pub static DDF: Ddf = Ddf;
 
 const SECTOR: u64 = ddf::SECTOR as u64;

@@ -18,11 +18,11 @@ use crate::error::{Error, Kind};
 use crate::graph::Graph;
 use crate::object::ProviderId;
 
-/// The format.
+/// The type of the format.
 #[derive(Debug)]
 pub struct Intel;
 
-/// The format.
+/// The format, an entry of [`FORMATS`](super::format::FORMATS).
 pub static INTEL: Intel = Intel;
 
 const SECTOR: u64 = 512;

@@ -40,11 +40,11 @@ use format::{FORMATS, Format, Found, Writing};
 pub use rebuild::{CHECKPOINT, rebuild, rebuild_piece};
 pub use verbs::{Options, add, delete, fail, insert, label, remove, stop};
 
-/// The class.
+/// The type of the class.
 #[derive(Debug)]
 pub struct Raid;
 
-/// The class.
+/// The class, to be registered with a graph.
 pub static RAID: Raid = Raid;
 
 /// A disk in the place of a member.

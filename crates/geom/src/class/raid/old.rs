@@ -56,7 +56,7 @@ pub struct Said {
     own: (Vec<u8>, PartState),
     /// Offset and size of its part, bytes.
     place: (u64, u64),
-    /// Next to a disk that records this, disks that do not hold nothing.
+    /// If one disk records this, disks that do not record it hold no data.
     is_newest: bool,
 }
 
