@@ -5,7 +5,7 @@ use alloc::vec;
 use super::{Tear, Torn, tear};
 use crate::random::Random;
 
-/// Maximum number of reads of a block, as a power of two, for which its weak cells read correctly.
+/// Weak cells of a block read correctly for a power of two reads; its exponent is below this.
 const HIDDEN_READS_LOG2: u64 = 8;
 
 /// How torn cells behave after the cut. Each effect can be switched on by itself.
