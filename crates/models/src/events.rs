@@ -1,21 +1,21 @@
-//! What will happen in a model, in order of time.
+//! Future events in a model, in order of time.
 
 use alloc::vec::Vec;
 
 use flysch_api::machine::Instant;
 
-/// A queue of events. Events of the same instant come out in the order they went in, so a model is
-/// deterministic.
+/// A queue of events. Events of the same instant come out in the order in which they were added, so
+/// that a model is deterministic.
 ///
-/// A sorted array, last to come first: a model has an event or two per command in flight, and at
-/// that size one short move of memory is cheaper than the walk through a heap.
+/// A sorted array, latest first: a model has an event or two per command in flight, and at that
+/// size one short move of memory is cheaper than a walk through a heap.
 #[derive(Debug)]
 pub struct Events<T> {
     sorted: Vec<(Instant, T)>,
 }
 
 impl<T: Copy> Events<T> {
-    /// An empty queue with room for `capacity` events before it must grow.
+    /// An empty queue with room for `capacity` events before it grows.
     pub fn with_capacity(capacity: usize) -> Self {
         Self { sorted: Vec::with_capacity(capacity) }
     }
@@ -44,12 +44,12 @@ impl<T: Copy> Events<T> {
         self.sorted.retain(|event| keep(&event.1));
     }
 
-    /// Number of events waiting.
+    /// Number of pending events.
     pub fn len(&self) -> usize {
         self.sorted.len()
     }
 
-    /// Whether nothing waits.
+    /// Whether no event is pending.
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
     }
