@@ -7,7 +7,8 @@
 //! [`Operation::Configure`](crate::Operation::Configure) takes the plan only together with that
 //! token, reads the device again, and refuses if it is locked or not what the plan was made from.
 
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Run, Stop};
+use crate::control::Core;
 use crate::exchange::Message;
 use crate::facts::Device;
 use crate::query::Query;
@@ -258,12 +259,12 @@ impl<M: Machine> Core<M> {
 
     /// Sent once: a second try could be a second write.
     fn write_page(&mut self, index: u8, page: &[u8]) -> Run<Result<(), Cause>> {
-        self.effect(|core| {
-            core.layout.management.write(QUERY_DATA_OFFSET, page);
+        self.channel.effect(|channel| {
+            channel.layout.management.write(QUERY_DATA_OFFSET, page);
         });
         let idn = DescriptorId::Configuration.into_bits();
         let fields = QueryFields::write_descriptor(idn, index, 0, page.len() as u16);
-        let timeout_ms = self.options.timeouts.query_ms;
+        let timeout_ms = self.channel.options.timeouts.query_ms;
         Ok(self.exchange(Message::Query(fields), timeout_ms)?.map(|_| ()))
     }
 }

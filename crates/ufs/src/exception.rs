@@ -6,7 +6,8 @@
 //! WriteBooster buffer that has to be flushed is flushed, and of a device too hot or too cold the
 //! temperature is read. All events are kept for the caller, those that were answered, too.
 
-use crate::control::{Core, Run};
+use crate::channel::Run;
+use crate::control::Core;
 use crate::query::Query;
 use flysch_api::machine::Machine;
 use flysch_script::Player;
@@ -17,7 +18,7 @@ use flysch_wire::ufs::query::{
 impl<M: Machine> Core<M> {
     /// At bring-up: enables the events the options want.
     pub(crate) fn initial_events(&mut self) -> Run<()> {
-        let events = self.options.exception_events.into();
+        let events = self.channel.options.exception_events.into();
         self.checked_query(&Query::write_attribute(AttributeId::ExceptionEventControl, events))?;
         Ok(())
     }
@@ -26,7 +27,7 @@ impl<M: Machine> Core<M> {
     pub(crate) fn handle_event(&mut self) -> Run<()> {
         let status = Query::read_attribute(AttributeId::ExceptionEventStatus);
         let raw = self.checked_query(&status)?.fields.value32() as u16;
-        let enabled = self.options.exception_events;
+        let enabled = self.channel.options.exception_events;
         let events = ExceptionEvents::from_bits(raw & enabled);
         self.device.events |= events.into_bits();
         if events.urgent_bkops() {
@@ -45,7 +46,7 @@ impl<M: Machine> Core<M> {
     fn read_temperature(&mut self) -> Run<()> {
         let rough = Query::read_attribute(AttributeId::DeviceCaseRoughTemperature);
         let raw = self.checked_query(&rough)?.fields.value32() as u8;
-        self.effect(|core| core.device.temperature = temperature_celsius(raw));
+        self.channel.effect(|_| self.device.temperature = temperature_celsius(raw));
         Ok(())
     }
 
@@ -60,8 +61,8 @@ impl<M: Machine> Core<M> {
         let flag = FlagId::BackgroundOpsEn;
         let allow = if needed { Query::set_flag(flag) } else { Query::clear_flag(flag) };
         self.checked_query(&allow)?;
-        self.effect(|core| {
-            core.device.background_operations = needed;
+        self.channel.effect(|_| {
+            self.device.background_operations = needed;
         });
         Ok(())
     }

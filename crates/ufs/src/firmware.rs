@@ -6,7 +6,8 @@
 //! everything anew that bring-up reads.
 
 use crate::Error;
-use crate::control::{Core, Run};
+use crate::channel::Run;
+use crate::control::Core;
 use crate::exchange::{DATA_MAX, HostCommand, Moves};
 use crate::query::Query;
 use alloc::vec::Vec;

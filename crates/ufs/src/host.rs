@@ -1,6 +1,7 @@
 //! The control owner of a controller.
 
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Run, Stop};
+use crate::control::Core;
 use crate::facts::{Device, Facts, Shape, read_facts, settle_shape};
 use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
 use crate::init::{BringUp, Step};
@@ -133,7 +134,7 @@ impl<M: Machine> Host<M> {
     /// bring-up.
     #[must_use]
     pub fn with_platform(mut self, platform: Box<dyn Platform>) -> Self {
-        self.core.platform = Some(platform);
+        self.core.board.set_platform(platform);
         self
     }
 
@@ -143,22 +144,26 @@ impl<M: Machine> Host<M> {
         const OF_QUEUES: [&str; 2] = ["queues", "NOP OUT"];
         let Error::Step { step, .. } = error else { return false };
         let core = &mut self.core;
-        let all_here = self.others.len() + 1 == core.shape.lanes;
-        let free_choice = core.shape.mcq && core.options.queue == QueueMode::Auto;
+        let all_here = self.others.len() + 1 == core.queues.shape.lanes;
+        let free_choice = core.queues.shape.mcq && core.channel.options.queue == QueueMode::Auto;
         if !free_choice || !all_here || !OF_QUEUES.contains(&step) {
             return false;
         }
-        let aggregation = core.options.aggregation.filter(|_| core.options.lanes == 1);
-        let options = Options { queue: QueueMode::Sdq, aggregation, ..core.options.clone() };
-        let Ok(shape) = settle_shape(core.cap, core.mcq_cap, &options) else { return false };
-        let memory = core.layout.whole().clone();
+        let aggregation =
+            core.channel.options.aggregation.filter(|_| core.channel.options.lanes == 1);
+        let options =
+            Options { queue: QueueMode::Sdq, aggregation, ..core.channel.options.clone() };
+        let Ok(shape) = settle_shape(core.channel.cap, core.queues.mcq_cap, &options) else {
+            return false;
+        };
+        let memory = core.channel.layout.whole().clone();
         let Ok(parts) =
-            Parts::new(&core.machine, &memory, &Facts { options, shape, ..core.facts() })
+            Parts::new(&core.channel.machine, &memory, &Facts { options, shape, ..core.facts() })
         else {
             return false;
         };
         let Parts { shared, layout, lane, others } = parts;
-        (core.shape, core.shared, core.layout) = (shape, shared, layout);
+        (core.queues.shape, core.channel.shared, core.channel.layout) = (shape, shared, layout);
         (self.lane, self.others) = (lane, others);
         let record = ErrorRecord {
             at: now,
@@ -167,13 +172,13 @@ impl<M: Machine> Host<M> {
             step: Some(step),
             error: Some(error),
         };
-        core.errors.keep(record);
+        core.channel.errors.keep(record);
         true
     }
 
     /// Whether the host has a lane of its own.
     pub(crate) fn is_apart(&self) -> bool {
-        self.core.shape.apart
+        self.core.queues.shape.apart
     }
 
     /// All lanes but the host's own, to be handed out.
@@ -209,22 +214,22 @@ impl<M: Machine> Host<M> {
 
     /// What went wrong so far.
     pub fn errors(&self) -> &ErrorLog {
-        &self.core.errors
+        &self.core.channel.errors
     }
 
     /// The deviations this controller is known for.
     pub fn quirks(&self) -> Quirks {
-        self.core.quirks
+        self.core.channel.quirks
     }
 
     /// UFSHCI version.
     pub fn version(&self) -> Ver {
-        self.core.version
+        self.core.channel.version
     }
 
     /// Controller capabilities.
     pub fn capabilities(&self) -> Cap {
-        self.core.cap
+        self.core.channel.cap
     }
 
     /// The controller's crypto engine and its key slots; `None` if it has none.
@@ -234,12 +239,12 @@ impl<M: Machine> Host<M> {
 
     /// Whether multi-circular queues are in use.
     pub fn is_mcq(&self) -> bool {
-        self.core.shape.mcq
+        self.core.queues.shape.mcq
     }
 
     /// The machine the host runs on.
     pub fn machine(&self) -> &M {
-        &self.core.machine
+        &self.core.channel.machine
     }
 
     /// Exception events seen since the last call, bits of wExceptionEventStatus.
@@ -259,7 +264,7 @@ impl<M: Machine> Host<M> {
                 Job::Recovery(Recovery::reset())
             }
             (Operation::BringUp, _) => {
-                self.core.shared.orders.publish(Order::PAUSE | Order::STOP);
+                self.core.channel.shared.orders.publish(Order::PAUSE | Order::STOP);
                 Job::BringUp(BringUp::default())
             }
             (Operation::EndCommands { how, lun }, State::Up) => {
@@ -275,7 +280,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn set_job(&mut self, job: Job) {
-        self.core.drop_script();
+        self.core.channel.drop_script();
         self.job = Some(job);
         self.job_at = Instant::START;
     }
@@ -293,7 +298,7 @@ impl<M: Machine> Host<M> {
     /// When the host wants to be polled: for the operation under way, for its lane, or to look
     /// after lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
-        if self.core.shared.orders.is_called() && self.listens() {
+        if self.core.channel.shared.orders.is_called() && self.listens() {
             return Some(Instant::START);
         }
         let mut at = self.job_at;
@@ -370,19 +375,19 @@ impl<M: Machine> Host<M> {
 
     #[cold]
     fn drive(&mut self, now: Instant) {
-        self.core.shared.beat();
+        self.core.channel.shared.beat();
         self.notice_end();
         self.lane.tend(now);
         self.look_at_interrupts(now);
         self.look_for_trouble(now);
         self.lane.wake(now);
         while let Some(job) = &mut self.job {
-            self.core.at = Instant::NEVER;
-            if !self.core.advance(&mut self.lane, now) {
-                self.job_at = self.core.at;
+            self.core.channel.at = Instant::NEVER;
+            if !self.core.channel.advance(&mut self.lane, now) {
+                self.job_at = self.core.channel.at;
                 return;
             }
-            self.core.rewind();
+            self.core.channel.rewind();
             let run = job.run(&mut self.core);
             // What the step ordered is obeyed by the host's own lane at once.
             self.lane.wake(now);
@@ -407,11 +412,11 @@ impl<M: Machine> Host<M> {
         if shuts_down && !self.core.running {
             return;
         }
-        if self.state == State::Up && self.core.shared.orders.order_now().has(Order::GONE) {
+        if self.state == State::Up && self.core.channel.shared.orders.order_now().has(Order::GONE) {
             self.state = State::Gone;
             self.core.running = false;
             if self.job.take().is_some() {
-                self.core.drop_script();
+                self.core.channel.drop_script();
                 self.result = Some(Err(Error::Gone));
             }
         }
@@ -445,10 +450,10 @@ impl<M: Machine> Host<M> {
             return Instant::NEVER;
         }
         // While the link hibernates nothing is asked of the device.
-        let asks = self.core.shared.event_pending() && !self.core.link.hibernating;
+        let asks = self.core.channel.shared.event_pending() && !self.core.link.hibernating;
         let event = if asks { self.event_at } else { Instant::NEVER };
         // A lane on another thread cannot wake this one.
-        let lanes = match self.core.shape.lanes {
+        let lanes = match self.core.queues.shape.lanes {
             1 => Instant::NEVER,
             _ => now.after_nanos(ATTENTION_NANOS),
         };
@@ -456,7 +461,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn event_is_due(&self, now: Instant) -> bool {
-        let pending = self.core.shared.event_pending() && !self.core.link.hibernating;
+        let pending = self.core.channel.shared.event_pending() && !self.core.link.hibernating;
         pending && now >= self.event_at
     }
 
@@ -471,8 +476,8 @@ impl<M: Machine> Host<M> {
         if !self.listens() {
             return;
         }
-        self.core.shared.orders.take_call();
-        let shared = &self.core.shared;
+        self.core.channel.shared.orders.take_call();
+        let shared = &self.core.channel.shared;
         // A device management command under way is left to its own time-out, unless the reset
         // that fatal causes lead to takes it out of the controller anyway.
         let fatal = Interrupts::from_bits(shared.orders.causes()).intersects(Interrupts::FATAL);
@@ -491,7 +496,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
-        self.core.turn_page();
+        self.core.channel.turn_page();
         match self.job.take() {
             Some(Job::BringUp(_))
                 if result.as_ref().is_err_and(|error| self.fall_back(*error, now)) =>
@@ -516,7 +521,7 @@ impl<M: Machine> Host<M> {
                 }
                 self.result = Some(result);
             }
-            Some(Job::Event) => self.core.shared.rearm_event(),
+            Some(Job::Event) => self.core.channel.shared.rearm_event(),
             // What wakes badly asks for a reset itself.
             Some(Job::Wake) | None => {}
         }
@@ -529,9 +534,9 @@ impl<M: Machine> Drop for Host<M> {
     /// Stops the controller's DMA before the memory goes. Nothing is flushed: that is
     /// [`Operation::Shutdown`]. Every port is gone.
     fn drop(&mut self) {
-        if self.core.clocks_on {
+        if self.core.board.clocks_on() {
             self.core.switch_off();
-            self.core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
+            self.core.channel.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
         }
     }
 }
@@ -541,7 +546,7 @@ impl Job {
         match self {
             Self::BringUp(bring_up) => {
                 bring_up.run(core)?;
-                core.shared.orders.publish(0);
+                core.channel.shared.orders.publish(0);
                 Ok(Output::None)
             }
             Self::Operation(operation) => core.operate(operation),

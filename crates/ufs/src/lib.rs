@@ -14,7 +14,7 @@
 //!   [`ring`](flysch_api::command::Port::ring) rings once per batch,
 //!   [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number. No allocation,
 //!   no lock, no search. The price of recovery while nothing is wrong is one relaxed load.
-//! - *Control path* (`control` and what uses it): sequential code without a clock; time comes in
+//! - *Control path* (`channel` and what uses it): sequential code without a clock; time comes in
 //!   with `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
 //! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane.
 //! - Every command ends exactly once, by the device's answer, the controller's status, or the
@@ -34,8 +34,10 @@
 //! | `slots`, `queue`, `descriptors`, `interrupts`, `host_watch` | parts of a lane |
 //! | `lane` | commands: the hot path, and the rest of a lane |
 //! | `uic`, `task`, `exchange` | one UIC command, task management request, management command each |
-//! | `control` | the primitives of procedures that wait |
-//! | `board`, `management` | telling the platform; NOP, queries, the host's own SCSI commands |
+//! | `channel` | the primitives of procedures that wait, and what they work on |
+//! | `board`, `queues` | telling the platform; the controller's queues set up, and rid of commands |
+//! | `control` | everything there is one of: the channel and the objects that use it |
+//! | `management` | NOP, queries, the host's own SCSI commands |
 //! | `query`, `configuration`, `power`, `writebooster`, `exception`, `suspend` | the features of those names |
 //! | `crypto` | how keys get into slots and out of them |
 //! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
@@ -75,6 +77,7 @@ extern crate std;
 
 mod blocking;
 mod board;
+mod channel;
 mod configuration;
 mod control;
 mod crypto;
@@ -104,6 +107,7 @@ mod power;
 mod power_mode;
 mod query;
 mod queue;
+mod queues;
 mod quirks;
 mod recover;
 mod rpmb;

@@ -2,19 +2,18 @@
 //! with their tries, and what becomes of one that is not answered.
 
 use crate::Cause;
-use crate::control::{Action, Answer, Core, Run, Wait};
+use crate::channel::{Action, Answer, Run, Wait};
+use crate::control::Core;
 use crate::exchange::{Exchange, HostCommand, Message, Reply, SCSI_GOOD, Segment};
 use crate::history::ErrorKind;
 use crate::lane::Lane;
 use crate::layout::management as layout;
-use crate::quirks::Quirk;
 use crate::time::MS;
 use alloc::vec;
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
 use flysch_script::Player;
 use flysch_wire::scsi::SenseKey;
-use flysch_wire::ufs::registers::{UTRLCLR, UTRLDBR};
 use flysch_wire::ufs::rpmb::AdvancedRpmb;
 use flysch_wire::ufs::upiu::QueryFields;
 
@@ -31,8 +30,8 @@ impl<M: Machine> Core<M> {
         message: Message,
         timeout_ms: u32,
     ) -> Run<Result<Reply, Cause>> {
-        let answer = self.ask(|core| {
-            let slot_by = core.now.after_nanos(SLOT_WAIT);
+        let answer = self.channel.ask(|channel| {
+            let slot_by = channel.now.after_nanos(SLOT_WAIT);
             Action::Exchange(Exchange::new(message, slot_by, u64::from(timeout_ms) * MS))
         })?;
         match answer {
@@ -53,46 +52,28 @@ impl<M: Machine> Core<M> {
             Message::Scsi(command) => command.lun,
             _ => 0,
         };
-        self.effect(|core| {
-            core.errors.note(core.now, ErrorKind::Overdue, u32::from(lun) << 8 | u32::from(slot));
-        });
-        let cleared = if self.shape.mcq {
-            self.clean_up_management(slot, lun)?.is_ok()
-        } else {
-            self.clear_slots(1 << slot)?.is_ok()
-        };
-        if !cleared {
-            // The slot cannot be trusted again before the controller was reset.
-            self.effect(|core| {
-                core.ask_for_reset();
-            });
+        self.channel.note(ErrorKind::Overdue, u32::from(lun) << 8 | u32::from(slot));
+        if self.queues.clear_management(&mut self.channel, slot, lun)?.is_err() {
+            // The slot cannot be trusted again before the controller has been reset.
+            self.channel.effect(|channel| channel.ask_for_reset());
         }
-        self.lane(Lane::release_management)?;
+        self.channel.lane(Lane::release_management)?;
         Ok(())
     }
 
     /// The tag of the device management command; it is its slot number, too.
     fn management_slot(&mut self) -> Wait<u8> {
-        let answer = self.ask(|_| Action::Tag)?;
+        let answer = self.channel.ask(|_| Action::Tag)?;
         Ok(match answer {
             Answer::Value(tag) => tag as u8,
             _ => 0,
         })
     }
 
-    /// Clears slots of the transfer request list and waits until the controller let go of them.
-    pub(crate) fn clear_slots(&mut self, slots: u32) -> Wait<Result<u32, Cause>> {
-        if self.quirks.has(Quirk::StickySlots) {
-            return Ok(Err(Cause::Timeout));
-        }
-        self.write(UTRLCLR, !slots);
-        self.until(("UTRLDBR", UTRLDBR), slots, 0, self.options.timeouts.clear_ms)
-    }
-
     /// Sends a query, up to `tries` times.
     #[track_caller]
     pub(crate) fn query(&mut self, fields: QueryFields) -> Run<Result<Reply, Cause>> {
-        let timeout_ms = self.options.timeouts.query_ms;
+        let timeout_ms = self.channel.options.timeouts.query_ms;
         let mut last = Cause::Timeout;
         for _ in 0..QUERY_TRIES {
             match self.exchange(Message::Query(fields), timeout_ms)? {
@@ -130,24 +111,24 @@ impl<M: Machine> Core<M> {
     /// Puts what a command sends into the management data buffer, once.
     #[track_caller]
     pub(crate) fn put_data(&mut self, bytes: &[u8]) {
-        self.effect(|core| {
+        self.channel.effect(|channel| {
             let len = bytes.len().min(layout::DATA_LENGTH);
-            core.layout.management.write(layout::DATA, &bytes[..len]);
+            channel.layout.management.write(layout::DATA, &bytes[..len]);
         });
     }
 
     /// Puts the extra header segment of the next command in place, once.
     #[track_caller]
     pub(crate) fn put_segment(&mut self, segment: &Segment) {
-        self.effect(|core| core.layout.management.write(layout::SEGMENT, segment));
+        self.channel.effect(|channel| channel.layout.management.write(layout::SEGMENT, segment));
     }
 
     /// What the last command brought, before the next one.
     #[track_caller]
     pub(crate) fn take_data(&mut self, len: u32) -> Vec<u8> {
-        let answer = self.answer(|core| {
+        let answer = self.channel.answer(|channel| {
             let mut bytes = vec![0; (len as usize).min(layout::DATA_LENGTH)];
-            core.layout.management.read(layout::DATA, &mut bytes);
+            channel.layout.management.read(layout::DATA, &mut bytes);
             Answer::Bytes(bytes)
         });
         match answer {
@@ -159,8 +140,8 @@ impl<M: Machine> Core<M> {
     /// Nothing of a secret stays in memory that others may come to see, once.
     #[track_caller]
     pub(crate) fn wipe_data(&mut self) {
-        self.effect(|core| {
-            let memory = &core.layout.management;
+        self.channel.effect(|channel| {
+            let memory = &channel.layout.management;
             memory.fill(layout::SEGMENT, AdvancedRpmb::LENGTH, 0);
             memory.fill(layout::DATA, layout::DATA_LENGTH, 0);
         });

@@ -1,7 +1,8 @@
 //! What a host can be asked to do, one at a time.
 
+use crate::channel::{Run, Stop};
 use crate::configuration::{Configuration, ConfigurationPlan};
-use crate::control::{Core, Run, Stop};
+use crate::control::Core;
 use crate::firmware::FirmwarePart;
 use crate::keys::CryptoKey;
 use crate::options::LinkLimits;
@@ -231,6 +232,9 @@ impl core::fmt::Debug for DescriptorBytes {
     }
 }
 
+/// A controller without a crypto engine.
+const NO_ENGINE: Error = Error::Unsupported("inline encryption");
+
 impl<M: Machine> Core<M> {
     pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
         if operation.needs_link() {
@@ -238,7 +242,7 @@ impl<M: Machine> Core<M> {
         }
         let output = self.carry_out(operation)?;
         // A host reset brings back what was asked for last.
-        let options = &mut self.options;
+        let options = &mut self.channel.options;
         match *operation {
             Operation::Link(limits) => options.link = limits,
             Operation::AutoHibern8(idle_us) => options.auto_hibern8_us = Some(idle_us),
@@ -256,7 +260,7 @@ impl<M: Machine> Core<M> {
                 return self.read_configuration().map(Output::Configuration);
             }
             Operation::Configure { ref plan, token } => self.configure(plan, token),
-            Operation::Nop => self.nop(self.options.timeouts.nop_ms),
+            Operation::Nop => self.nop(self.channel.options.timeouts.nop_ms),
             Operation::Query(ref query) => return self.answer_query(query),
             Operation::Link(limits) => self.set_link(limits),
             Operation::Hibernate(true) => self.suspend(SuspendLevel::Hibernate),
@@ -304,8 +308,12 @@ impl<M: Machine> Core<M> {
             Operation::ReadErrorHistory { buffer, offset, length } => {
                 return self.read_error_history(buffer, offset, length).map(Output::Bytes);
             }
-            Operation::ProgramKey { slot, ref key } => self.program_key(slot, key),
-            Operation::EvictKey { slot } => self.evict_key(slot),
+            Operation::ProgramKey { slot, ref key } => {
+                self.crypto.as_mut().ok_or(NO_ENGINE)?.program_key(&mut self.channel, slot, key)
+            }
+            Operation::EvictKey { slot } => {
+                self.crypto.as_mut().ok_or(NO_ENGINE)?.evict_key(&mut self.channel, slot)
+            }
             Operation::SetTimestamp(nanos) => self.set_timestamp(nanos),
             Operation::SetBootLun(boot) => self.set_boot_lun(boot),
             Operation::ReadBoot { lba, blocks } => {
@@ -318,8 +326,8 @@ impl<M: Machine> Core<M> {
 
     fn ask_task(&mut self, tag: Option<u8>, lun: u8) -> Run<Output> {
         let answer = match tag {
-            Some(tag) => self.task(TaskFunction::QueryTask, lun, tag)?,
-            None => self.task(TaskFunction::QueryTaskSet, lun, 0)?,
+            Some(tag) => self.channel.task(TaskFunction::QueryTask, lun, tag)?,
+            None => self.channel.task(TaskFunction::QueryTaskSet, lun, 0)?,
         };
         answer.map(Output::Task).map_err(|cause: Cause| cause.into())
     }

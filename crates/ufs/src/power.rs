@@ -1,14 +1,15 @@
 //! Power: the link's gear, lanes and rate, its hibernation by itself, the device's own power modes,
 //! and the end.
 
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Run, Stop};
+use crate::control::Core;
 use crate::device_quirks::DeviceQuirk;
 use crate::exchange::{HostCommand, Moves};
 use crate::history::{ErrorKind, ErrorRecord};
 use crate::host_watch;
 use crate::link::Link;
 use crate::options::LinkLimits;
-use crate::platform::{Clocks, DmeSetting, Event, Phase};
+use crate::platform::{DmeSetting, Event, Phase};
 use crate::power_mode::DevicePower;
 use crate::quirks::Quirk;
 use crate::time::{MS, US};
@@ -69,7 +70,7 @@ impl<M: Machine> Core<M> {
     /// Brings the link to the highest speed both ends and `limits` allow. Where a gear does not
     /// come up, the next lower one is tried.
     pub(crate) fn set_link(&mut self, limits: LinkLimits) -> Run<()> {
-        if self.quirks.has(Quirk::NoPowerModeChange) || limits.gear == 0 {
+        if self.channel.quirks.has(Quirk::NoPowerModeChange) || limits.gear == 0 {
             return Ok(());
         }
         let Some((gear, lanes)) = self.common_ground(limits)? else { return Ok(()) };
@@ -77,7 +78,7 @@ impl<M: Machine> Core<M> {
         for wanted in speeds(gear, lanes, limits.series) {
             match self.change_link_told(wanted)? {
                 Ok(()) => {
-                    self.effect(|core| core.link = wanted);
+                    self.channel.effect(|_| self.link = wanted);
                     return Ok(());
                 }
                 Err(cause) => {
@@ -92,9 +93,9 @@ impl<M: Machine> Core<M> {
     pub(crate) fn note_speed(&mut self, wanted: Link, cause: Cause) {
         let series = u32::from(wanted.series.into_bits());
         let value = u32::from(wanted.gear) | u32::from(wanted.lanes) << 8 | series << 16;
-        self.effect(|core| {
-            core.errors.keep(ErrorRecord {
-                at: core.now,
+        self.channel.effect(|channel| {
+            channel.errors.keep(ErrorRecord {
+                at: channel.now,
                 kind: ErrorKind::LinkSpeed,
                 value,
                 step: None,
@@ -113,10 +114,14 @@ impl<M: Machine> Core<M> {
             (A::PaConnectedtxdatalanes, false),
         ];
         for (number, (attribute, peer)) in numbers.iter_mut().zip(sources) {
-            let read = if peer { self.dme_peer_get(attribute)? } else { self.dme_get(attribute)? };
+            let read = if peer {
+                self.channel.dme_peer_get(attribute)?
+            } else {
+                self.channel.dme_get(attribute)?
+            };
             match read {
                 Ok(value) => *number = value,
-                Err(_) if self.quirks.has(Quirk::DmeErrorsNotFatal) => return Ok(None),
+                Err(_) if self.channel.quirks.has(Quirk::DmeErrorsNotFatal) => return Ok(None),
                 Err(cause) => return Err(cause.into()),
             }
         }
@@ -130,21 +135,21 @@ impl<M: Machine> Core<M> {
     pub(crate) fn change_link_told(&mut self, wanted: Link) -> Run<Result<(), Cause>> {
         let is_fast = wanted.high_speed && wanted.gear > 1;
         if is_fast {
-            self.scale(true);
+            self.board.scale(&mut self.channel, true);
         }
-        self.tell(Event::PowerMode(wanted), Phase::Before)?;
+        self.board.tell(&mut self.channel, Event::PowerMode(wanted), Phase::Before)?;
         if let Err(cause) = self.change_link(wanted)? {
             return Ok(Err(cause));
         }
-        self.tell(Event::PowerMode(wanted), Phase::After)?;
+        self.board.tell(&mut self.channel, Event::PowerMode(wanted), Phase::After)?;
         if !is_fast {
-            self.scale(false);
+            self.board.scale(&mut self.channel, false);
         }
         Ok(Ok(()))
     }
 
     fn change_link(&mut self, wanted: Link) -> Run<Result<(), Cause>> {
-        if self.quirks.has(Quirk::LanesBeforeGear) && wanted.lanes > 1 {
+        if self.channel.quirks.has(Quirk::LanesBeforeGear) && wanted.lanes > 1 {
             let lanes_only = Link { gear: 1, high_speed: false, ..wanted };
             if let Err(cause) = self.apply(lanes_only)? {
                 return Ok(Err(cause));
@@ -153,11 +158,11 @@ impl<M: Machine> Core<M> {
         if let Err(cause) = self.apply(wanted)? {
             return Ok(Err(cause));
         }
-        if self.quirks.has(Quirk::SettleAfterGear) {
-            self.sleep(1_000 * US)?;
-            let _ = self.dme_peer_get(A::PaGranularity)?;
+        if self.channel.quirks.has(Quirk::SettleAfterGear) {
+            self.channel.sleep(1_000 * US)?;
+            let _ = self.channel.dme_peer_get(A::PaGranularity)?;
         }
-        if self.quirks.has(Quirk::PeerTactivate) {
+        if self.channel.quirks.has(Quirk::PeerTactivate) {
             self.lengthen_peer_activation()?;
         }
         Ok(Ok(()))
@@ -198,10 +203,10 @@ impl<M: Machine> Core<M> {
         for (attribute, value) in settings {
             // An attribute this PHY does not have is no reason not to try: the change itself
             // tells.
-            let _ = self.dme_set(attribute, value)?;
+            let _ = self.channel.dme_set(attribute, value)?;
         }
         let mode = PaPowerMode::new().with_tx(mode).with_rx(mode);
-        Ok(self.dme_set(A::PaPwrmode, mode.into_bits())?.map(|_| ()))
+        Ok(self.channel.dme_set(A::PaPwrmode, mode.into_bits())?.map(|_| ()))
     }
 
     /// What each transmitter of the host has to send lower, for the gear to come.
@@ -215,7 +220,7 @@ impl<M: Machine> Core<M> {
                 value: equaliser,
             };
             // As with all of them: the change itself tells whether it was right.
-            let _ = self.set_attribute(setting)?;
+            let _ = self.channel.set_attribute(setting)?;
         }
         Ok(())
     }
@@ -226,17 +231,17 @@ impl<M: Machine> Core<M> {
         let tunings: [(DeviceQuirk, Tuning<M>); 4] = [
             // In units of PA_GRANULARITY, which starts as 100 µs.
             (DeviceQuirk::HostTactivate1Ms, |core| {
-                core.dme_set(A::PaTactivate, 10)??;
+                core.channel.dme_set(A::PaTactivate, 10)??;
                 Ok(())
             }),
             (DeviceQuirk::PeerTactivateAboveHost, Self::raise_peer_activation),
             (DeviceQuirk::LongerHibern8, |core| {
-                let agreed = core.dme_get(A::PaHibern8time)??;
-                core.dme_set(A::PaHibern8time, agreed + 1)??;
+                let agreed = core.channel.dme_get(A::PaHibern8time)??;
+                core.channel.dme_set(A::PaHibern8time, agreed + 1)??;
                 Ok(())
             }),
             (DeviceQuirk::LongerPeerSync, |core| {
-                core.dme_peer_set(A::PaTxhsg1synclength, PEER_SYNC_LENGTH)??;
+                core.channel.dme_peer_set(A::PaTxhsg1synclength, PEER_SYNC_LENGTH)??;
                 Ok(())
             }),
         ];
@@ -256,63 +261,54 @@ impl<M: Machine> Core<M> {
 
     /// The device's PA_TACTIVATE above the host's, in time: each end has its own unit.
     fn raise_peer_activation(&mut self) -> Run<()> {
-        let local = (self.dme_get(A::PaGranularity)??, self.dme_get(A::PaTactivate)??);
-        let peer = (self.dme_peer_get(A::PaGranularity)??, self.dme_peer_get(A::PaTactivate)??);
+        let local =
+            (self.channel.dme_get(A::PaGranularity)??, self.channel.dme_get(A::PaTactivate)??);
+        let peer = (
+            self.channel.dme_peer_get(A::PaGranularity)??,
+            self.channel.dme_peer_get(A::PaTactivate)??,
+        );
         let (Some(local_us), Some(peer_us)) = (granule_us(local.0), granule_us(peer.0)) else {
             return Err(Cause::Dme(A::PaGranularity, UicResult::InvalidMibAttributeValue).into());
         };
         if local.1 * local_us >= peer.1 * peer_us {
-            self.dme_peer_set(A::PaTactivate, local.1 * local_us / peer_us + 1)??;
+            self.channel.dme_peer_set(A::PaTactivate, local.1 * local_us / peer_us + 1)??;
         }
         Ok(())
     }
 
     /// The device's receiver needs longer to wake than it says.
     fn lengthen_peer_activation(&mut self) -> Run<()> {
-        let local = self.dme_get(A::PaGranularity)?;
-        let peer = self.dme_peer_get(A::PaGranularity)?;
+        let local = self.channel.dme_get(A::PaGranularity)?;
+        let peer = self.channel.dme_peer_get(A::PaGranularity)?;
         if let (Ok(local), Ok(peer)) = (local, peer)
             && local == peer
-            && let Ok(activation) = self.dme_get(A::PaTactivate)?
+            && let Ok(activation) = self.channel.dme_get(A::PaTactivate)?
         {
-            let _ = self.dme_peer_set(A::PaTactivate, activation + 2)?;
-        }
-        Ok(())
-    }
-
-    /// Has the lanes take no more commands and waits until none is in flight.
-    pub(crate) fn quiesce(&mut self) -> Run<()> {
-        self.effect(|core| {
-            core.shared.orders.publish(Order::PAUSE);
-        });
-        self.lanes_obey()?;
-        if let Err(cause) = self.lanes_idle()? {
-            self.effect(|core| {
-                core.shared.orders.publish(0);
-            });
-            return Err(cause.into());
+            let _ = self.channel.dme_peer_set(A::PaTactivate, activation + 2)?;
         }
         Ok(())
     }
 
     /// Lets the link hibernate by itself after `idle_us`; 0 is never.
     pub(crate) fn set_auto_hibern8(&mut self, idle_us: u32) -> Run<()> {
-        if !self.cap.autoh8() || self.quirks.has(Quirk::AutoHibern8Broken) {
+        if !self.channel.cap.autoh8() || self.channel.quirks.has(Quirk::AutoHibern8Broken) {
             return match idle_us {
                 0 => Ok(()),
                 _ => Err(Stop::Failed(Error::Unsupported("auto-hibern8"))),
             };
         }
-        self.write(AHIT, Ahit::from_idle_us(idle_us).into_bits());
+        self.channel.write(AHIT, Ahit::from_idle_us(idle_us).into_bits());
         Ok(())
     }
 
     /// Switches everything off in good order: caches are written, the device is powered down, the
     /// controller forgets its memory. Lanes are gone until the next bring-up.
     pub(crate) fn shut_down(&mut self) -> Run<()> {
-        self.quiesce()?;
-        if let Err(cause) = self.tell_or_refusal(Event::Shutdown, Phase::Before)? {
-            self.effect(|core| core.shared.orders.publish(0));
+        self.channel.quiesce()?;
+        if let Err(cause) =
+            self.board.tell_or_refusal(&mut self.channel, Event::Shutdown, Phase::Before)?
+        {
+            self.channel.order(0);
             return Err(cause.into());
         }
         for lun in 0..self.device.units.len() {
@@ -325,25 +321,31 @@ impl<M: Machine> Core<M> {
         if let Err(cause) = self.start_stop(DevicePower::PowerDown)? {
             self.note_left_out("power down", cause);
         }
-        match self.disable(self.options.timeouts.enable_ms) {
+        match self.disable(self.channel.options.timeouts.enable_ms) {
             Err(Stop::Failed(Error::Failed(cause))) => self.note_left_out("disable", cause),
             other => other?,
         }
-        self.effect(|core| core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE));
-        self.lanes_obey()?;
-        self.effect(Self::forget_keys);
-        if let Err(cause) = self.tell_or_refusal(Event::Shutdown, Phase::After)? {
+        self.channel.order(Order::PAUSE | Order::STOP | Order::GONE);
+        self.channel.lanes_obey()?;
+        self.channel.effect(|channel| {
+            if let Some(engine) = &mut self.crypto {
+                engine.forget_keys(&channel.machine, &channel.shared);
+            }
+        });
+        if let Err(cause) =
+            self.board.tell_or_refusal(&mut self.channel, Event::Shutdown, Phase::After)?
+        {
             self.note_left_out("platform", cause);
         }
-        self.clocks(false);
+        self.board.clocks(&mut self.channel, false);
         Ok(())
     }
 
     /// Something of a shutdown failed, which goes on all the same.
     fn note_left_out(&mut self, step: &'static str, cause: Cause) {
-        self.effect(|core| {
-            core.errors.keep(ErrorRecord {
-                at: core.now,
+        self.channel.effect(|channel| {
+            channel.errors.keep(ErrorRecord {
+                at: channel.now,
                 kind: ErrorKind::Skipped,
                 value: 0,
                 step: Some(step),
@@ -354,7 +356,7 @@ impl<M: Machine> Core<M> {
 
     /// A command without data that may take as long as a change of power.
     fn plain_command(&self, lun: u8, cdb: [u8; 16]) -> HostCommand {
-        let timeout_ms = self.options.timeouts.start_stop_ms;
+        let timeout_ms = self.channel.options.timeouts.start_stop_ms;
         HostCommand { lun, cdb, moves: Moves::Nothing, segment: false, timeout_ms }
     }
 
@@ -367,20 +369,19 @@ impl<M: Machine> Core<M> {
 
     /// Stops the controller's DMA at once, whatever is under way, for a host that goes away.
     pub(crate) fn switch_off(&mut self) {
-        let limit = u64::from(self.options.timeouts.enable_ms) * MS;
-        host_watch::switch_off(&self.machine, limit);
-        self.forget_keys();
-        if let Some(platform) = &mut self.platform {
-            platform.clocks(Clocks::Off);
+        let limit = u64::from(self.channel.options.timeouts.enable_ms) * MS;
+        host_watch::switch_off(&self.channel.machine, limit);
+        if let Some(engine) = &mut self.crypto {
+            engine.forget_keys(&self.channel.machine, &self.channel.shared);
         }
-        self.clocks_on = false;
+        self.board.switch_off();
     }
 
     /// START STOP UNIT to the UFS DEVICE well-known unit; the platform is told, and its refusal
     /// counts as the device's.
     pub(crate) fn start_stop(&mut self, power: DevicePower) -> Run<Result<(), Cause>> {
         let event = Event::DevicePower(power);
-        if let Err(cause) = self.tell_or_refusal(event, Phase::Before)? {
+        if let Err(cause) = self.board.tell_or_refusal(&mut self.channel, event, Phase::Before)? {
             return Ok(Err(cause));
         }
         let mut cdb = [0; 16];
@@ -391,8 +392,8 @@ impl<M: Machine> Core<M> {
         }
         let lower = power != DevicePower::Active;
         if lower && self.device.quirks.has(DeviceQuirk::SettleBeforeLowPower) {
-            self.sleep(2 * MS)?;
+            self.channel.sleep(2 * MS)?;
         }
-        Ok(self.tell_or_refusal(event, Phase::After)?)
+        Ok(self.board.tell_or_refusal(&mut self.channel, event, Phase::After)?)
     }
 }

@@ -4,7 +4,8 @@
 //! specification, so what a device can be asked follows from its wSpecVersion and what is known of
 //! it. What cannot be undone (write-once attributes and flags) needs [`Query::irreversible`].
 
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Run, Stop};
+use crate::control::Core;
 use crate::device_quirks::DeviceQuirk;
 use crate::exchange::{DESCRIPTOR_MAX, Reply};
 use crate::{Cause, Error};

@@ -15,7 +15,8 @@
 //! the command and of its response, and data comes in blocks of 4 KiB. Callers see a difference
 //! in [`RpmbUnit::block_length`] only.
 
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Run, Stop};
+use crate::control::Core;
 use crate::exchange::{DATA_MAX, HostCommand, Moves, Segment};
 use crate::{Cause, Error, RpmbError};
 use alloc::vec::Vec;
@@ -446,7 +447,7 @@ impl<M: Machine> Core<M> {
             true => (ADVANCED_BLOCK_LENGTH as u32, ADVANCED_BLOCK_LENGTH as u32),
             false => (DATA_LENGTH as u32, RpmbFrame::LENGTH as u32),
         };
-        if advanced && !self.cap.ehslutrds() {
+        if advanced && !self.channel.cap.ehslutrds() {
             let why = "advanced RPMB (the controller sends no extra header segments)";
             return Err(Error::Unsupported(why).into());
         }
@@ -567,7 +568,7 @@ impl<M: Machine> Core<M> {
             cdb: cdb.to_bytes(),
             moves,
             segment,
-            timeout_ms: self.options.timeouts.service_ms,
+            timeout_ms: self.channel.options.timeouts.service_ms,
         })
     }
 }

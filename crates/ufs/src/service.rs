@@ -1,7 +1,8 @@
 //! Small services of a device: its error history, its clock, the unit it boots from.
 
 use crate::Error;
-use crate::control::{Core, Run};
+use crate::channel::Run;
+use crate::control::Core;
 use crate::device_quirks::DeviceQuirk;
 use crate::exchange::{DATA_MAX, HostCommand, Moves};
 use crate::query::Query;
@@ -27,7 +28,7 @@ impl<M: Machine> Core<M> {
             cdb: cdb.to_bytes(),
             moves: Moves::In(length),
             segment: false,
-            timeout_ms: self.options.timeouts.service_ms,
+            timeout_ms: self.channel.options.timeouts.service_ms,
         })??;
         Ok(self.take_data(length))
     }

@@ -47,6 +47,14 @@ pub(crate) struct Signals {
     pub(crate) aggregated: bool,
 }
 
+/// A command that a lane holds for the host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Victim {
+    pub(crate) lane: usize,
+    pub(crate) slot: usize,
+    pub(crate) lun: u8,
+}
+
 /// What one lane tells the host.
 #[derive(Debug)]
 pub(crate) struct LaneWord {
@@ -213,7 +221,15 @@ impl Shared {
 
     /// Host: whether any lane holds a slot.
     pub(crate) fn any_held(&self) -> bool {
-        self.lanes.iter().any(|lane| lane.held().next().is_some())
+        self.victims().next().is_some()
+    }
+
+    /// Host: every held command of every lane.
+    pub(crate) fn victims(&self) -> impl Iterator<Item = Victim> {
+        self.lanes
+            .iter()
+            .enumerate()
+            .flat_map(|(lane, word)| word.held().map(move |(slot, lun)| Victim { lane, slot, lun }))
     }
 }
 

@@ -7,7 +7,8 @@
 //! way up leads to a reset, and the lanes wait for it.
 
 use crate::Cause;
-use crate::control::{Core, Run, Stop};
+use crate::channel::{Run, Stop};
+use crate::control::Core;
 use crate::platform::{Event, Phase};
 use crate::power_mode::{DevicePower, SuspendLevel};
 use crate::shared::order;
@@ -22,45 +23,47 @@ impl<M: Machine> Core<M> {
     /// Suspends as deep as `level`; what is suspended deeper stays so.
     pub(crate) fn suspend(&mut self, level: SuspendLevel) -> Run<()> {
         let wants_sleep = level == SuspendLevel::Sleep;
-        if self.once(|core| core.link.hibernating.into()) != 0 {
-            if !wants_sleep || self.once(|core| core.asleep.into()) != 0 {
+        if self.channel.once(|_| self.link.hibernating.into()) != 0 {
+            if !wants_sleep || self.channel.once(|_| self.asleep.into()) != 0 {
                 return Ok(());
             }
             self.resume()?;
         }
-        self.quiesce()?;
+        self.channel.quiesce()?;
         if wants_sleep
             && !self.has_work_left()?
             && let Err(cause) = self.put_to_sleep()?
         {
             return self.stay_up(cause);
         }
-        if let Err(cause) = self.tell_or_refusal(Event::HibernateEnter, Phase::Before)? {
+        if let Err(cause) =
+            self.board.tell_or_refusal(&mut self.channel, Event::HibernateEnter, Phase::Before)?
+        {
             return self.stay_up(cause);
         }
-        let done = self.uic(UicCommand::control(UicOpcode::DmeHibernateEnter))?;
-        self.effect(|core| match done {
+        let done = self.channel.uic(UicCommand::control(UicOpcode::DmeHibernateEnter))?;
+        self.channel.effect(|channel| match done {
             Ok(_) => {
-                core.link.hibernating = true;
-                core.shared.orders.publish(Order::PAUSE | order::ASLEEP);
+                self.link.hibernating = true;
+                channel.shared.orders.publish(Order::PAUSE | order::ASLEEP);
             }
             // The state of the link is unknown now: only a new start-up settles it.
-            Err(_) => core.ask_for_reset(),
+            Err(_) => channel.ask_for_reset(),
         });
         done?;
-        self.tell(Event::HibernateEnter, Phase::After)?;
-        self.clocks(false);
+        self.board.tell(&mut self.channel, Event::HibernateEnter, Phase::After)?;
+        self.board.clocks(&mut self.channel, false);
         Ok(())
     }
 
     /// Wakes link and device if they are suspended, and lets the lanes go on.
     pub(crate) fn resume(&mut self) -> Run<()> {
-        if self.once(|core| core.link.hibernating.into()) == 0 {
+        if self.channel.once(|_| self.link.hibernating.into()) == 0 {
             return Ok(());
         }
         match self.wake() {
             Err(Stop::Failed(error)) => {
-                self.effect(Self::ask_for_reset);
+                self.channel.effect(|channel| channel.ask_for_reset());
                 Err(error.into())
             }
             done => done,
@@ -68,19 +71,19 @@ impl<M: Machine> Core<M> {
     }
 
     fn wake(&mut self) -> Run<()> {
-        self.clocks(true);
-        self.tell(Event::HibernateExit, Phase::Before)?;
-        self.uic(UicCommand::control(UicOpcode::DmeHibernateExit))??;
-        self.effect(|core| core.link.hibernating = false);
-        self.tell(Event::HibernateExit, Phase::After)?;
+        self.board.clocks(&mut self.channel, true);
+        self.board.tell(&mut self.channel, Event::HibernateExit, Phase::Before)?;
+        self.channel.uic(UicCommand::control(UicOpcode::DmeHibernateExit))??;
+        self.channel.effect(|_| self.link.hibernating = false);
+        self.board.tell(&mut self.channel, Event::HibernateExit, Phase::After)?;
         self.wake_sleeper()??;
-        self.effect(|core| core.shared.orders.publish(0));
+        self.channel.order(0);
         Ok(())
     }
 
     /// Whether the device has something to do that it could not do asleep.
     fn has_work_left(&mut self) -> Run<bool> {
-        if self.once(|core| core.device.background_operations.into()) != 0 {
+        if self.channel.once(|_| self.device.background_operations.into()) != 0 {
             return Ok(true);
         }
         if !self.has_write_booster() {
@@ -96,18 +99,18 @@ impl<M: Machine> Core<M> {
 
     fn put_to_sleep(&mut self) -> Run<Result<(), Cause>> {
         // From now on it may be asleep, whatever becomes of this.
-        self.effect(|core| core.asleep = true);
+        self.channel.effect(|_| self.asleep = true);
         self.start_stop(DevicePower::Sleep)
     }
 
     /// Wakes the device if it may be asleep.
     fn wake_sleeper(&mut self) -> Run<Result<(), Cause>> {
-        if self.once(|core| core.asleep.into()) == 0 {
+        if self.channel.once(|_| self.asleep.into()) == 0 {
             return Ok(Ok(()));
         }
         let woken = self.start_stop(DevicePower::Active)?;
         if woken.is_ok() {
-            self.effect(|core| core.asleep = false);
+            self.channel.effect(|_| self.asleep = false);
         }
         Ok(woken)
     }
@@ -115,9 +118,9 @@ impl<M: Machine> Core<M> {
     /// Gives a suspend up before the link was asked to hibernate.
     fn stay_up(&mut self, cause: Cause) -> Run<()> {
         let woken = self.wake_sleeper()?;
-        self.effect(|core| match woken {
-            Ok(()) => core.shared.orders.publish(0),
-            Err(_) => core.ask_for_reset(),
+        self.channel.effect(|channel| match woken {
+            Ok(()) => channel.shared.orders.publish(0),
+            Err(_) => channel.ask_for_reset(),
         });
         Err(cause.into())
     }

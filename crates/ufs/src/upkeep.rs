@@ -4,12 +4,12 @@
 //! a device that has ended says so once. While they run the device answers commands with NOT
 //! READY or late, as it likes.
 
-use crate::control::{Core, Run};
+use crate::channel::Run;
+use crate::control::Core;
 use crate::query::Query;
 use crate::time::MS;
 use crate::{Cause, Error};
 use flysch_api::machine::Machine;
-use flysch_script::Player;
 use flysch_wire::ufs::descriptor::{ExtendedFeatures, HealthDescriptor, UfsFeatures};
 use flysch_wire::ufs::query::{
     AttributeId, DescriptorId, FlagId, PurgeStatus, QueryResult, RefreshMethod, RefreshStatus,
@@ -104,14 +104,14 @@ impl<M: Machine> Core<M> {
             self.checked_query(&Query::clear_flag(flag))?;
             return Ok(());
         }
-        self.quiesce()?;
+        self.channel.quiesce()?;
         let version = self.device.descriptor.w_spec_version;
         let fields = Query::set_flag(flag).check(version);
         let done = match fields {
             Ok(fields) => self.query(fields)?.map(|_| ()).map_err(Error::from),
             Err(error) => Err(error),
         };
-        self.effect(|core| core.shared.orders.publish(0));
+        self.channel.order(0);
         match done {
             // Purge has no feature bit: who does not have it does not know the flag.
             Err(Error::Failed(Cause::Query(
@@ -135,7 +135,7 @@ impl<M: Machine> Core<M> {
             if status != IN_PROGRESS {
                 return Ok(status);
             }
-            self.sleep(LOOK_NANOS)?;
+            self.channel.sleep(LOOK_NANOS)?;
         }
         self.byte_of(id)
     }

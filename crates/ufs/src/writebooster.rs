@@ -5,7 +5,8 @@
 //! last (FIFO), or what was written with GROUP NUMBER 18h (pinned).
 
 use crate::Error;
-use crate::control::{Core, Run};
+use crate::channel::Run;
+use crate::control::Core;
 use crate::device_quirks::DeviceQuirk;
 use crate::query::Query;
 use crate::time::MS;
@@ -215,7 +216,7 @@ impl<M: Machine> Core<M> {
             if status != in_progress {
                 break;
             }
-            self.sleep(LOOK_NANOS)?;
+            self.channel.sleep(LOOK_NANOS)?;
             status = self.booster_attribute(id)?;
         }
         let hint = self.booster_attribute(AttributeId::WriteBoosterBufferResizeHint)?;
@@ -318,7 +319,7 @@ impl<M: Machine> Core<M> {
 
     /// At bring-up: what the options want.
     pub(crate) fn initial_write_booster(&mut self) -> Run<()> {
-        match self.options.write_booster {
+        match self.channel.options.write_booster {
             Some(on) if self.has_write_booster() => {
                 self.write_booster_flag(FlagId::WriteBoosterEn, on)
             }
