@@ -6,6 +6,7 @@ use crate::facts::{Device, Facts};
 use crate::keys::CryptoEngine;
 use crate::layout::Layout;
 use crate::link::Link;
+use crate::management::Peer;
 use crate::queues::Queues;
 use crate::shared::Shared;
 use alloc::sync::Arc;
@@ -14,10 +15,8 @@ use flysch_api::machine::Machine;
 /// Everything of a controller that there is one of.
 #[derive(Debug)]
 pub(crate) struct Core<M: Machine> {
-    pub(crate) channel: Channel<M>,
+    pub(crate) peer: Peer<M>,
     pub(crate) board: Board,
-    pub(crate) queues: Queues,
-    pub(crate) device: Device,
     pub(crate) link: Link,
     pub(crate) crypto: Option<CryptoEngine>,
     /// The controller is on and its queues are.
@@ -30,10 +29,12 @@ impl<M: Machine> Core<M> {
     pub(crate) fn new(machine: M, layout: Layout, shared: Arc<Shared>, facts: Facts) -> Self {
         Self {
             crypto: CryptoEngine::read(&machine, facts.cap),
-            queues: Queues::new(facts.shape, facts.mcq_cap),
-            channel: Channel::new(machine, layout, shared, facts),
+            peer: Peer {
+                queues: Queues::new(facts.shape, facts.mcq_cap),
+                channel: Channel::new(machine, layout, shared, facts),
+                device: Device::default(),
+            },
             board: Board::default(),
-            device: Device::default(),
             link: Link::default(),
             running: false,
             asleep: false,
@@ -42,8 +43,8 @@ impl<M: Machine> Core<M> {
 
     /// What it was made of.
     pub(crate) fn facts(&self) -> Facts {
-        let Channel { version, cap, quirks, .. } = self.channel;
-        let Queues { mcq_cap, shape, .. } = self.queues;
-        Facts { options: self.channel.options.clone(), version, cap, mcq_cap, quirks, shape }
+        let Channel { version, cap, quirks, .. } = self.peer.channel;
+        let Queues { mcq_cap, shape, .. } = self.peer.queues;
+        Facts { options: self.peer.channel.options.clone(), version, cap, mcq_cap, quirks, shape }
     }
 }

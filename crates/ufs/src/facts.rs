@@ -5,7 +5,9 @@ use crate::error::Error;
 use crate::options::{Options, QueueMode};
 use crate::quirks::Quirks;
 use flysch_api::machine::Machine;
-use flysch_wire::ufs::descriptor::{DeviceDescriptor, GeometryDescriptor, UnitDescriptor};
+use flysch_wire::ufs::descriptor::{
+    DeviceDescriptor, ExtendedFeatures, GeometryDescriptor, UfsFeatures, UnitDescriptor,
+};
 use flysch_wire::ufs::registers::{CAP, Cap, MCQCAP, McqCap, VER, Ver};
 
 /// What bring-up learnt about the device.
@@ -25,6 +27,23 @@ pub struct Device {
     pub temperature: Option<i16>,
     /// Whether the driver has allowed background operations because the device needed them.
     pub background_operations: bool,
+}
+
+impl Device {
+    /// bUFSFeaturesSupport.
+    pub(crate) fn features(&self) -> UfsFeatures {
+        UfsFeatures::from_bits(self.descriptor.b_ufs_features_support)
+    }
+
+    /// dExtendedUFSFeaturesSupport.
+    pub(crate) fn extended_features(&self) -> ExtendedFeatures {
+        ExtendedFeatures::from_bits(self.descriptor.d_extended_ufs_features_support)
+    }
+
+    /// The logical unit that takes commands for the device.
+    pub(crate) fn first_unit(&self) -> u8 {
+        self.units.iter().position(Option::is_some).unwrap_or(0) as u8
+    }
 }
 
 /// How wide the queues are, settled when the registers were read.

@@ -144,26 +144,31 @@ impl<M: Machine> Host<M> {
         const OF_QUEUES: [&str; 2] = ["queues", "NOP OUT"];
         let Error::Step { step, .. } = error else { return false };
         let core = &mut self.core;
-        let all_here = self.others.len() + 1 == core.queues.shape.lanes;
-        let free_choice = core.queues.shape.mcq && core.channel.options.queue == QueueMode::Auto;
+        let all_here = self.others.len() + 1 == core.peer.queues.shape.lanes;
+        let free_choice =
+            core.peer.queues.shape.mcq && core.peer.channel.options.queue == QueueMode::Auto;
         if !free_choice || !all_here || !OF_QUEUES.contains(&step) {
             return false;
         }
         let aggregation =
-            core.channel.options.aggregation.filter(|_| core.channel.options.lanes == 1);
+            core.peer.channel.options.aggregation.filter(|_| core.peer.channel.options.lanes == 1);
         let options =
-            Options { queue: QueueMode::Sdq, aggregation, ..core.channel.options.clone() };
-        let Ok(shape) = settle_shape(core.channel.cap, core.queues.mcq_cap, &options) else {
-            return false;
-        };
-        let memory = core.channel.layout.whole().clone();
-        let Ok(parts) =
-            Parts::new(&core.channel.machine, &memory, &Facts { options, shape, ..core.facts() })
+            Options { queue: QueueMode::Sdq, aggregation, ..core.peer.channel.options.clone() };
+        let Ok(shape) = settle_shape(core.peer.channel.cap, core.peer.queues.mcq_cap, &options)
         else {
             return false;
         };
+        let memory = core.peer.channel.layout.whole().clone();
+        let Ok(parts) = Parts::new(
+            &core.peer.channel.machine,
+            &memory,
+            &Facts { options, shape, ..core.facts() },
+        ) else {
+            return false;
+        };
         let Parts { shared, layout, lane, others } = parts;
-        (core.queues.shape, core.channel.shared, core.channel.layout) = (shape, shared, layout);
+        (core.peer.queues.shape, core.peer.channel.shared, core.peer.channel.layout) =
+            (shape, shared, layout);
         (self.lane, self.others) = (lane, others);
         let record = ErrorRecord {
             at: now,
@@ -172,13 +177,13 @@ impl<M: Machine> Host<M> {
             step: Some(step),
             error: Some(error),
         };
-        core.channel.errors.keep(record);
+        core.peer.channel.errors.keep(record);
         true
     }
 
     /// Whether the host has a lane of its own.
     pub(crate) fn is_apart(&self) -> bool {
-        self.core.queues.shape.apart
+        self.core.peer.queues.shape.apart
     }
 
     /// All lanes but the host's own, to be handed out.
@@ -204,7 +209,7 @@ impl<M: Machine> Host<M> {
 
     /// What bring-up learnt about the device.
     pub fn device(&self) -> &Device {
-        &self.core.device
+        &self.core.peer.device
     }
 
     /// How the link runs.
@@ -214,22 +219,22 @@ impl<M: Machine> Host<M> {
 
     /// What went wrong so far.
     pub fn errors(&self) -> &ErrorLog {
-        &self.core.channel.errors
+        &self.core.peer.channel.errors
     }
 
     /// The deviations this controller is known for.
     pub fn quirks(&self) -> Quirks {
-        self.core.channel.quirks
+        self.core.peer.channel.quirks
     }
 
     /// UFSHCI version.
     pub fn version(&self) -> Ver {
-        self.core.channel.version
+        self.core.peer.channel.version
     }
 
     /// Controller capabilities.
     pub fn capabilities(&self) -> Cap {
-        self.core.channel.cap
+        self.core.peer.channel.cap
     }
 
     /// The controller's crypto engine and its key slots; `None` if it has none.
@@ -239,17 +244,17 @@ impl<M: Machine> Host<M> {
 
     /// Whether multi-circular queues are in use.
     pub fn is_mcq(&self) -> bool {
-        self.core.queues.shape.mcq
+        self.core.peer.queues.shape.mcq
     }
 
     /// The machine the host runs on.
     pub fn machine(&self) -> &M {
-        &self.core.channel.machine
+        &self.core.peer.channel.machine
     }
 
     /// Exception events seen since the last call, bits of wExceptionEventStatus.
     pub fn take_events(&mut self) -> u16 {
-        core::mem::take(&mut self.core.device.events)
+        core::mem::take(&mut self.core.peer.device.events)
     }
 
     /// Begins an operation; [`poll`](Self::poll) until it is done.
@@ -264,7 +269,7 @@ impl<M: Machine> Host<M> {
                 Job::Recovery(Recovery::reset())
             }
             (Operation::BringUp, _) => {
-                self.core.channel.shared.orders.publish(Order::PAUSE | Order::STOP);
+                self.core.peer.channel.shared.orders.publish(Order::PAUSE | Order::STOP);
                 Job::BringUp(BringUp::default())
             }
             (Operation::EndCommands { how, lun }, State::Up) => {
@@ -280,7 +285,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn set_job(&mut self, job: Job) {
-        self.core.channel.drop_script();
+        self.core.peer.channel.drop_script();
         self.job = Some(job);
         self.job_at = Instant::START;
     }
@@ -298,7 +303,7 @@ impl<M: Machine> Host<M> {
     /// When the host wants to be polled: for the operation under way, for its lane, or to look
     /// after lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
-        if self.core.channel.shared.orders.is_called() && self.listens() {
+        if self.core.peer.channel.shared.orders.is_called() && self.listens() {
             return Some(Instant::START);
         }
         let mut at = self.job_at;
@@ -375,19 +380,19 @@ impl<M: Machine> Host<M> {
 
     #[cold]
     fn drive(&mut self, now: Instant) {
-        self.core.channel.shared.beat();
+        self.core.peer.channel.shared.beat();
         self.notice_end();
         self.lane.tend(now);
         self.look_at_interrupts(now);
         self.look_for_trouble(now);
         self.lane.wake(now);
         while let Some(job) = &mut self.job {
-            self.core.channel.at = Instant::NEVER;
-            if !self.core.channel.advance(&mut self.lane, now) {
-                self.job_at = self.core.channel.at;
+            self.core.peer.channel.at = Instant::NEVER;
+            if !self.core.peer.channel.advance(&mut self.lane, now) {
+                self.job_at = self.core.peer.channel.at;
                 return;
             }
-            self.core.channel.rewind();
+            self.core.peer.channel.rewind();
             let run = job.run(&mut self.core);
             // What the step ordered is obeyed by the host's own lane at once.
             self.lane.wake(now);
@@ -412,11 +417,13 @@ impl<M: Machine> Host<M> {
         if shuts_down && !self.core.running {
             return;
         }
-        if self.state == State::Up && self.core.channel.shared.orders.order_now().has(Order::GONE) {
+        if self.state == State::Up
+            && self.core.peer.channel.shared.orders.order_now().has(Order::GONE)
+        {
             self.state = State::Gone;
             self.core.running = false;
             if self.job.take().is_some() {
-                self.core.channel.drop_script();
+                self.core.peer.channel.drop_script();
                 self.result = Some(Err(Error::Gone));
             }
         }
@@ -450,10 +457,10 @@ impl<M: Machine> Host<M> {
             return Instant::NEVER;
         }
         // While the link hibernates nothing is asked of the device.
-        let asks = self.core.channel.shared.event_pending() && !self.core.link.hibernating;
+        let asks = self.core.peer.channel.shared.event_pending() && !self.core.link.hibernating;
         let event = if asks { self.event_at } else { Instant::NEVER };
         // A lane on another thread cannot wake this one.
-        let lanes = match self.core.queues.shape.lanes {
+        let lanes = match self.core.peer.queues.shape.lanes {
             1 => Instant::NEVER,
             _ => now.after_nanos(ATTENTION_NANOS),
         };
@@ -461,7 +468,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn event_is_due(&self, now: Instant) -> bool {
-        let pending = self.core.channel.shared.event_pending() && !self.core.link.hibernating;
+        let pending = self.core.peer.channel.shared.event_pending() && !self.core.link.hibernating;
         pending && now >= self.event_at
     }
 
@@ -476,8 +483,8 @@ impl<M: Machine> Host<M> {
         if !self.listens() {
             return;
         }
-        self.core.channel.shared.orders.take_call();
-        let shared = &self.core.channel.shared;
+        self.core.peer.channel.shared.orders.take_call();
+        let shared = &self.core.peer.channel.shared;
         // A device management command under way is left to its own time-out, unless the reset
         // that fatal causes lead to takes it out of the controller anyway.
         let fatal = Interrupts::from_bits(shared.orders.causes()).intersects(Interrupts::FATAL);
@@ -496,7 +503,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
-        self.core.channel.turn_page();
+        self.core.peer.channel.turn_page();
         match self.job.take() {
             Some(Job::BringUp(_))
                 if result.as_ref().is_err_and(|error| self.fall_back(*error, now)) =>
@@ -521,7 +528,7 @@ impl<M: Machine> Host<M> {
                 }
                 self.result = Some(result);
             }
-            Some(Job::Event) => self.core.channel.shared.rearm_event(),
+            Some(Job::Event) => self.core.peer.channel.shared.rearm_event(),
             // What wakes badly asks for a reset itself.
             Some(Job::Wake) | None => {}
         }
@@ -536,7 +543,7 @@ impl<M: Machine> Drop for Host<M> {
     fn drop(&mut self) {
         if self.core.board.clocks_on() {
             self.core.switch_off();
-            self.core.channel.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
+            self.core.peer.channel.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
         }
     }
 }
@@ -546,11 +553,11 @@ impl Job {
         match self {
             Self::BringUp(bring_up) => {
                 bring_up.run(core)?;
-                core.channel.shared.orders.publish(0);
+                core.peer.channel.shared.orders.publish(0);
                 Ok(Output::None)
             }
             Self::Operation(operation) => core.operate(operation),
-            Self::Event => core.handle_event().map(|()| Output::None),
+            Self::Event => core.peer.handle_event().map(|()| Output::None),
             Self::Wake => core.resume().map(|()| Output::None),
             Self::Recovery(recovery) => recovery.run(core).map(|()| Output::None),
         }

@@ -36,11 +36,12 @@
 //! | `uic`, `task`, `exchange` | one UIC command, task management request, management command each |
 //! | `channel` | the primitives of procedures that wait, and what they work on |
 //! | `board`, `queues` | telling the platform; the controller's queues set up, and rid of commands |
-//! | `control` | everything there is one of: the channel and the objects that use it |
-//! | `management` | NOP, queries, the host's own SCSI commands |
-//! | `query`, `configuration`, `power`, `writebooster`, `exception`, `suspend` | the features of those names |
-//! | `crypto` | how keys get into slots and out of them |
+//! | `management` | the device as a peer: NOP, queries, the host's own SCSI commands |
+//! | `query`, `discovery`, `configuration`, `writebooster`, `exception` | what it is asked and told |
 //! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
+//! | `crypto` | how keys get into slots and out of them |
+//! | `control` | everything there is one of |
+//! | `power`, `suspend` | the link's speed and the device's power; putting both to rest |
 //! | `init`, `recover`, `operation` | [`STEPS`], bring-up as a list; the ladder; what can be asked for |
 //! | `host`, `port`, `blocking` | the faces |
 //! | `policy` | what is done by itself as load comes and goes |
@@ -83,6 +84,7 @@ mod control;
 mod crypto;
 mod descriptors;
 mod device_quirks;
+mod discovery;
 mod error;
 mod exception;
 mod exchange;

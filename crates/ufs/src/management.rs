@@ -1,13 +1,15 @@
-//! Device management commands - NOP OUT, queries, and the SCSI commands the host sends itself -
-//! with their tries, and what becomes of one that is not answered.
+//! The device, and the commands the host sends it itself - NOP OUT, queries, SCSI commands - with
+//! their tries, and what happens to one that is not answered.
 
 use crate::Cause;
-use crate::channel::{Action, Answer, Run, Wait};
-use crate::control::Core;
+use crate::channel::{Action, Answer, Channel, Run, Stop, Wait};
 use crate::exchange::{Exchange, HostCommand, Message, Reply, SCSI_GOOD, Segment};
+use crate::facts::Device;
 use crate::history::ErrorKind;
 use crate::lane::Lane;
 use crate::layout::management as layout;
+use crate::queues::Queues;
+use crate::quirks::Quirk;
 use crate::time::MS;
 use alloc::vec;
 use alloc::vec::Vec;
@@ -19,11 +21,21 @@ use flysch_wire::ufs::upiu::QueryFields;
 
 /// How long to wait for a free slot, nanoseconds: longer than any sensible command takes.
 const SLOT_WAIT: u64 = 10_000 * MS;
+/// How often a query or a SCSI command is sent.
+const TRIES: usize = 3;
 const SCSI_CHECK_CONDITION: u8 = 2;
 
-impl<M: Machine> Core<M> {
-    /// Sends a device management command once and waits for its answer. If there is none in time
-    /// the slot is cleared.
+/// The device at the other end of the link: what is known of it, and the way to it.
+#[derive(Debug)]
+pub(crate) struct Peer<M: Machine> {
+    pub(crate) channel: Channel<M>,
+    pub(crate) queues: Queues,
+    pub(crate) device: Device,
+}
+
+impl<M: Machine> Peer<M> {
+    /// Sends a device management command once and waits for its answer. If none comes in time, the
+    /// slot is cleared.
     #[track_caller]
     pub(crate) fn exchange(
         &mut self,
@@ -45,7 +57,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Takes a device management command that was not answered out of the controller.
+    /// Removes a device management command that was not answered from the controller.
     fn clear_management(&mut self, message: Message) -> Run<()> {
         let slot = self.management_slot()?;
         let lun = match message {
@@ -61,7 +73,7 @@ impl<M: Machine> Core<M> {
         Ok(())
     }
 
-    /// The tag of the device management command; it is its slot number, too.
+    /// The tag of the device management command; it is also its slot number.
     fn management_slot(&mut self) -> Wait<u8> {
         let answer = self.channel.ask(|_| Action::Tag)?;
         Ok(match answer {
@@ -70,12 +82,29 @@ impl<M: Machine> Core<M> {
         })
     }
 
-    /// Sends a query, up to `tries` times.
+    /// Asks the device whether it is there.
+    pub(crate) fn nop(&mut self, timeout_ms: u32) -> Run<()> {
+        let timeout_ms =
+            if self.channel.quirks.has(Quirk::SlowNop) { timeout_ms.max(200) } else { timeout_ms };
+        self.exchange(Message::Nop, timeout_ms)??;
+        Ok(())
+    }
+
+    /// Whether the device does not answer.
+    pub(crate) fn is_silent(&mut self) -> Run<bool> {
+        match self.nop(self.channel.options.timeouts.nop_ms) {
+            Ok(()) => Ok(false),
+            Err(Stop::Pending) => Err(Stop::Pending),
+            Err(Stop::Failed(_)) => Ok(true),
+        }
+    }
+
+    /// Sends a query, up to three times.
     #[track_caller]
     pub(crate) fn query(&mut self, fields: QueryFields) -> Run<Result<Reply, Cause>> {
         let timeout_ms = self.channel.options.timeouts.query_ms;
         let mut last = Cause::Timeout;
-        for _ in 0..QUERY_TRIES {
+        for _ in 0..TRIES {
             match self.exchange(Message::Query(fields), timeout_ms)? {
                 // The device understood and said no: it will say no again.
                 done @ (Ok(_) | Err(Cause::Query(_))) => return Ok(done),
@@ -85,11 +114,11 @@ impl<M: Machine> Core<M> {
         Ok(Err(last))
     }
 
-    /// Sends a SCSI command; a unit attention is taken note of and the command sent again.
+    /// Sends a SCSI command, and again after a unit attention.
     #[track_caller]
     pub(crate) fn scsi(&mut self, command: HostCommand) -> Run<Result<Reply, Cause>> {
         let mut last = Cause::Timeout;
-        for _ in 0..QUERY_TRIES {
+        for _ in 0..TRIES {
             let reply = match self.exchange(Message::Scsi(command), command.timeout_ms)? {
                 Ok(reply) if reply.status == SCSI_GOOD => return Ok(Ok(reply)),
                 Ok(reply) => reply,
@@ -108,7 +137,7 @@ impl<M: Machine> Core<M> {
         Ok(Err(last))
     }
 
-    /// Puts what a command sends into the management data buffer, once.
+    /// Puts the data that a command sends into the management data buffer, only once.
     #[track_caller]
     pub(crate) fn put_data(&mut self, bytes: &[u8]) {
         self.channel.effect(|channel| {
@@ -117,13 +146,13 @@ impl<M: Machine> Core<M> {
         });
     }
 
-    /// Puts the extra header segment of the next command in place, once.
+    /// Puts the extra header segment of the next command in place, only once.
     #[track_caller]
     pub(crate) fn put_segment(&mut self, segment: &Segment) {
         self.channel.effect(|channel| channel.layout.management.write(layout::SEGMENT, segment));
     }
 
-    /// What the last command brought, before the next one.
+    /// The data that the last command returned; to be taken before the next command.
     #[track_caller]
     pub(crate) fn take_data(&mut self, len: u32) -> Vec<u8> {
         let answer = self.channel.answer(|channel| {
@@ -137,7 +166,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Nothing of a secret stays in memory that others may come to see, once.
+    /// Clears the management data buffer, so that no secret stays in memory that others may see.
     #[track_caller]
     pub(crate) fn wipe_data(&mut self) {
         self.channel.effect(|channel| {
@@ -147,6 +176,3 @@ impl<M: Machine> Core<M> {
         });
     }
 }
-
-/// How often a query is sent.
-const QUERY_TRIES: usize = 3;

@@ -5,12 +5,15 @@ use crate::configuration::{Configuration, ConfigurationPlan};
 use crate::control::Core;
 use crate::firmware::FirmwarePart;
 use crate::keys::CryptoKey;
+use crate::management::Peer;
 use crate::options::LinkLimits;
 use crate::power_mode::{DevicePower, SuspendLevel};
 use crate::query::{Kind, Query};
 use crate::rpmb::{RpmbAnswer, RpmbCommand, RpmbUnit};
-use crate::upkeep::RefreshState;
-use crate::writebooster::{PartialFlush, PartialFlushState, ResizeState, WriteBoosterStatus};
+use crate::upkeep::{RefreshState, Upkeep};
+use crate::writebooster::{
+    PartialFlush, PartialFlushState, ResizeState, WriteBooster, WriteBoosterStatus,
+};
 use crate::{Cause, Error};
 use alloc::vec::Vec;
 use flysch_api::machine::Machine;
@@ -232,7 +235,7 @@ impl core::fmt::Debug for DescriptorBytes {
     }
 }
 
-/// A controller without a crypto engine.
+/// The error on a controller without a crypto engine.
 const NO_ENGINE: Error = Error::Unsupported("inline encryption");
 
 impl<M: Machine> Core<M> {
@@ -241,8 +244,8 @@ impl<M: Machine> Core<M> {
             self.resume()?;
         }
         let output = self.carry_out(operation)?;
-        // A host reset brings back what was asked for last.
-        let options = &mut self.channel.options;
+        // A host reset restores what was asked for last.
+        let options = &mut self.peer.channel.options;
         match *operation {
             Operation::Link(limits) => options.link = limits,
             Operation::AutoHibern8(idle_us) => options.auto_hibern8_us = Some(idle_us),
@@ -252,16 +255,12 @@ impl<M: Machine> Core<M> {
         Ok(output)
     }
 
+    /// What concerns controller, link and power; the rest concerns the device alone.
     fn carry_out(&mut self, operation: &Operation) -> Run<Output> {
+        let channel = &mut self.peer.channel;
         match *operation {
             // Jobs of their own, see `Host::begin`.
             Operation::BringUp | Operation::Reset | Operation::EndCommands { .. } => Ok(()),
-            Operation::ReadConfiguration => {
-                return self.read_configuration().map(Output::Configuration);
-            }
-            Operation::Configure { ref plan, token } => self.configure(plan, token),
-            Operation::Nop => self.nop(self.channel.options.timeouts.nop_ms),
-            Operation::Query(ref query) => return self.answer_query(query),
             Operation::Link(limits) => self.set_link(limits),
             Operation::Hibernate(true) => self.suspend(SuspendLevel::Hibernate),
             Operation::Hibernate(false) => self.resume(),
@@ -269,57 +268,54 @@ impl<M: Machine> Core<M> {
             Operation::AutoHibern8(idle_us) => self.set_auto_hibern8(idle_us),
             Operation::Shutdown => self.shut_down(),
             Operation::Power(power) => self.start_stop(power)?.map_err(Stop::from),
-            Operation::WriteBooster(on) => self.write_booster_flag(FlagId::WriteBoosterEn, on),
-            Operation::WriteBoosterFlush(on) => {
-                self.write_booster_flag(FlagId::WriteBoosterBufferFlushEn, on)
+            Operation::ProgramKey { slot, ref key } => {
+                self.crypto.as_mut().ok_or(NO_ENGINE)?.program_key(channel, slot, key)
             }
-            Operation::WriteBoosterFlushInHibernate(on) => {
-                self.write_booster_flag(FlagId::WriteBoosterBufferFlushDuringHibernate, on)
+            Operation::EvictKey { slot } => {
+                self.crypto.as_mut().ok_or(NO_ENGINE)?.evict_key(channel, slot)
             }
-            Operation::WriteBoosterStatus => {
-                return self.write_booster_status().map(Output::WriteBooster);
-            }
-            Operation::BackgroundOperations => self.serve_background_operations(),
-            Operation::QueryTask { tag, lun } => return self.ask_task(tag, lun),
-            ref service => return self.serve(service),
+            ref other => return self.peer.operate(other),
         }
         .map(|()| Output::None)
     }
+}
 
-    fn serve(&mut self, operation: &Operation) -> Run<Output> {
+/// What is asked of the device alone.
+impl<M: Machine> Peer<M> {
+    fn operate(&mut self, operation: &Operation) -> Run<Output> {
         match *operation {
-            Operation::RpmbUnit => return self.rpmb_unit().map(Output::RpmbUnit),
-            Operation::Rpmb(ref command) => return self.rpmb(command).map(Output::Rpmb),
-            Operation::ResizeWriteBooster(direction) => self.resize_write_booster(direction),
-            Operation::FollowResizeHint => self.follow_resize_hint(),
-            Operation::ResizeState(wait) => return self.resize_state(wait).map(Output::Resize),
-            Operation::SetPartialFlush(flush) => self.set_partial_flush(flush),
-            Operation::PartialFlushState => {
-                return self.partial_flush_state().map(Output::PartialFlush);
+            Operation::ReadConfiguration => {
+                return Configuration::read(self).map(Output::Configuration);
             }
-            Operation::Unpin(on) => self.unpin(on),
-            Operation::WriteFirmware(ref part) => self.write_firmware(part),
-            Operation::FirmwareStatus => return self.firmware_status().map(Output::Firmware),
-            Operation::Purge(on) => self.purge(on),
-            Operation::PurgeStatus(wait) => return self.purge_status(wait).map(Output::Purge),
+            Operation::Configure { ref plan, token } => plan.write(self, token),
+            Operation::Nop => self.nop(self.channel.options.timeouts.nop_ms),
+            Operation::Query(ref query) => return self.answer_query(query),
+            Operation::QueryTask { tag, lun } => return self.ask_task(tag, lun),
+            Operation::BackgroundOperations => self.serve_background_operations(),
+            Operation::RpmbUnit => return RpmbUnit::read(self).map(Output::RpmbUnit),
+            Operation::Rpmb(ref command) => return command.send(self).map(Output::Rpmb),
+            Operation::WriteFirmware(ref part) => part.write(self),
+            Operation::FirmwareStatus => return FirmwarePart::status(self).map(Output::Firmware),
+            Operation::Purge(true) => Upkeep::Purge.begin(self),
+            Operation::Purge(false) => Upkeep::Purge.stop(self),
+            Operation::PurgeStatus(wait) => {
+                let status = Upkeep::Purge.status(self, wait)?;
+                return Ok(Output::Purge(PurgeStatus::from_bits(status)));
+            }
             Operation::StartRefresh(method, unit) => self.start_refresh(method, unit),
-            Operation::StopRefresh => self.stop_refresh(),
-            Operation::RefreshState(wait) => return self.refresh_state(wait).map(Output::Refresh),
+            Operation::StopRefresh => Upkeep::Refresh.stop(self),
+            Operation::RefreshState(wait) => {
+                return RefreshState::read(self, wait).map(Output::Refresh);
+            }
             Operation::ReadErrorHistory { buffer, offset, length } => {
                 return self.read_error_history(buffer, offset, length).map(Output::Bytes);
-            }
-            Operation::ProgramKey { slot, ref key } => {
-                self.crypto.as_mut().ok_or(NO_ENGINE)?.program_key(&mut self.channel, slot, key)
-            }
-            Operation::EvictKey { slot } => {
-                self.crypto.as_mut().ok_or(NO_ENGINE)?.evict_key(&mut self.channel, slot)
             }
             Operation::SetTimestamp(nanos) => self.set_timestamp(nanos),
             Operation::SetBootLun(boot) => self.set_boot_lun(boot),
             Operation::ReadBoot { lba, blocks } => {
                 return self.read_boot(lba, blocks).map(Output::Bytes);
             }
-            _ => unreachable!("carried out elsewhere"),
+            ref other => return WriteBooster::of(&self.device).operate(self, other),
         }
         .map(|()| Output::None)
     }
@@ -336,7 +332,7 @@ impl<M: Machine> Core<M> {
         let reply = self.checked_query(query)?;
         Ok(match query.kind() {
             Kind::Descriptor(id) => {
-                // Both bytes every descriptor but one starts with.
+                // Both bytes that every descriptor but one starts with.
                 let good = reply.bytes().first_chunk().is_some_and(|[length, idn]| {
                     let has_no_type = id == DescriptorId::Fbo;
                     *length >= 2 && (has_no_type || DescriptorId::from_bits(*idn) == id)
@@ -349,5 +345,34 @@ impl<M: Machine> Core<M> {
             Kind::Attribute => Output::Value(query.value_of(&reply)),
             Kind::Flag => Output::Value(reply.fields.flag_value().into()),
         })
+    }
+}
+
+impl WriteBooster {
+    fn operate<M: Machine>(&self, peer: &mut Peer<M>, operation: &Operation) -> Run<Output> {
+        match *operation {
+            Operation::WriteBooster(on) => self.set_flag(peer, FlagId::WriteBoosterEn, on),
+            Operation::WriteBoosterFlush(on) => {
+                self.set_flag(peer, FlagId::WriteBoosterBufferFlushEn, on)
+            }
+            Operation::WriteBoosterFlushInHibernate(on) => {
+                self.set_flag(peer, FlagId::WriteBoosterBufferFlushDuringHibernate, on)
+            }
+            Operation::WriteBoosterStatus => {
+                return self.status(peer).map(Output::WriteBooster);
+            }
+            Operation::ResizeWriteBooster(direction) => self.resize(peer, direction),
+            Operation::FollowResizeHint => self.follow_hint(peer),
+            Operation::ResizeState(wait) => {
+                return self.resize_state(peer, wait).map(Output::Resize);
+            }
+            Operation::SetPartialFlush(flush) => self.set_partial_flush(peer, flush),
+            Operation::PartialFlushState => {
+                return self.partial_flush_state(peer).map(Output::PartialFlush);
+            }
+            Operation::Unpin(on) => self.unpin(peer, on),
+            _ => unreachable!("carried out elsewhere"),
+        }
+        .map(|()| Output::None)
     }
 }

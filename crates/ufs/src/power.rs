@@ -70,7 +70,7 @@ impl<M: Machine> Core<M> {
     /// Brings the link to the highest speed both ends and `limits` allow. Where a gear does not
     /// come up, the next lower one is tried.
     pub(crate) fn set_link(&mut self, limits: LinkLimits) -> Run<()> {
-        if self.channel.quirks.has(Quirk::NoPowerModeChange) || limits.gear == 0 {
+        if self.peer.channel.quirks.has(Quirk::NoPowerModeChange) || limits.gear == 0 {
             return Ok(());
         }
         let Some((gear, lanes)) = self.common_ground(limits)? else { return Ok(()) };
@@ -78,7 +78,7 @@ impl<M: Machine> Core<M> {
         for wanted in speeds(gear, lanes, limits.series) {
             match self.change_link_told(wanted)? {
                 Ok(()) => {
-                    self.channel.effect(|_| self.link = wanted);
+                    self.peer.channel.effect(|_| self.link = wanted);
                     return Ok(());
                 }
                 Err(cause) => {
@@ -93,7 +93,7 @@ impl<M: Machine> Core<M> {
     pub(crate) fn note_speed(&mut self, wanted: Link, cause: Cause) {
         let series = u32::from(wanted.series.into_bits());
         let value = u32::from(wanted.gear) | u32::from(wanted.lanes) << 8 | series << 16;
-        self.channel.effect(|channel| {
+        self.peer.channel.effect(|channel| {
             channel.errors.keep(ErrorRecord {
                 at: channel.now,
                 kind: ErrorKind::LinkSpeed,
@@ -115,13 +115,15 @@ impl<M: Machine> Core<M> {
         ];
         for (number, (attribute, peer)) in numbers.iter_mut().zip(sources) {
             let read = if peer {
-                self.channel.dme_peer_get(attribute)?
+                self.peer.channel.dme_peer_get(attribute)?
             } else {
-                self.channel.dme_get(attribute)?
+                self.peer.channel.dme_get(attribute)?
             };
             match read {
                 Ok(value) => *number = value,
-                Err(_) if self.channel.quirks.has(Quirk::DmeErrorsNotFatal) => return Ok(None),
+                Err(_) if self.peer.channel.quirks.has(Quirk::DmeErrorsNotFatal) => {
+                    return Ok(None);
+                }
                 Err(cause) => return Err(cause.into()),
             }
         }
@@ -135,21 +137,21 @@ impl<M: Machine> Core<M> {
     pub(crate) fn change_link_told(&mut self, wanted: Link) -> Run<Result<(), Cause>> {
         let is_fast = wanted.high_speed && wanted.gear > 1;
         if is_fast {
-            self.board.scale(&mut self.channel, true);
+            self.board.scale(&mut self.peer.channel, true);
         }
-        self.board.tell(&mut self.channel, Event::PowerMode(wanted), Phase::Before)?;
+        self.board.tell(&mut self.peer.channel, Event::PowerMode(wanted), Phase::Before)?;
         if let Err(cause) = self.change_link(wanted)? {
             return Ok(Err(cause));
         }
-        self.board.tell(&mut self.channel, Event::PowerMode(wanted), Phase::After)?;
+        self.board.tell(&mut self.peer.channel, Event::PowerMode(wanted), Phase::After)?;
         if !is_fast {
-            self.board.scale(&mut self.channel, false);
+            self.board.scale(&mut self.peer.channel, false);
         }
         Ok(Ok(()))
     }
 
     fn change_link(&mut self, wanted: Link) -> Run<Result<(), Cause>> {
-        if self.channel.quirks.has(Quirk::LanesBeforeGear) && wanted.lanes > 1 {
+        if self.peer.channel.quirks.has(Quirk::LanesBeforeGear) && wanted.lanes > 1 {
             let lanes_only = Link { gear: 1, high_speed: false, ..wanted };
             if let Err(cause) = self.apply(lanes_only)? {
                 return Ok(Err(cause));
@@ -158,11 +160,11 @@ impl<M: Machine> Core<M> {
         if let Err(cause) = self.apply(wanted)? {
             return Ok(Err(cause));
         }
-        if self.channel.quirks.has(Quirk::SettleAfterGear) {
-            self.channel.sleep(1_000 * US)?;
-            let _ = self.channel.dme_peer_get(A::PaGranularity)?;
+        if self.peer.channel.quirks.has(Quirk::SettleAfterGear) {
+            self.peer.channel.sleep(1_000 * US)?;
+            let _ = self.peer.channel.dme_peer_get(A::PaGranularity)?;
         }
-        if self.channel.quirks.has(Quirk::PeerTactivate) {
+        if self.peer.channel.quirks.has(Quirk::PeerTactivate) {
             self.lengthen_peer_activation()?;
         }
         Ok(Ok(()))
@@ -170,7 +172,7 @@ impl<M: Machine> Core<M> {
 
     /// The attributes of one power mode change, in the order every driver uses, then the change.
     fn apply(&mut self, link: Link) -> Run<Result<(), Cause>> {
-        if self.device.quirks.has(DeviceQuirk::DeemphasisByGear) {
+        if self.peer.device.quirks.has(DeviceQuirk::DeemphasisByGear) {
             self.set_deemphasis(link)?;
         }
         let fast = u32::from(link.high_speed);
@@ -203,10 +205,10 @@ impl<M: Machine> Core<M> {
         for (attribute, value) in settings {
             // An attribute this PHY does not have is no reason not to try: the change itself
             // tells.
-            let _ = self.channel.dme_set(attribute, value)?;
+            let _ = self.peer.channel.dme_set(attribute, value)?;
         }
         let mode = PaPowerMode::new().with_tx(mode).with_rx(mode);
-        Ok(self.channel.dme_set(A::PaPwrmode, mode.into_bits())?.map(|_| ()))
+        Ok(self.peer.channel.dme_set(A::PaPwrmode, mode.into_bits())?.map(|_| ()))
     }
 
     /// What each transmitter of the host has to send lower, for the gear to come.
@@ -220,7 +222,7 @@ impl<M: Machine> Core<M> {
                 value: equaliser,
             };
             // As with all of them: the change itself tells whether it was right.
-            let _ = self.channel.set_attribute(setting)?;
+            let _ = self.peer.channel.set_attribute(setting)?;
         }
         Ok(())
     }
@@ -231,23 +233,23 @@ impl<M: Machine> Core<M> {
         let tunings: [(DeviceQuirk, Tuning<M>); 4] = [
             // In units of PA_GRANULARITY, which starts as 100 µs.
             (DeviceQuirk::HostTactivate1Ms, |core| {
-                core.channel.dme_set(A::PaTactivate, 10)??;
+                core.peer.channel.dme_set(A::PaTactivate, 10)??;
                 Ok(())
             }),
             (DeviceQuirk::PeerTactivateAboveHost, Self::raise_peer_activation),
             (DeviceQuirk::LongerHibern8, |core| {
-                let agreed = core.channel.dme_get(A::PaHibern8time)??;
-                core.channel.dme_set(A::PaHibern8time, agreed + 1)??;
+                let agreed = core.peer.channel.dme_get(A::PaHibern8time)??;
+                core.peer.channel.dme_set(A::PaHibern8time, agreed + 1)??;
                 Ok(())
             }),
             (DeviceQuirk::LongerPeerSync, |core| {
-                core.channel.dme_peer_set(A::PaTxhsg1synclength, PEER_SYNC_LENGTH)??;
+                core.peer.channel.dme_peer_set(A::PaTxhsg1synclength, PEER_SYNC_LENGTH)??;
                 Ok(())
             }),
         ];
         let mut refused = Ok(());
         for (quirk, tune) in tunings {
-            if !self.device.quirks.has(quirk) {
+            if !self.peer.device.quirks.has(quirk) {
                 continue;
             }
             match tune(self) {
@@ -261,58 +263,61 @@ impl<M: Machine> Core<M> {
 
     /// The device's PA_TACTIVATE above the host's, in time: each end has its own unit.
     fn raise_peer_activation(&mut self) -> Run<()> {
-        let local =
-            (self.channel.dme_get(A::PaGranularity)??, self.channel.dme_get(A::PaTactivate)??);
+        let local = (
+            self.peer.channel.dme_get(A::PaGranularity)??,
+            self.peer.channel.dme_get(A::PaTactivate)??,
+        );
         let peer = (
-            self.channel.dme_peer_get(A::PaGranularity)??,
-            self.channel.dme_peer_get(A::PaTactivate)??,
+            self.peer.channel.dme_peer_get(A::PaGranularity)??,
+            self.peer.channel.dme_peer_get(A::PaTactivate)??,
         );
         let (Some(local_us), Some(peer_us)) = (granule_us(local.0), granule_us(peer.0)) else {
             return Err(Cause::Dme(A::PaGranularity, UicResult::InvalidMibAttributeValue).into());
         };
         if local.1 * local_us >= peer.1 * peer_us {
-            self.channel.dme_peer_set(A::PaTactivate, local.1 * local_us / peer_us + 1)??;
+            self.peer.channel.dme_peer_set(A::PaTactivate, local.1 * local_us / peer_us + 1)??;
         }
         Ok(())
     }
 
     /// The device's receiver needs longer to wake than it says.
     fn lengthen_peer_activation(&mut self) -> Run<()> {
-        let local = self.channel.dme_get(A::PaGranularity)?;
-        let peer = self.channel.dme_peer_get(A::PaGranularity)?;
+        let local = self.peer.channel.dme_get(A::PaGranularity)?;
+        let peer = self.peer.channel.dme_peer_get(A::PaGranularity)?;
         if let (Ok(local), Ok(peer)) = (local, peer)
             && local == peer
-            && let Ok(activation) = self.channel.dme_get(A::PaTactivate)?
+            && let Ok(activation) = self.peer.channel.dme_get(A::PaTactivate)?
         {
-            let _ = self.channel.dme_peer_set(A::PaTactivate, activation + 2)?;
+            let _ = self.peer.channel.dme_peer_set(A::PaTactivate, activation + 2)?;
         }
         Ok(())
     }
 
     /// Lets the link hibernate by itself after `idle_us`; 0 is never.
     pub(crate) fn set_auto_hibern8(&mut self, idle_us: u32) -> Run<()> {
-        if !self.channel.cap.autoh8() || self.channel.quirks.has(Quirk::AutoHibern8Broken) {
+        if !self.peer.channel.cap.autoh8() || self.peer.channel.quirks.has(Quirk::AutoHibern8Broken)
+        {
             return match idle_us {
                 0 => Ok(()),
                 _ => Err(Stop::Failed(Error::Unsupported("auto-hibern8"))),
             };
         }
-        self.channel.write(AHIT, Ahit::from_idle_us(idle_us).into_bits());
+        self.peer.channel.write(AHIT, Ahit::from_idle_us(idle_us).into_bits());
         Ok(())
     }
 
     /// Switches everything off in good order: caches are written, the device is powered down, the
     /// controller forgets its memory. Lanes are gone until the next bring-up.
     pub(crate) fn shut_down(&mut self) -> Run<()> {
-        self.channel.quiesce()?;
+        self.peer.channel.quiesce()?;
         if let Err(cause) =
-            self.board.tell_or_refusal(&mut self.channel, Event::Shutdown, Phase::Before)?
+            self.board.tell_or_refusal(&mut self.peer.channel, Event::Shutdown, Phase::Before)?
         {
-            self.channel.order(0);
+            self.peer.channel.order(0);
             return Err(cause.into());
         }
-        for lun in 0..self.device.units.len() {
-            if self.device.units[lun].is_some()
+        for lun in 0..self.peer.device.units.len() {
+            if self.peer.device.units[lun].is_some()
                 && let Err(cause) = self.flush(lun as u8)?
             {
                 self.note_left_out("flush", cause);
@@ -321,29 +326,29 @@ impl<M: Machine> Core<M> {
         if let Err(cause) = self.start_stop(DevicePower::PowerDown)? {
             self.note_left_out("power down", cause);
         }
-        match self.disable(self.channel.options.timeouts.enable_ms) {
+        match self.disable(self.peer.channel.options.timeouts.enable_ms) {
             Err(Stop::Failed(Error::Failed(cause))) => self.note_left_out("disable", cause),
             other => other?,
         }
-        self.channel.order(Order::PAUSE | Order::STOP | Order::GONE);
-        self.channel.lanes_obey()?;
-        self.channel.effect(|channel| {
+        self.peer.channel.order(Order::PAUSE | Order::STOP | Order::GONE);
+        self.peer.channel.lanes_obey()?;
+        self.peer.channel.effect(|channel| {
             if let Some(engine) = &mut self.crypto {
                 engine.forget_keys(&channel.machine, &channel.shared);
             }
         });
         if let Err(cause) =
-            self.board.tell_or_refusal(&mut self.channel, Event::Shutdown, Phase::After)?
+            self.board.tell_or_refusal(&mut self.peer.channel, Event::Shutdown, Phase::After)?
         {
             self.note_left_out("platform", cause);
         }
-        self.board.clocks(&mut self.channel, false);
+        self.board.clocks(&mut self.peer.channel, false);
         Ok(())
     }
 
     /// Something of a shutdown failed, which goes on all the same.
     fn note_left_out(&mut self, step: &'static str, cause: Cause) {
-        self.channel.effect(|channel| {
+        self.peer.channel.effect(|channel| {
             channel.errors.keep(ErrorRecord {
                 at: channel.now,
                 kind: ErrorKind::Skipped,
@@ -356,7 +361,7 @@ impl<M: Machine> Core<M> {
 
     /// A command without data that may take as long as a change of power.
     fn plain_command(&self, lun: u8, cdb: [u8; 16]) -> HostCommand {
-        let timeout_ms = self.channel.options.timeouts.start_stop_ms;
+        let timeout_ms = self.peer.channel.options.timeouts.start_stop_ms;
         HostCommand { lun, cdb, moves: Moves::Nothing, segment: false, timeout_ms }
     }
 
@@ -364,15 +369,15 @@ impl<M: Machine> Core<M> {
     fn flush(&mut self, lun: u8) -> Run<Result<(), Cause>> {
         let mut cdb = [0; 16];
         cdb[0] = SYNCHRONIZE_CACHE;
-        Ok(self.scsi(self.plain_command(lun, cdb))?.map(|_| ()))
+        Ok(self.peer.scsi(self.plain_command(lun, cdb))?.map(|_| ()))
     }
 
     /// Stops the controller's DMA at once, whatever is under way, for a host that goes away.
     pub(crate) fn switch_off(&mut self) {
-        let limit = u64::from(self.channel.options.timeouts.enable_ms) * MS;
-        host_watch::switch_off(&self.channel.machine, limit);
+        let limit = u64::from(self.peer.channel.options.timeouts.enable_ms) * MS;
+        host_watch::switch_off(&self.peer.channel.machine, limit);
         if let Some(engine) = &mut self.crypto {
-            engine.forget_keys(&self.channel.machine, &self.channel.shared);
+            engine.forget_keys(&self.peer.channel.machine, &self.peer.channel.shared);
         }
         self.board.switch_off();
     }
@@ -381,19 +386,21 @@ impl<M: Machine> Core<M> {
     /// counts as the device's.
     pub(crate) fn start_stop(&mut self, power: DevicePower) -> Run<Result<(), Cause>> {
         let event = Event::DevicePower(power);
-        if let Err(cause) = self.board.tell_or_refusal(&mut self.channel, event, Phase::Before)? {
+        if let Err(cause) =
+            self.board.tell_or_refusal(&mut self.peer.channel, event, Phase::Before)?
+        {
             return Ok(Err(cause));
         }
         let mut cdb = [0; 16];
         cdb[0] = START_STOP_UNIT;
         cdb[4] = power.condition() << 4;
-        if let Err(cause) = self.scsi(self.plain_command(Wlun::UfsDevice.into_bits(), cdb))? {
+        if let Err(cause) = self.peer.scsi(self.plain_command(Wlun::UfsDevice.into_bits(), cdb))? {
             return Ok(Err(cause));
         }
         let lower = power != DevicePower::Active;
-        if lower && self.device.quirks.has(DeviceQuirk::SettleBeforeLowPower) {
-            self.channel.sleep(2 * MS)?;
+        if lower && self.peer.device.quirks.has(DeviceQuirk::SettleBeforeLowPower) {
+            self.peer.channel.sleep(2 * MS)?;
         }
-        Ok(self.board.tell_or_refusal(&mut self.channel, event, Phase::After)?)
+        Ok(self.board.tell_or_refusal(&mut self.peer.channel, event, Phase::After)?)
     }
 }

@@ -105,12 +105,12 @@ impl Recovery {
                 Stage::Rest => core.rest(self.resets)?,
                 Stage::BringUp => self.bring_up(core)?,
                 Stage::Resume => {
-                    core.channel.shared.orders.publish(0);
-                    core.channel.turn_page();
+                    core.peer.channel.shared.orders.publish(0);
+                    core.peer.channel.turn_page();
                     return Ok(());
                 }
             };
-            core.channel.turn_page();
+            core.peer.channel.turn_page();
             match next {
                 Some(stage) => self.stage = stage,
                 None => return Ok(()),
@@ -128,20 +128,24 @@ impl Recovery {
 
     /// The next held command that is not settled.
     fn next<M: Machine>(&mut self, core: &Core<M>) -> Option<Stage> {
-        let victim =
-            core.channel.shared.victims().find(|victim| !self.is_settled(core.queues.tag(*victim)));
+        let victim = core
+            .peer
+            .channel
+            .shared
+            .victims()
+            .find(|victim| !self.is_settled(core.peer.queues.tag(*victim)));
         Some(match victim {
             None => Stage::Release,
-            Some(_) if core.channel.quirks.has(Quirk::NoTaskManagement) => Stage::Stop,
+            Some(_) if core.peer.channel.quirks.has(Quirk::NoTaskManagement) => Stage::Stop,
             Some(victim) if victim.lun & WELL_KNOWN != 0 => Stage::Stop,
             Some(victim) => Stage::Abort(victim),
         })
     }
 
     fn abort<M: Machine>(&mut self, core: &mut Core<M>, victim: Victim) -> Run<Option<Stage>> {
-        Ok(Some(match core.queues.abort(&mut core.channel, victim)? {
+        Ok(Some(match core.peer.queues.abort(&mut core.peer.channel, victim)? {
             Ok(()) => {
-                self.settle(core.queues.tag(victim));
+                self.settle(core.peer.queues.tag(victim));
                 Stage::Next
             }
             Err(_) => Stage::EndUnit(TaskFunction::LogicalUnitReset, victim.lun),
@@ -150,20 +154,30 @@ impl Recovery {
 
     /// The unit was reset: nothing of it is in the device. Clears the controller.
     fn clear_unit<M: Machine>(&mut self, core: &mut Core<M>, lun: u8) -> Run<Option<Stage>> {
-        for victim in
-            core.channel.shared.victims().filter(|victim| victim.lun == lun).collect::<Vec<_>>()
+        for victim in core
+            .peer
+            .channel
+            .shared
+            .victims()
+            .filter(|victim| victim.lun == lun)
+            .collect::<Vec<_>>()
         {
-            if self.is_settled(core.queues.tag(victim)) {
+            if self.is_settled(core.peer.queues.tag(victim)) {
                 continue;
             }
-            if core.queues.clear(&mut core.channel, victim)?.is_err() {
+            if core.peer.queues.clear(&mut core.peer.channel, victim)?.is_err() {
                 return Ok(Some(Stage::Stop));
             }
         }
-        for victim in
-            core.channel.shared.victims().filter(|victim| victim.lun == lun).collect::<Vec<_>>()
+        for victim in core
+            .peer
+            .channel
+            .shared
+            .victims()
+            .filter(|victim| victim.lun == lun)
+            .collect::<Vec<_>>()
         {
-            self.settle(core.queues.tag(victim));
+            self.settle(core.peer.queues.tag(victim));
         }
         Ok(Some(Stage::Next))
     }
@@ -174,8 +188,8 @@ impl Recovery {
             Err(Stop::Pending) => Err(Stop::Pending),
             Err(Stop::Failed(_)) => {
                 self.resets += 1;
-                core.channel.errors.note(
-                    core.channel.now,
+                core.peer.channel.errors.note(
+                    core.peer.channel.now,
                     ErrorKind::HostReset,
                     self.resets.into(),
                 );
@@ -183,8 +197,8 @@ impl Recovery {
                     self.bring_up = BringUp::default();
                     return Ok(Some(Stage::Rest));
                 }
-                core.channel.errors.note(core.channel.now, ErrorKind::Gone, 0);
-                core.channel.shared.orders.publish(Order::GONE);
+                core.peer.channel.errors.note(core.peer.channel.now, ErrorKind::Gone, 0);
+                core.peer.channel.shared.orders.publish(Order::GONE);
                 Err(Stop::Failed(Error::Gone))
             }
         }
@@ -194,61 +208,52 @@ impl Recovery {
 impl<M: Machine> Core<M> {
     /// Gives an order and waits until every lane obeys.
     fn order(&mut self, flags: u32, next: Stage) -> Run<Option<Stage>> {
-        self.channel.order(flags);
-        self.channel.lanes_obey()?;
+        self.peer.channel.order(flags);
+        self.peer.channel.lanes_obey()?;
         Ok(Some(next))
     }
 
     /// What is wrong, and at which step to enter.
     fn diagnose(&mut self) -> Run<Option<Stage>> {
         // Whoever found something wrong would only find more of it.
-        self.channel.order(Order::PAUSE);
-        let causes = self.channel.once(|channel| channel.shared.orders.take_causes().into()) as u32;
-        let status = self.channel.read(IS);
+        self.peer.channel.order(Order::PAUSE);
+        let causes =
+            self.peer.channel.once(|channel| channel.shared.orders.take_causes().into()) as u32;
+        let status = self.peer.channel.read(IS);
         // Hibernation events count only where a lane saw that they went wrong.
         let hibernation = Interrupts::new().with_uhes(true).with_uhxs(true).into_bits();
         let causes = Interrupts::from_bits(causes | status & !hibernation);
-        let hcs = self.channel.read(HCS);
+        let hcs = self.peer.channel.read(HCS);
         if hcs == u32::MAX {
-            self.channel.note(ErrorKind::Gone, hcs);
+            self.peer.channel.note(ErrorKind::Gone, hcs);
             return Ok(Some(Stage::Stop));
         }
         let fatal = causes.intersects(Interrupts::FATAL);
         if causes.ulls() || !Hcs::from_bits(hcs).dp() {
-            self.channel.note(ErrorKind::LinkLost, hcs);
+            self.peer.channel.note(ErrorKind::LinkLost, hcs);
             return Ok(Some(Stage::Stop));
         }
         if fatal {
-            self.channel.note(ErrorKind::Fatal, causes.into_bits());
+            self.peer.channel.note(ErrorKind::Fatal, causes.into_bits());
             self.read_uic_errors();
             return Ok(Some(Stage::Stop));
         }
         if causes.uhes() || causes.uhxs() {
             // Nobody asked for it: with auto-hibern8 on, these say that it failed.
-            self.channel.note(ErrorKind::Hibernate, causes.into_bits());
+            self.peer.channel.note(ErrorKind::Hibernate, causes.into_bits());
             return Ok(Some(Stage::Stop));
         }
         if causes.ue() {
-            self.channel.write(IS, Interrupts::new().with_ue(true).into_bits());
+            self.peer.channel.write(IS, Interrupts::new().with_ue(true).into_bits());
             let found = self.read_uic_errors();
-            let nop_ms = self.channel.options.timeouts.nop_ms;
-            if found & LOST != 0 || self.link.hibernating || self.link_is_dead(nop_ms)? {
+            if found & LOST != 0 || self.link.hibernating || self.peer.is_silent()? {
                 return Ok(Some(Stage::Stop));
             }
             if found & LINE_RESET != 0 && self.has_slowed()? {
                 return Ok(Some(Stage::Restore));
             }
         }
-        Ok(Some(if self.channel.shared.any_held() { Stage::Pause } else { Stage::Resume }))
-    }
-
-    /// Whether the device stays silent.
-    fn link_is_dead(&mut self, nop_ms: u32) -> Run<bool> {
-        match self.nop(nop_ms) {
-            Ok(()) => Ok(false),
-            Err(Stop::Pending) => Err(Stop::Pending),
-            Err(Stop::Failed(_)) => Ok(true),
-        }
+        Ok(Some(if self.peer.channel.shared.any_held() { Stage::Pause } else { Stage::Resume }))
     }
 
     /// Whether the link fell back to low speed, as a reset of the line leaves it.
@@ -256,19 +261,21 @@ impl<M: Machine> Core<M> {
         if !self.link.high_speed {
             return Ok(false);
         }
-        let Ok(mode) = self.channel.dme_get(UicAttribute::PaPwrmode)? else { return Ok(false) };
+        let Ok(mode) = self.peer.channel.dme_get(UicAttribute::PaPwrmode)? else {
+            return Ok(false);
+        };
         let is = PaPowerMode::from_bits(mode);
         let slow = !is.tx().is_high_speed() || !is.rx().is_high_speed();
         if slow {
-            self.channel.note(ErrorKind::LineReset, mode);
+            self.peer.channel.note(ErrorKind::LineReset, mode);
         }
         Ok(slow)
     }
 
     /// Brings the link back to the speed it had.
     fn restore_speed(&mut self) -> Run<Option<Stage>> {
-        self.channel.order(Order::PAUSE);
-        self.channel.lanes_obey()?;
+        self.peer.channel.order(Order::PAUSE);
+        self.peer.channel.lanes_obey()?;
         let wanted = self.link;
         Ok(Some(match self.change_link_told(wanted)? {
             Ok(()) => Stage::Next,
@@ -281,13 +288,13 @@ impl<M: Machine> Core<M> {
 
     /// Power or a link that went away may need a while to come back: every try waits longer.
     fn rest(&mut self, resets: u8) -> Run<Option<Stage>> {
-        self.channel.sleep(REST << resets.saturating_sub(1))?;
+        self.peer.channel.sleep(REST << resets.saturating_sub(1))?;
         Ok(Some(Stage::BringUp))
     }
 
     /// Logs the UIC error registers, which reading clears; [`LOST`] and [`LINE_RESET`] of them.
     fn read_uic_errors(&mut self) -> u64 {
-        self.channel.once(|channel| {
+        self.peer.channel.once(|channel| {
             let registers = [
                 (UECPA, ErrorKind::PhyAdapter),
                 (UECDL, ErrorKind::DataLink),
@@ -321,13 +328,13 @@ impl<M: Machine> Core<M> {
             Err(Stop::Failed(_)) => return Ok(Some(Stage::Stop)),
             Err(Stop::Pending) => return Err(Stop::Pending),
         }
-        self.channel.effect(|channel| channel.shared.publish_hold(lun));
-        self.channel.lanes_obey()?;
-        self.channel.note(ErrorKind::UnitReset, lun.into());
-        if self.channel.quirks.has(Quirk::NoTaskManagement) {
+        self.peer.channel.effect(|channel| channel.shared.publish_hold(lun));
+        self.peer.channel.lanes_obey()?;
+        self.peer.channel.note(ErrorKind::UnitReset, lun.into());
+        if self.peer.channel.quirks.has(Quirk::NoTaskManagement) {
             return Ok(Some(Stage::Stop));
         }
-        Ok(Some(match self.channel.task_done(function, lun, 0)? {
+        Ok(Some(match self.peer.channel.task_done(function, lun, 0)? {
             Ok(()) => Stage::ClearUnit(lun),
             Err(_) => Stage::Stop,
         }))
@@ -335,17 +342,17 @@ impl<M: Machine> Core<M> {
 
     /// Switches the controller off and has every lane give back what it had.
     fn stop(&mut self) -> Run<Option<Stage>> {
-        self.channel.order(Order::PAUSE);
-        self.channel.lanes_obey()?;
-        self.channel.note(ErrorKind::HostReset, 0);
-        let enable_ms = self.channel.options.timeouts.enable_ms;
+        self.peer.channel.order(Order::PAUSE);
+        self.peer.channel.lanes_obey()?;
+        self.peer.channel.note(ErrorKind::HostReset, 0);
+        let enable_ms = self.peer.channel.options.timeouts.enable_ms;
         match self.disable(enable_ms) {
             // A controller that cannot be switched off is tried again by bring-up.
             Ok(()) | Err(Stop::Failed(_)) => {}
             Err(Stop::Pending) => return Err(Stop::Pending),
         }
-        self.channel.order(Order::PAUSE | Order::STOP);
-        self.channel.lanes_obey()?;
+        self.peer.channel.order(Order::PAUSE | Order::STOP);
+        self.peer.channel.lanes_obey()?;
         Ok(Some(Stage::BringUp))
     }
 }

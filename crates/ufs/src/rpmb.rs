@@ -16,8 +16,8 @@
 //! in [`RpmbUnit::block_length`] only.
 
 use crate::channel::{Run, Stop};
-use crate::control::Core;
-use crate::exchange::{DATA_MAX, HostCommand, Moves, Segment};
+use crate::exchange::{DATA_MAX, HostCommand, Moves, Reply, Segment};
+use crate::management::Peer;
 use crate::{Cause, Error, RpmbError};
 use alloc::vec::Vec;
 use core::fmt;
@@ -428,12 +428,12 @@ fn areas_of(lun: u8, data: &[u8]) -> Result<Vec<SecureWriteProtectEntry>, RpmbEr
     if view.lun() == lun { Ok(view.entries().collect()) } else { Err(RpmbError::Malformed) }
 }
 
-impl<M: Machine> Core<M> {
-    /// What the device says of its RPMB unit.
-    pub(crate) fn rpmb_unit(&mut self) -> Run<RpmbUnit> {
+impl RpmbUnit {
+    /// Reads the descriptor of the RPMB unit.
+    pub(crate) fn read<M: Machine>(peer: &mut Peer<M>) -> Run<Self> {
         const MISSING: Error = Error::Unsupported("replay protected memory");
         let index = Wlun::Rpmb.into_bits();
-        let reply = match self.read_descriptor_raw(DescriptorId::Unit, index)? {
+        let reply = match peer.read_descriptor(DescriptorId::Unit, index)? {
             Err(Cause::Query(_)) => return Err(MISSING.into()),
             reply => reply?,
         };
@@ -447,7 +447,7 @@ impl<M: Machine> Core<M> {
             true => (ADVANCED_BLOCK_LENGTH as u32, ADVANCED_BLOCK_LENGTH as u32),
             false => (DATA_LENGTH as u32, RpmbFrame::LENGTH as u32),
         };
-        if advanced && !self.channel.cap.ehslutrds() {
+        if advanced && !peer.channel.cap.ehslutrds() {
             let why = "advanced RPMB (the controller sends no extra header segments)";
             return Err(Error::Unsupported(why).into());
         }
@@ -465,8 +465,8 @@ impl<M: Machine> Core<M> {
             described.b_rpmb_region3_size,
         ];
         let [one, two, three] = others.map(unit);
-        let at_once = u32::from(self.device.geometry.b_rpmb_read_write_size.max(1));
-        Ok(RpmbUnit {
+        let at_once = u32::from(peer.device.geometry.b_rpmb_read_write_size.max(1));
+        Ok(Self {
             advanced,
             block_length,
             blocks_max: at_once.min(DATA_MAX / carried) as u16,
@@ -478,39 +478,41 @@ impl<M: Machine> Core<M> {
             ],
         })
     }
+}
 
-    /// Sends a message and proves its answer.
-    pub(crate) fn rpmb(&mut self, command: &RpmbCommand) -> Run<RpmbAnswer> {
-        let RpmbCommand { region, request } = command;
-        let unit = self.rpmb_unit()?;
-        request.check(*region, &unit)?;
+impl RpmbCommand {
+    /// Sends the message and verifies its answer.
+    pub(crate) fn send<M: Machine>(&self, peer: &mut Peer<M>) -> Run<RpmbAnswer> {
+        let unit = RpmbUnit::read(peer)?;
+        self.request.check(self.region, &unit)?;
         let said = match unit.advanced {
-            true => self.advanced_rpmb(*region, request)?,
-            false => self.normal_rpmb(*region, request)?,
+            true => self.send_advanced(peer)?,
+            false => self.send_normal(peer)?,
         };
-        Ok(said?.check(request, unit.block_length)?)
+        Ok(said?.check(&self.request, unit.block_length)?)
     }
 
-    fn normal_rpmb(&mut self, region: u8, request: &RpmbRequest) -> Run<Result<Said, RpmbError>> {
+    fn send_normal<M: Machine>(&self, peer: &mut Peer<M>) -> Run<Result<Said, RpmbError>> {
+        let request = &self.request;
         let frames = request.frames();
-        self.put_data(&frames);
-        let sent = self.security(region, Moves::Out(frames.len() as u32), false)?;
-        self.wipe_data();
+        peer.put_data(&frames);
+        let sent = self.security(peer, Moves::Out(frames.len() as u32), false)?;
+        peer.wipe_data();
         sent?;
         if request.has_result() {
             let mut ask = [0; RpmbFrame::LENGTH];
             RpmbFrame::new(RpmbMessage::ResultRead).emit(&mut ask);
-            self.put_data(&ask);
-            self.security(region, Moves::Out(RpmbFrame::LENGTH as u32), false)??;
+            peer.put_data(&ask);
+            self.security(peer, Moves::Out(RpmbFrame::LENGTH as u32), false)??;
         }
         let answers = match request {
             RpmbRequest::Read { blocks, .. } => u32::from(*blocks),
             _ => 1,
         };
         let len = answers * RpmbFrame::LENGTH as u32;
-        self.wipe_data();
-        self.security(region, Moves::In(len), false)??;
-        let frames = self.take_data(len);
+        peer.wipe_data();
+        self.security(peer, Moves::In(len), false)??;
+        let frames = peer.take_data(len);
         // A refused read is one frame, and the rest of what was asked for is nothing.
         let first = frames.first_chunk().map(RpmbFrame::parse);
         let refused = first.is_some_and(|frame| frame.result.status() != RpmbStatus::Ok);
@@ -518,10 +520,11 @@ impl<M: Machine> Core<M> {
         Ok(Said::in_frames(request, told))
     }
 
-    fn advanced_rpmb(&mut self, region: u8, request: &RpmbRequest) -> Run<Result<Said, RpmbError>> {
+    fn send_advanced<M: Machine>(&self, peer: &mut Peer<M>) -> Run<Result<Said, RpmbError>> {
+        let request = &self.request;
         let moves = match request {
             RpmbRequest::Write { data, .. } => {
-                self.put_data(data);
+                peer.put_data(data);
                 Moves::Out(data.len() as u32)
             }
             RpmbRequest::Read { blocks, .. } => {
@@ -534,41 +537,41 @@ impl<M: Machine> Core<M> {
                 return Err(Error::Unsupported("write protection in advanced RPMB mode").into());
             }
         };
-        self.put_segment(&request.segment());
-        let reply = self.security(region, moves, true)?;
+        peer.put_segment(&request.segment());
+        let reply = self.security(peer, moves, true)?;
         let data = match moves {
-            Moves::In(len) => self.take_data(len),
+            Moves::In(len) => peer.take_data(len),
             _ => Vec::new(),
         };
-        self.wipe_data();
+        peer.wipe_data();
         let Some(segment) = reply?.segment else { return Ok(Err(RpmbError::Malformed)) };
         Ok(Said::in_segment(request, &segment, data))
     }
 
     /// SECURITY PROTOCOL IN or OUT to a region.
     #[track_caller]
-    fn security(
-        &mut self,
-        region: u8,
+    fn security<M: Machine>(
+        &self,
+        peer: &mut Peer<M>,
         moves: Moves,
         segment: bool,
-    ) -> Run<Result<crate::exchange::Reply, Cause>> {
+    ) -> Run<Result<Reply, Cause>> {
         let (Moves::In(length) | Moves::Out(length)) = moves else {
             unreachable!("RPMB messages have a direction")
         };
-        let specific = rpmb::protocol_specific(region);
+        let specific = rpmb::protocol_specific(self.region);
         let security =
             Security { protocol: SECURITY_PROTOCOL_UFS, specific, inc_512: false, length };
         let cdb = match moves {
             Moves::In(_) => Cdb::SecurityProtocolIn(security),
             _ => Cdb::SecurityProtocolOut(security),
         };
-        self.scsi(HostCommand {
+        peer.scsi(HostCommand {
             lun: Wlun::Rpmb.into_bits(),
             cdb: cdb.to_bytes(),
             moves,
             segment,
-            timeout_ms: self.channel.options.timeouts.service_ms,
+            timeout_ms: peer.channel.options.timeouts.service_ms,
         })
     }
 }

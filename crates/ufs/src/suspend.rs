@@ -13,36 +13,38 @@ use crate::platform::{Event, Phase};
 use crate::power_mode::{DevicePower, SuspendLevel};
 use crate::shared::order;
 use crate::uic::UicCommand;
+use crate::writebooster::WriteBooster;
 use flysch_api::machine::Machine;
 use flysch_orders::Order;
 use flysch_script::Player;
-use flysch_wire::ufs::query::{AttributeId, WriteBoosterFlushStatus};
 use flysch_wire::ufs::uic::UicOpcode;
 
 impl<M: Machine> Core<M> {
     /// Suspends as deep as `level`; what is suspended deeper stays so.
     pub(crate) fn suspend(&mut self, level: SuspendLevel) -> Run<()> {
         let wants_sleep = level == SuspendLevel::Sleep;
-        if self.channel.once(|_| self.link.hibernating.into()) != 0 {
-            if !wants_sleep || self.channel.once(|_| self.asleep.into()) != 0 {
+        if self.peer.channel.once(|_| self.link.hibernating.into()) != 0 {
+            if !wants_sleep || self.peer.channel.once(|_| self.asleep.into()) != 0 {
                 return Ok(());
             }
             self.resume()?;
         }
-        self.channel.quiesce()?;
+        self.peer.channel.quiesce()?;
         if wants_sleep
             && !self.has_work_left()?
             && let Err(cause) = self.put_to_sleep()?
         {
             return self.stay_up(cause);
         }
-        if let Err(cause) =
-            self.board.tell_or_refusal(&mut self.channel, Event::HibernateEnter, Phase::Before)?
-        {
+        if let Err(cause) = self.board.tell_or_refusal(
+            &mut self.peer.channel,
+            Event::HibernateEnter,
+            Phase::Before,
+        )? {
             return self.stay_up(cause);
         }
-        let done = self.channel.uic(UicCommand::control(UicOpcode::DmeHibernateEnter))?;
-        self.channel.effect(|channel| match done {
+        let done = self.peer.channel.uic(UicCommand::control(UicOpcode::DmeHibernateEnter))?;
+        self.peer.channel.effect(|channel| match done {
             Ok(_) => {
                 self.link.hibernating = true;
                 channel.shared.orders.publish(Order::PAUSE | order::ASLEEP);
@@ -51,19 +53,19 @@ impl<M: Machine> Core<M> {
             Err(_) => channel.ask_for_reset(),
         });
         done?;
-        self.board.tell(&mut self.channel, Event::HibernateEnter, Phase::After)?;
-        self.board.clocks(&mut self.channel, false);
+        self.board.tell(&mut self.peer.channel, Event::HibernateEnter, Phase::After)?;
+        self.board.clocks(&mut self.peer.channel, false);
         Ok(())
     }
 
     /// Wakes link and device if they are suspended, and lets the lanes go on.
     pub(crate) fn resume(&mut self) -> Run<()> {
-        if self.channel.once(|_| self.link.hibernating.into()) == 0 {
+        if self.peer.channel.once(|_| self.link.hibernating.into()) == 0 {
             return Ok(());
         }
         match self.wake() {
             Err(Stop::Failed(error)) => {
-                self.channel.effect(|channel| channel.ask_for_reset());
+                self.peer.channel.effect(|channel| channel.ask_for_reset());
                 Err(error.into())
             }
             done => done,
@@ -71,46 +73,38 @@ impl<M: Machine> Core<M> {
     }
 
     fn wake(&mut self) -> Run<()> {
-        self.board.clocks(&mut self.channel, true);
-        self.board.tell(&mut self.channel, Event::HibernateExit, Phase::Before)?;
-        self.channel.uic(UicCommand::control(UicOpcode::DmeHibernateExit))??;
-        self.channel.effect(|_| self.link.hibernating = false);
-        self.board.tell(&mut self.channel, Event::HibernateExit, Phase::After)?;
+        self.board.clocks(&mut self.peer.channel, true);
+        self.board.tell(&mut self.peer.channel, Event::HibernateExit, Phase::Before)?;
+        self.peer.channel.uic(UicCommand::control(UicOpcode::DmeHibernateExit))??;
+        self.peer.channel.effect(|_| self.link.hibernating = false);
+        self.board.tell(&mut self.peer.channel, Event::HibernateExit, Phase::After)?;
         self.wake_sleeper()??;
-        self.channel.order(0);
+        self.peer.channel.order(0);
         Ok(())
     }
 
     /// Whether the device has something to do that it could not do asleep.
     fn has_work_left(&mut self) -> Run<bool> {
-        if self.channel.once(|_| self.device.background_operations.into()) != 0 {
+        if self.peer.channel.once(|_| self.peer.device.background_operations.into()) != 0 {
             return Ok(true);
         }
-        if !self.has_write_booster() {
-            return Ok(false);
-        }
-        let in_progress = WriteBoosterFlushStatus::InProgress.into_bits();
-        match self.booster_attribute(AttributeId::WriteBoosterBufferFlushStatus) {
-            Ok(status) => Ok(status == u64::from(in_progress)),
-            Err(Stop::Failed(_)) => Ok(false),
-            Err(Stop::Pending) => Err(Stop::Pending),
-        }
+        WriteBooster::of(&self.peer.device).is_flushing(&mut self.peer)
     }
 
     fn put_to_sleep(&mut self) -> Run<Result<(), Cause>> {
         // From now on it may be asleep, whatever becomes of this.
-        self.channel.effect(|_| self.asleep = true);
+        self.peer.channel.effect(|_| self.asleep = true);
         self.start_stop(DevicePower::Sleep)
     }
 
     /// Wakes the device if it may be asleep.
     fn wake_sleeper(&mut self) -> Run<Result<(), Cause>> {
-        if self.channel.once(|_| self.asleep.into()) == 0 {
+        if self.peer.channel.once(|_| self.asleep.into()) == 0 {
             return Ok(Ok(()));
         }
         let woken = self.start_stop(DevicePower::Active)?;
         if woken.is_ok() {
-            self.channel.effect(|_| self.asleep = false);
+            self.peer.channel.effect(|_| self.asleep = false);
         }
         Ok(woken)
     }
@@ -118,7 +112,7 @@ impl<M: Machine> Core<M> {
     /// Gives a suspend up before the link was asked to hibernate.
     fn stay_up(&mut self, cause: Cause) -> Run<()> {
         let woken = self.wake_sleeper()?;
-        self.channel.effect(|channel| match woken {
+        self.peer.channel.effect(|channel| match woken {
             Ok(()) => channel.shared.orders.publish(0),
             Err(_) => channel.ask_for_reset(),
         });

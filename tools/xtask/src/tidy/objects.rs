@@ -15,7 +15,6 @@ const KNOWN: [Known; 22] = [
     Known("crates/models/src/nvme/mod.rs", "Nvme", 164, CONTROLLER),
     Known("crates/emmc/src/control.rs", "Core", 141, STEPS),
     Known("crates/models/src/ahci/mod.rs", "Ahci", 133, CONTROLLER),
-    Known("crates/ufs/src/control.rs", "Core", 116, STEPS),
     Known("crates/models/src/emmc/mod.rs", "Emmc", 116, CONTROLLER),
     Known("crates/geom/src/graph.rs", "Graph", 77, "what the classes ask of the graph, as in GEOM"),
     Known("tools/flysch/src/nvme/mod.rs", "Session", 73, VERBS),
@@ -32,6 +31,7 @@ const KNOWN: [Known; 22] = [
     Known("tools/flysch/src/cam/session.rs", "Session", 45, VERBS),
     Known("crates/nvme/src/lane.rs", "Lane", 44, LANE),
     Known("crates/models/src/ahci/device.rs", "Device", 42, CONTROLLER),
+    Known("crates/ufs/src/control.rs", "Core", 43, STEPS),
     Known("tools/bench/src/runner/worker.rs", "Worker", 47, "one job's requests in flight"),
     Known("crates/models/src/nand/mod.rs", "NandChip", 41, "a chip's commands and its questions"),
 ];
