@@ -19,7 +19,7 @@
 use crate::device_quirks::DeviceQuirks;
 use crate::exchange::{Exchange, Place, Reply};
 use crate::facts::Facts;
-use crate::history::{ErrorKind, ErrorLog};
+use crate::history::{ErrorKind, ErrorLog, ErrorRecord};
 use crate::lane::Lane;
 use crate::layout::Layout;
 use crate::options::Options;
@@ -309,6 +309,21 @@ impl<M: Machine> Channel<M> {
     #[track_caller]
     pub(crate) fn note(&mut self, kind: ErrorKind, value: u32) {
         self.effect(|channel| channel.errors.note(channel.now, kind, value));
+    }
+
+    /// Logs a failure, of this bring-up step or of none, that the procedure gets over, only once.
+    #[track_caller]
+    pub(crate) fn keep(
+        &mut self,
+        kind: ErrorKind,
+        value: u32,
+        step: Option<&'static str>,
+        cause: Cause,
+    ) {
+        self.effect(|channel| {
+            let (at, error) = (channel.now, Some(cause.into()));
+            channel.errors.keep(ErrorRecord { at, kind, value, step, error });
+        });
     }
 
     /// Writes a register, only once.

@@ -64,6 +64,13 @@ pub(crate) struct HostCommand {
     pub(crate) timeout_ms: u32,
 }
 
+impl HostCommand {
+    /// A command without data.
+    pub(crate) fn plain(lun: u8, cdb: [u8; 16], timeout_ms: u32) -> Self {
+        Self { lun, cdb, moves: Moves::Nothing, segment: false, timeout_ms }
+    }
+}
+
 /// What to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Message {

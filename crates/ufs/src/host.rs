@@ -9,6 +9,7 @@ use crate::keys::{CryptoEngine, KeySlots};
 use crate::lane::{Lane, Next};
 use crate::layout::Layout;
 use crate::link::Link;
+use crate::management::Peer;
 use crate::options::{Options, QueueMode};
 use crate::platform::Platform;
 use crate::quirks::Quirks;
@@ -134,7 +135,7 @@ impl<M: Machine> Host<M> {
     /// bring-up.
     #[must_use]
     pub fn with_platform(mut self, platform: Box<dyn Platform>) -> Self {
-        self.core.board.set_platform(platform);
+        self.core.power.board.set_platform(platform);
         self
     }
 
@@ -143,32 +144,21 @@ impl<M: Machine> Host<M> {
     fn fall_back(&mut self, error: Error, now: Instant) -> bool {
         const OF_QUEUES: [&str; 2] = ["queues", "NOP OUT"];
         let Error::Step { step, .. } = error else { return false };
-        let core = &mut self.core;
-        let all_here = self.others.len() + 1 == core.peer.queues.shape.lanes;
-        let free_choice =
-            core.peer.queues.shape.mcq && core.peer.channel.options.queue == QueueMode::Auto;
+        let facts = self.core.facts();
+        let all_here = self.others.len() + 1 == facts.shape.lanes;
+        let free_choice = facts.shape.mcq && facts.options.queue == QueueMode::Auto;
         if !free_choice || !all_here || !OF_QUEUES.contains(&step) {
             return false;
         }
-        let aggregation =
-            core.peer.channel.options.aggregation.filter(|_| core.peer.channel.options.lanes == 1);
-        let options =
-            Options { queue: QueueMode::Sdq, aggregation, ..core.peer.channel.options.clone() };
-        let Ok(shape) = settle_shape(core.peer.channel.cap, core.peer.queues.mcq_cap, &options)
-        else {
-            return false;
-        };
-        let memory = core.peer.channel.layout.whole().clone();
-        let Ok(parts) = Parts::new(
-            &core.peer.channel.machine,
-            &memory,
-            &Facts { options, shape, ..core.facts() },
-        ) else {
-            return false;
-        };
+        let aggregation = facts.options.aggregation.filter(|_| facts.options.lanes == 1);
+        let options = Options { queue: QueueMode::Sdq, aggregation, ..facts.options };
+        let Ok(shape) = settle_shape(facts.cap, facts.mcq_cap, &options) else { return false };
+        let facts = Facts { options, shape, ..facts };
+        let Peer { channel, queues, .. } = &mut self.core.peer;
+        let memory = channel.layout.whole().clone();
+        let Ok(parts) = Parts::new(&channel.machine, &memory, &facts) else { return false };
         let Parts { shared, layout, lane, others } = parts;
-        (core.peer.queues.shape, core.peer.channel.shared, core.peer.channel.layout) =
-            (shape, shared, layout);
+        (queues.shape, channel.shared, channel.layout) = (shape, shared, layout);
         (self.lane, self.others) = (lane, others);
         let record = ErrorRecord {
             at: now,
@@ -177,7 +167,7 @@ impl<M: Machine> Host<M> {
             step: Some(step),
             error: Some(error),
         };
-        core.peer.channel.errors.keep(record);
+        channel.errors.keep(record);
         true
     }
 
@@ -214,7 +204,7 @@ impl<M: Machine> Host<M> {
 
     /// How the link runs.
     pub fn link(&self) -> Link {
-        self.core.link
+        self.core.power.link
     }
 
     /// What went wrong so far.
@@ -269,7 +259,7 @@ impl<M: Machine> Host<M> {
                 Job::Recovery(Recovery::reset())
             }
             (Operation::BringUp, _) => {
-                self.core.peer.channel.shared.orders.publish(Order::PAUSE | Order::STOP);
+                self.core.shared().orders.publish(Order::PAUSE | Order::STOP);
                 Job::BringUp(BringUp::default())
             }
             (Operation::EndCommands { how, lun }, State::Up) => {
@@ -303,7 +293,7 @@ impl<M: Machine> Host<M> {
     /// When the host wants to be polled: for the operation under way, for its lane, or to look
     /// after lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
-        if self.core.peer.channel.shared.orders.is_called() && self.listens() {
+        if self.core.shared().orders.is_called() && self.listens() {
             return Some(Instant::START);
         }
         let mut at = self.job_at;
@@ -380,7 +370,7 @@ impl<M: Machine> Host<M> {
 
     #[cold]
     fn drive(&mut self, now: Instant) {
-        self.core.peer.channel.shared.beat();
+        self.core.shared().beat();
         self.notice_end();
         self.lane.tend(now);
         self.look_at_interrupts(now);
@@ -417,9 +407,7 @@ impl<M: Machine> Host<M> {
         if shuts_down && !self.core.running {
             return;
         }
-        if self.state == State::Up
-            && self.core.peer.channel.shared.orders.order_now().has(Order::GONE)
-        {
+        if self.state == State::Up && self.core.shared().orders.order_now().has(Order::GONE) {
             self.state = State::Gone;
             self.core.running = false;
             if self.job.take().is_some() {
@@ -439,7 +427,7 @@ impl<M: Machine> Host<M> {
         if self.job.is_some() && self.core.running && self.lane.has_work() {
             self.lane.harvest();
         }
-        let by_itself = self.job.is_none() && !self.core.link.hibernating;
+        let by_itself = self.job.is_none() && !self.core.is_hibernating();
         self.lane.look_for_errors(by_itself);
         if self.lane.interrupts.are_on() && !self.lane.has_work() {
             self.lane.acknowledge();
@@ -457,7 +445,7 @@ impl<M: Machine> Host<M> {
             return Instant::NEVER;
         }
         // While the link hibernates nothing is asked of the device.
-        let asks = self.core.peer.channel.shared.event_pending() && !self.core.link.hibernating;
+        let asks = self.core.shared().event_pending() && !self.core.is_hibernating();
         let event = if asks { self.event_at } else { Instant::NEVER };
         // A lane on another thread cannot wake this one.
         let lanes = match self.core.peer.queues.shape.lanes {
@@ -468,7 +456,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn event_is_due(&self, now: Instant) -> bool {
-        let pending = self.core.peer.channel.shared.event_pending() && !self.core.link.hibernating;
+        let pending = self.core.shared().event_pending() && !self.core.is_hibernating();
         pending && now >= self.event_at
     }
 
@@ -483,8 +471,8 @@ impl<M: Machine> Host<M> {
         if !self.listens() {
             return;
         }
-        self.core.peer.channel.shared.orders.take_call();
-        let shared = &self.core.peer.channel.shared;
+        self.core.shared().orders.take_call();
+        let shared = self.core.shared();
         // A device management command under way is left to its own time-out, unless the reset
         // that fatal causes lead to takes it out of the controller anyway.
         let fatal = Interrupts::from_bits(shared.orders.causes()).intersects(Interrupts::FATAL);
@@ -528,7 +516,7 @@ impl<M: Machine> Host<M> {
                 }
                 self.result = Some(result);
             }
-            Some(Job::Event) => self.core.peer.channel.shared.rearm_event(),
+            Some(Job::Event) => self.core.shared().rearm_event(),
             // What wakes badly asks for a reset itself.
             Some(Job::Wake) | None => {}
         }
@@ -541,9 +529,9 @@ impl<M: Machine> Drop for Host<M> {
     /// Stops the controller's DMA before the memory goes. Nothing is flushed: that is
     /// [`Operation::Shutdown`]. Every port is gone.
     fn drop(&mut self) {
-        if self.core.board.clocks_on() {
+        if self.core.power.board.clocks_on() {
             self.core.switch_off();
-            self.core.peer.channel.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
+            self.core.shared().orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
         }
     }
 }
@@ -553,12 +541,12 @@ impl Job {
         match self {
             Self::BringUp(bring_up) => {
                 bring_up.run(core)?;
-                core.peer.channel.shared.orders.publish(0);
+                core.shared().orders.publish(0);
                 Ok(Output::None)
             }
             Self::Operation(operation) => core.operate(operation),
             Self::Event => core.peer.handle_event().map(|()| Output::None),
-            Self::Wake => core.resume().map(|()| Output::None),
+            Self::Wake => core.power.resume(&mut core.peer).map(|()| Output::None),
             Self::Recovery(recovery) => recovery.run(core).map(|()| Output::None),
         }
     }

@@ -39,9 +39,9 @@
 //! | `management` | the device as a peer: NOP, queries, the host's own SCSI commands |
 //! | `query`, `discovery`, `configuration`, `writebooster`, `exception` | what it is asked and told |
 //! | `rpmb`, `firmware`, `upkeep`, `service` | replay protected memory; firmware update; purge and refresh; error history, time, boot unit |
+//! | `speed`, `power`, `suspend` | gears of the link; link and device on; both at rest |
 //! | `crypto` | how keys get into slots and out of them |
-//! | `control` | everything there is one of |
-//! | `power`, `suspend` | the link's speed and the device's power; putting both to rest |
+//! | `control` | everything there is one of, on and off |
 //! | `init`, `recover`, `operation` | [`STEPS`], bring-up as a list; the ladder; what can be asked for |
 //! | `host`, `port`, `blocking` | the faces |
 //! | `policy` | what is done by itself as load comes and goes |
@@ -117,6 +117,7 @@ mod service;
 mod shared;
 mod shares;
 mod slots;
+mod speed;
 mod suspend;
 mod task;
 mod time;

@@ -241,7 +241,7 @@ const NO_ENGINE: Error = Error::Unsupported("inline encryption");
 impl<M: Machine> Core<M> {
     pub(crate) fn operate(&mut self, operation: &Operation) -> Run<Output> {
         if operation.needs_link() {
-            self.resume()?;
+            self.power.resume(&mut self.peer)?;
         }
         let output = self.carry_out(operation)?;
         // A host reset restores what was asked for last.
@@ -255,26 +255,28 @@ impl<M: Machine> Core<M> {
         Ok(output)
     }
 
-    /// What concerns controller, link and power; the rest concerns the device alone.
+    /// Hands an operation to the object that it concerns.
     fn carry_out(&mut self, operation: &Operation) -> Run<Output> {
-        let channel = &mut self.peer.channel;
+        let Self { peer, power, crypto, .. } = self;
         match *operation {
             // Jobs of their own, see `Host::begin`.
             Operation::BringUp | Operation::Reset | Operation::EndCommands { .. } => Ok(()),
-            Operation::Link(limits) => self.set_link(limits),
-            Operation::Hibernate(true) => self.suspend(SuspendLevel::Hibernate),
-            Operation::Hibernate(false) => self.resume(),
-            Operation::Suspend(level) => self.suspend(level),
-            Operation::AutoHibern8(idle_us) => self.set_auto_hibern8(idle_us),
             Operation::Shutdown => self.shut_down(),
-            Operation::Power(power) => self.start_stop(power)?.map_err(Stop::from),
+            Operation::Link(limits) => power.set_link(peer, limits),
+            Operation::Hibernate(true) => power.suspend(peer, SuspendLevel::Hibernate),
+            Operation::Hibernate(false) => power.resume(peer),
+            Operation::Suspend(level) => power.suspend(peer, level),
+            Operation::AutoHibern8(idle_us) => peer.channel.set_auto_hibern8(idle_us),
+            Operation::Power(level) => power.start_stop(peer, level)?.map_err(Stop::from),
             Operation::ProgramKey { slot, ref key } => {
-                self.crypto.as_mut().ok_or(NO_ENGINE)?.program_key(channel, slot, key)
+                let engine = crypto.as_mut().ok_or(NO_ENGINE)?;
+                engine.program_key(&mut peer.channel, slot, key)
             }
             Operation::EvictKey { slot } => {
-                self.crypto.as_mut().ok_or(NO_ENGINE)?.evict_key(channel, slot)
+                let engine = crypto.as_mut().ok_or(NO_ENGINE)?;
+                engine.evict_key(&mut peer.channel, slot)
             }
-            ref other => return self.peer.operate(other),
+            ref other => return peer.operate(other),
         }
         .map(|()| Output::None)
     }

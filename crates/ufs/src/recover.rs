@@ -19,10 +19,12 @@
 //! line leaves the link working in its lowest speed: the speed is looked at and restored.
 
 use crate::Error;
-use crate::channel::{Run, Stop};
+use crate::channel::{Channel, Run, Stop};
 use crate::control::Core;
 use crate::history::ErrorKind;
 use crate::init::BringUp;
+use crate::management::Peer;
+use crate::power::Power;
 use crate::quirks::Quirk;
 use crate::shared::{Victim, order};
 use crate::time::MS;
@@ -33,7 +35,6 @@ use flysch_script::Player;
 use flysch_wire::ufs::registers::{
     HCS, Hcs, IS, Interrupts, UECDL, UECDME, UECN, UECPA, UECT, UecDl, UecDme, UecPa,
 };
-use flysch_wire::ufs::uic::{PaPowerMode, UicAttribute};
 use flysch_wire::ufs::upiu::TaskFunction;
 
 /// How often the controller is brought up again before it counts as gone (Linux: 5).
@@ -93,28 +94,44 @@ impl Recovery {
     pub(crate) fn run<M: Machine>(&mut self, core: &mut Core<M>) -> Run<()> {
         loop {
             let next = match self.stage {
-                Stage::Diagnose => core.diagnose()?,
-                Stage::Pause => core.order(Order::PAUSE, Stage::Next)?,
-                Stage::Next => self.next(core),
-                Stage::Abort(victim) => self.abort(core, victim)?,
-                Stage::EndUnit(function, lun) => core.end_unit(function, lun)?,
-                Stage::ClearUnit(lun) => self.clear_unit(core, lun)?,
-                Stage::Release => core.order(Order::PAUSE | order::RELEASE, Stage::Resume)?,
-                Stage::Restore => core.restore_speed()?,
-                Stage::Stop => core.stop()?,
-                Stage::Rest => core.rest(self.resets)?,
+                Stage::Diagnose => diagnose(&mut core.peer, &core.power)?,
+                Stage::Pause => {
+                    obey(&mut core.peer.channel, Order::PAUSE)?;
+                    Stage::Next
+                }
+                Stage::Next => self.next(&core.peer),
+                Stage::Abort(victim) => self.abort(&mut core.peer, victim)?,
+                Stage::EndUnit(function, lun) => {
+                    end_unit(&mut core.peer, &mut core.power, function, lun)?
+                }
+                Stage::ClearUnit(lun) => self.clear_unit(&mut core.peer, lun)?,
+                Stage::Release => {
+                    obey(&mut core.peer.channel, Order::PAUSE | order::RELEASE)?;
+                    Stage::Resume
+                }
+                Stage::Restore => {
+                    obey(&mut core.peer.channel, Order::PAUSE)?;
+                    let restored = core.power.restore_speed(&mut core.peer)?;
+                    if restored.is_ok() { Stage::Next } else { Stage::Stop }
+                }
+                Stage::Stop => {
+                    core.stop()?;
+                    Stage::BringUp
+                }
+                Stage::Rest => {
+                    // Power or a link that went away may need a while to come back.
+                    core.peer.channel.sleep(REST << self.resets.saturating_sub(1))?;
+                    Stage::BringUp
+                }
                 Stage::BringUp => self.bring_up(core)?,
                 Stage::Resume => {
-                    core.peer.channel.shared.orders.publish(0);
+                    core.shared().orders.publish(0);
                     core.peer.channel.turn_page();
                     return Ok(());
                 }
             };
             core.peer.channel.turn_page();
-            match next {
-                Some(stage) => self.stage = stage,
-                None => return Ok(()),
-            }
+            self.stage = next;
         }
     }
 
@@ -126,233 +143,165 @@ impl Recovery {
         self.settled[tag / 32] |= 1 << (tag % 32);
     }
 
-    /// The next held command that is not settled.
-    fn next<M: Machine>(&mut self, core: &Core<M>) -> Option<Stage> {
-        let victim = core
-            .peer
-            .channel
-            .shared
-            .victims()
-            .find(|victim| !self.is_settled(core.peer.queues.tag(*victim)));
-        Some(match victim {
+    /// What to do about the next held command that is not settled.
+    fn next<M: Machine>(&self, peer: &Peer<M>) -> Stage {
+        let mut victims = peer.channel.shared.victims();
+        match victims.find(|victim| !self.is_settled(peer.queues.tag(*victim))) {
             None => Stage::Release,
-            Some(_) if core.peer.channel.quirks.has(Quirk::NoTaskManagement) => Stage::Stop,
+            Some(_) if peer.channel.quirks.has(Quirk::NoTaskManagement) => Stage::Stop,
             Some(victim) if victim.lun & WELL_KNOWN != 0 => Stage::Stop,
             Some(victim) => Stage::Abort(victim),
-        })
+        }
     }
 
-    fn abort<M: Machine>(&mut self, core: &mut Core<M>, victim: Victim) -> Run<Option<Stage>> {
-        Ok(Some(match core.peer.queues.abort(&mut core.peer.channel, victim)? {
+    fn abort<M: Machine>(&mut self, peer: &mut Peer<M>, victim: Victim) -> Run<Stage> {
+        Ok(match peer.queues.abort(&mut peer.channel, victim)? {
             Ok(()) => {
-                self.settle(core.peer.queues.tag(victim));
+                self.settle(peer.queues.tag(victim));
                 Stage::Next
             }
             Err(_) => Stage::EndUnit(TaskFunction::LogicalUnitReset, victim.lun),
-        }))
+        })
     }
 
-    /// The unit was reset: nothing of it is in the device. Clears the controller.
-    fn clear_unit<M: Machine>(&mut self, core: &mut Core<M>, lun: u8) -> Run<Option<Stage>> {
-        for victim in core
-            .peer
-            .channel
-            .shared
-            .victims()
-            .filter(|victim| victim.lun == lun)
-            .collect::<Vec<_>>()
-        {
-            if self.is_settled(core.peer.queues.tag(victim)) {
+    /// The unit was reset, so the device has no command of it. Clears the controller.
+    fn clear_unit<M: Machine>(&mut self, peer: &mut Peer<M>, lun: u8) -> Run<Stage> {
+        for victim in victims_of(peer, lun) {
+            if self.is_settled(peer.queues.tag(victim)) {
                 continue;
             }
-            if core.peer.queues.clear(&mut core.peer.channel, victim)?.is_err() {
-                return Ok(Some(Stage::Stop));
+            if peer.queues.clear(&mut peer.channel, victim)?.is_err() {
+                return Ok(Stage::Stop);
             }
         }
-        for victim in core
-            .peer
-            .channel
-            .shared
-            .victims()
-            .filter(|victim| victim.lun == lun)
-            .collect::<Vec<_>>()
-        {
-            self.settle(core.peer.queues.tag(victim));
+        for victim in victims_of(peer, lun) {
+            self.settle(peer.queues.tag(victim));
         }
-        Ok(Some(Stage::Next))
+        Ok(Stage::Next)
     }
 
-    fn bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Option<Stage>> {
+    fn bring_up<M: Machine>(&mut self, core: &mut Core<M>) -> Run<Stage> {
         match self.bring_up.run(core) {
-            Ok(()) => Ok(Some(Stage::Resume)),
+            Ok(()) => Ok(Stage::Resume),
             Err(Stop::Pending) => Err(Stop::Pending),
             Err(Stop::Failed(_)) => {
                 self.resets += 1;
-                core.peer.channel.errors.note(
-                    core.peer.channel.now,
-                    ErrorKind::HostReset,
-                    self.resets.into(),
-                );
+                let channel = &mut core.peer.channel;
+                channel.errors.note(channel.now, ErrorKind::HostReset, self.resets.into());
                 if self.resets < RESETS {
                     self.bring_up = BringUp::default();
-                    return Ok(Some(Stage::Rest));
+                    return Ok(Stage::Rest);
                 }
-                core.peer.channel.errors.note(core.peer.channel.now, ErrorKind::Gone, 0);
-                core.peer.channel.shared.orders.publish(Order::GONE);
+                channel.errors.note(channel.now, ErrorKind::Gone, 0);
+                channel.shared.orders.publish(Order::GONE);
                 Err(Stop::Failed(Error::Gone))
             }
         }
     }
 }
 
-impl<M: Machine> Core<M> {
-    /// Gives an order and waits until every lane obeys.
-    fn order(&mut self, flags: u32, next: Stage) -> Run<Option<Stage>> {
-        self.peer.channel.order(flags);
-        self.peer.channel.lanes_obey()?;
-        Ok(Some(next))
-    }
+/// The held commands of a logical unit.
+fn victims_of<M: Machine>(peer: &Peer<M>, lun: u8) -> Vec<Victim> {
+    peer.channel.shared.victims().filter(|victim| victim.lun == lun).collect()
+}
 
-    /// What is wrong, and at which step to enter.
-    fn diagnose(&mut self) -> Run<Option<Stage>> {
-        // Whoever found something wrong would only find more of it.
-        self.peer.channel.order(Order::PAUSE);
-        let causes =
-            self.peer.channel.once(|channel| channel.shared.orders.take_causes().into()) as u32;
-        let status = self.peer.channel.read(IS);
-        // Hibernation events count only where a lane saw that they went wrong.
-        let hibernation = Interrupts::new().with_uhes(true).with_uhxs(true).into_bits();
-        let causes = Interrupts::from_bits(causes | status & !hibernation);
-        let hcs = self.peer.channel.read(HCS);
-        if hcs == u32::MAX {
-            self.peer.channel.note(ErrorKind::Gone, hcs);
-            return Ok(Some(Stage::Stop));
+/// Gives an order and waits until every lane has obeyed.
+fn obey<M: Machine>(channel: &mut Channel<M>, flags: u32) -> Run<()> {
+    channel.order(flags);
+    channel.lanes_obey()?;
+    Ok(())
+}
+
+/// Finds out what is wrong, and at which stage to enter.
+fn diagnose<M: Machine>(peer: &mut Peer<M>, power: &Power) -> Run<Stage> {
+    let channel = &mut peer.channel;
+    // Whoever found something wrong would only find more of it.
+    channel.order(Order::PAUSE);
+    let causes = channel.once(|channel| channel.shared.orders.take_causes().into()) as u32;
+    let status = channel.read(IS);
+    // Hibernation events count only where a lane saw that they went wrong.
+    let hibernation = Interrupts::new().with_uhes(true).with_uhxs(true).into_bits();
+    let causes = Interrupts::from_bits(causes | status & !hibernation);
+    let hcs = channel.read(HCS);
+    if hcs == u32::MAX {
+        channel.note(ErrorKind::Gone, hcs);
+        return Ok(Stage::Stop);
+    }
+    if causes.ulls() || !Hcs::from_bits(hcs).dp() {
+        channel.note(ErrorKind::LinkLost, hcs);
+        return Ok(Stage::Stop);
+    }
+    if causes.intersects(Interrupts::FATAL) {
+        channel.note(ErrorKind::Fatal, causes.into_bits());
+        read_uic_errors(channel);
+        return Ok(Stage::Stop);
+    }
+    if causes.uhes() || causes.uhxs() {
+        // Nobody asked for it: with auto-hibern8 on, these say that it failed.
+        channel.note(ErrorKind::Hibernate, causes.into_bits());
+        return Ok(Stage::Stop);
+    }
+    if causes.ue() {
+        channel.write(IS, Interrupts::new().with_ue(true).into_bits());
+        let found = read_uic_errors(channel);
+        if found & LOST != 0 || power.link.hibernating || peer.is_silent()? {
+            return Ok(Stage::Stop);
         }
-        let fatal = causes.intersects(Interrupts::FATAL);
-        if causes.ulls() || !Hcs::from_bits(hcs).dp() {
-            self.peer.channel.note(ErrorKind::LinkLost, hcs);
-            return Ok(Some(Stage::Stop));
+        if found & LINE_RESET != 0 && power.has_slowed(&mut peer.channel)? {
+            return Ok(Stage::Restore);
         }
-        if fatal {
-            self.peer.channel.note(ErrorKind::Fatal, causes.into_bits());
-            self.read_uic_errors();
-            return Ok(Some(Stage::Stop));
-        }
-        if causes.uhes() || causes.uhxs() {
-            // Nobody asked for it: with auto-hibern8 on, these say that it failed.
-            self.peer.channel.note(ErrorKind::Hibernate, causes.into_bits());
-            return Ok(Some(Stage::Stop));
-        }
-        if causes.ue() {
-            self.peer.channel.write(IS, Interrupts::new().with_ue(true).into_bits());
-            let found = self.read_uic_errors();
-            if found & LOST != 0 || self.link.hibernating || self.peer.is_silent()? {
-                return Ok(Some(Stage::Stop));
+    }
+    Ok(if peer.channel.shared.any_held() { Stage::Pause } else { Stage::Resume })
+}
+
+/// Logs the UIC error registers, which reading clears; returns [`LOST`] and [`LINE_RESET`].
+fn read_uic_errors<M: Machine>(channel: &mut Channel<M>) -> u64 {
+    channel.once(|channel| {
+        let registers = [
+            (UECPA, ErrorKind::PhyAdapter),
+            (UECDL, ErrorKind::DataLink),
+            (UECN, ErrorKind::Network),
+            (UECT, ErrorKind::Transport),
+            (UECDME, ErrorKind::Dme),
+        ];
+        let mut found = 0;
+        for (register, kind) in registers {
+            let value = channel.machine.read32(register);
+            // ERR is at the same place in all five.
+            if UecPa::from_bits(value).err() {
+                channel.errors.note(channel.now, kind, value);
+                found |= match kind {
+                    ErrorKind::DataLink if UecDl::from_bits(value).pa_init_error() => LOST,
+                    ErrorKind::Dme if UecDme::from_bits(value).generic() => LOST,
+                    ErrorKind::PhyAdapter if UecPa::from_bits(value).generic() => LINE_RESET,
+                    _ => 0,
+                };
             }
-            if found & LINE_RESET != 0 && self.has_slowed()? {
-                return Ok(Some(Stage::Restore));
-            }
         }
-        Ok(Some(if self.peer.channel.shared.any_held() { Stage::Pause } else { Stage::Resume }))
-    }
+        found
+    })
+}
 
-    /// Whether the link fell back to low speed, as a reset of the line leaves it.
-    fn has_slowed(&mut self) -> Run<bool> {
-        if !self.link.high_speed {
-            return Ok(false);
-        }
-        let Ok(mode) = self.peer.channel.dme_get(UicAttribute::PaPwrmode)? else {
-            return Ok(false);
-        };
-        let is = PaPowerMode::from_bits(mode);
-        let slow = !is.tx().is_high_speed() || !is.rx().is_high_speed();
-        if slow {
-            self.peer.channel.note(ErrorKind::LineReset, mode);
-        }
-        Ok(slow)
+/// Holds every command of a unit and has the device end them all.
+fn end_unit<M: Machine>(
+    peer: &mut Peer<M>,
+    power: &mut Power,
+    function: TaskFunction,
+    lun: u8,
+) -> Run<Stage> {
+    match power.resume(peer) {
+        Ok(()) => {}
+        // The reset that a failed wake-up asks for ends the unit's commands as well.
+        Err(Stop::Failed(_)) => return Ok(Stage::Stop),
+        Err(Stop::Pending) => return Err(Stop::Pending),
     }
-
-    /// Brings the link back to the speed it had.
-    fn restore_speed(&mut self) -> Run<Option<Stage>> {
-        self.peer.channel.order(Order::PAUSE);
-        self.peer.channel.lanes_obey()?;
-        let wanted = self.link;
-        Ok(Some(match self.change_link_told(wanted)? {
-            Ok(()) => Stage::Next,
-            Err(cause) => {
-                self.note_speed(wanted, cause);
-                Stage::Stop
-            }
-        }))
+    let channel = &mut peer.channel;
+    channel.effect(|channel| channel.shared.publish_hold(lun));
+    channel.lanes_obey()?;
+    channel.note(ErrorKind::UnitReset, lun.into());
+    if channel.quirks.has(Quirk::NoTaskManagement) {
+        return Ok(Stage::Stop);
     }
-
-    /// Power or a link that went away may need a while to come back: every try waits longer.
-    fn rest(&mut self, resets: u8) -> Run<Option<Stage>> {
-        self.peer.channel.sleep(REST << resets.saturating_sub(1))?;
-        Ok(Some(Stage::BringUp))
-    }
-
-    /// Logs the UIC error registers, which reading clears; [`LOST`] and [`LINE_RESET`] of them.
-    fn read_uic_errors(&mut self) -> u64 {
-        self.peer.channel.once(|channel| {
-            let registers = [
-                (UECPA, ErrorKind::PhyAdapter),
-                (UECDL, ErrorKind::DataLink),
-                (UECN, ErrorKind::Network),
-                (UECT, ErrorKind::Transport),
-                (UECDME, ErrorKind::Dme),
-            ];
-            let mut found = 0;
-            for (register, kind) in registers {
-                let value = channel.machine.read32(register);
-                // ERR stands at the same place in all five.
-                if UecPa::from_bits(value).err() {
-                    channel.errors.note(channel.now, kind, value);
-                    found |= match kind {
-                        ErrorKind::DataLink if UecDl::from_bits(value).pa_init_error() => LOST,
-                        ErrorKind::Dme if UecDme::from_bits(value).generic() => LOST,
-                        ErrorKind::PhyAdapter if UecPa::from_bits(value).generic() => LINE_RESET,
-                        _ => 0,
-                    };
-                }
-            }
-            found
-        })
-    }
-
-    /// Holds every command of a unit and has the device end them all.
-    fn end_unit(&mut self, function: TaskFunction, lun: u8) -> Run<Option<Stage>> {
-        match self.resume() {
-            Ok(()) => {}
-            // The reset that this asks for ends the unit's commands as well.
-            Err(Stop::Failed(_)) => return Ok(Some(Stage::Stop)),
-            Err(Stop::Pending) => return Err(Stop::Pending),
-        }
-        self.peer.channel.effect(|channel| channel.shared.publish_hold(lun));
-        self.peer.channel.lanes_obey()?;
-        self.peer.channel.note(ErrorKind::UnitReset, lun.into());
-        if self.peer.channel.quirks.has(Quirk::NoTaskManagement) {
-            return Ok(Some(Stage::Stop));
-        }
-        Ok(Some(match self.peer.channel.task_done(function, lun, 0)? {
-            Ok(()) => Stage::ClearUnit(lun),
-            Err(_) => Stage::Stop,
-        }))
-    }
-
-    /// Switches the controller off and has every lane give back what it had.
-    fn stop(&mut self) -> Run<Option<Stage>> {
-        self.peer.channel.order(Order::PAUSE);
-        self.peer.channel.lanes_obey()?;
-        self.peer.channel.note(ErrorKind::HostReset, 0);
-        let enable_ms = self.peer.channel.options.timeouts.enable_ms;
-        match self.disable(enable_ms) {
-            // A controller that cannot be switched off is tried again by bring-up.
-            Ok(()) | Err(Stop::Failed(_)) => {}
-            Err(Stop::Pending) => return Err(Stop::Pending),
-        }
-        self.peer.channel.order(Order::PAUSE | Order::STOP);
-        self.peer.channel.lanes_obey()?;
-        Ok(Some(Stage::BringUp))
-    }
+    let done = channel.task_done(function, lun, 0)?;
+    Ok(if done.is_ok() { Stage::ClearUnit(lun) } else { Stage::Stop })
 }

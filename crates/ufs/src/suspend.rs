@@ -1,15 +1,16 @@
-//! Suspend: the link hibernates, and the device may sleep, until a command or an operation wants
+//! Suspend: the link hibernates, and the device may sleep, until a command or an operation needs
 //! them.
 //!
-//! While they are suspended the lanes take no commands: the first that is declined wakes them. On
-//! the way down the device sleeps before the link does, on the way up the link wakes first, and
-//! the lanes go on when both are awake. What fails on the way down is undone; what fails on the
-//! way up leads to a reset, and the lanes wait for it.
+//! While they are suspended the lanes accept no commands: the first that is declined wakes them. On
+//! the way down the device goes to sleep before the link does, on the way up the link wakes first,
+//! and the lanes continue when both are awake. A suspend that fails is undone; a wake-up that fails
+//! leads to a reset, and the lanes wait for it.
 
 use crate::Cause;
 use crate::channel::{Run, Stop};
-use crate::control::Core;
+use crate::management::Peer;
 use crate::platform::{Event, Phase};
+use crate::power::Power;
 use crate::power_mode::{DevicePower, SuspendLevel};
 use crate::shared::order;
 use crate::uic::UicCommand;
@@ -19,32 +20,33 @@ use flysch_orders::Order;
 use flysch_script::Player;
 use flysch_wire::ufs::uic::UicOpcode;
 
-impl<M: Machine> Core<M> {
+impl Power {
     /// Suspends as deep as `level`; what is suspended deeper stays so.
-    pub(crate) fn suspend(&mut self, level: SuspendLevel) -> Run<()> {
+    pub(crate) fn suspend<M: Machine>(
+        &mut self,
+        peer: &mut Peer<M>,
+        level: SuspendLevel,
+    ) -> Run<()> {
         let wants_sleep = level == SuspendLevel::Sleep;
-        if self.peer.channel.once(|_| self.link.hibernating.into()) != 0 {
-            if !wants_sleep || self.peer.channel.once(|_| self.asleep.into()) != 0 {
+        if peer.channel.once(|_| self.link.hibernating.into()) != 0 {
+            if !wants_sleep || peer.channel.once(|_| self.asleep.into()) != 0 {
                 return Ok(());
             }
-            self.resume()?;
+            self.resume(peer)?;
         }
-        self.peer.channel.quiesce()?;
+        peer.channel.quiesce()?;
         if wants_sleep
-            && !self.has_work_left()?
-            && let Err(cause) = self.put_to_sleep()?
+            && !has_work_left(peer)?
+            && let Err(cause) = self.put_to_sleep(peer)?
         {
-            return self.stay_up(cause);
+            return self.stay_up(peer, cause);
         }
-        if let Err(cause) = self.board.tell_or_refusal(
-            &mut self.peer.channel,
-            Event::HibernateEnter,
-            Phase::Before,
-        )? {
-            return self.stay_up(cause);
+        let event = Event::HibernateEnter;
+        if let Err(cause) = self.board.tell_or_refusal(&mut peer.channel, event, Phase::Before)? {
+            return self.stay_up(peer, cause);
         }
-        let done = self.peer.channel.uic(UicCommand::control(UicOpcode::DmeHibernateEnter))?;
-        self.peer.channel.effect(|channel| match done {
+        let done = peer.channel.uic(UicCommand::control(UicOpcode::DmeHibernateEnter))?;
+        peer.channel.effect(|channel| match done {
             Ok(_) => {
                 self.link.hibernating = true;
                 channel.shared.orders.publish(Order::PAUSE | order::ASLEEP);
@@ -53,69 +55,70 @@ impl<M: Machine> Core<M> {
             Err(_) => channel.ask_for_reset(),
         });
         done?;
-        self.board.tell(&mut self.peer.channel, Event::HibernateEnter, Phase::After)?;
-        self.board.clocks(&mut self.peer.channel, false);
+        self.board.tell(&mut peer.channel, event, Phase::After)?;
+        self.board.clocks(&mut peer.channel, false);
         Ok(())
     }
 
-    /// Wakes link and device if they are suspended, and lets the lanes go on.
-    pub(crate) fn resume(&mut self) -> Run<()> {
-        if self.peer.channel.once(|_| self.link.hibernating.into()) == 0 {
+    /// Wakes link and device if they are suspended, and lets the lanes continue.
+    pub(crate) fn resume<M: Machine>(&mut self, peer: &mut Peer<M>) -> Run<()> {
+        if peer.channel.once(|_| self.link.hibernating.into()) == 0 {
             return Ok(());
         }
-        match self.wake() {
+        match self.wake(peer) {
             Err(Stop::Failed(error)) => {
-                self.peer.channel.effect(|channel| channel.ask_for_reset());
+                peer.channel.effect(|channel| channel.ask_for_reset());
                 Err(error.into())
             }
             done => done,
         }
     }
 
-    fn wake(&mut self) -> Run<()> {
-        self.board.clocks(&mut self.peer.channel, true);
-        self.board.tell(&mut self.peer.channel, Event::HibernateExit, Phase::Before)?;
-        self.peer.channel.uic(UicCommand::control(UicOpcode::DmeHibernateExit))??;
-        self.peer.channel.effect(|_| self.link.hibernating = false);
-        self.board.tell(&mut self.peer.channel, Event::HibernateExit, Phase::After)?;
-        self.wake_sleeper()??;
-        self.peer.channel.order(0);
+    fn wake<M: Machine>(&mut self, peer: &mut Peer<M>) -> Run<()> {
+        let channel = &mut peer.channel;
+        self.board.clocks(channel, true);
+        self.board.tell(channel, Event::HibernateExit, Phase::Before)?;
+        channel.uic(UicCommand::control(UicOpcode::DmeHibernateExit))??;
+        channel.effect(|_| self.link.hibernating = false);
+        self.board.tell(channel, Event::HibernateExit, Phase::After)?;
+        self.wake_sleeper(peer)??;
+        peer.channel.order(0);
         Ok(())
     }
 
-    /// Whether the device has something to do that it could not do asleep.
-    fn has_work_left(&mut self) -> Run<bool> {
-        if self.peer.channel.once(|_| self.peer.device.background_operations.into()) != 0 {
-            return Ok(true);
-        }
-        WriteBooster::of(&self.peer.device).is_flushing(&mut self.peer)
-    }
-
-    fn put_to_sleep(&mut self) -> Run<Result<(), Cause>> {
-        // From now on it may be asleep, whatever becomes of this.
-        self.peer.channel.effect(|_| self.asleep = true);
-        self.start_stop(DevicePower::Sleep)
+    fn put_to_sleep<M: Machine>(&mut self, peer: &mut Peer<M>) -> Run<Result<(), Cause>> {
+        // From now on it may be asleep, whatever the command's result is.
+        peer.channel.effect(|_| self.asleep = true);
+        self.start_stop(peer, DevicePower::Sleep)
     }
 
     /// Wakes the device if it may be asleep.
-    fn wake_sleeper(&mut self) -> Run<Result<(), Cause>> {
-        if self.peer.channel.once(|_| self.asleep.into()) == 0 {
+    fn wake_sleeper<M: Machine>(&mut self, peer: &mut Peer<M>) -> Run<Result<(), Cause>> {
+        if peer.channel.once(|_| self.asleep.into()) == 0 {
             return Ok(Ok(()));
         }
-        let woken = self.start_stop(DevicePower::Active)?;
+        let woken = self.start_stop(peer, DevicePower::Active)?;
         if woken.is_ok() {
-            self.peer.channel.effect(|_| self.asleep = false);
+            peer.channel.effect(|_| self.asleep = false);
         }
         Ok(woken)
     }
 
-    /// Gives a suspend up before the link was asked to hibernate.
-    fn stay_up(&mut self, cause: Cause) -> Run<()> {
-        let woken = self.wake_sleeper()?;
-        self.peer.channel.effect(|channel| match woken {
+    /// Abandons a suspend before the link was told to hibernate.
+    fn stay_up<M: Machine>(&mut self, peer: &mut Peer<M>, cause: Cause) -> Run<()> {
+        let woken = self.wake_sleeper(peer)?;
+        peer.channel.effect(|channel| match woken {
             Ok(()) => channel.shared.orders.publish(0),
             Err(_) => channel.ask_for_reset(),
         });
         Err(cause.into())
     }
+}
+
+/// Whether the device has something to do that it could not do asleep.
+fn has_work_left<M: Machine>(peer: &mut Peer<M>) -> Run<bool> {
+    if peer.channel.once(|_| peer.device.background_operations.into()) != 0 {
+        return Ok(true);
+    }
+    WriteBooster::of(&peer.device).is_flushing(peer)
 }
