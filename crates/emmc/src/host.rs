@@ -1,7 +1,8 @@
 //! The control owner of a controller and its card.
 
-use crate::control::{Core, Facts, Run, Stop};
-use crate::history::{ErrorKind, ErrorLog};
+use crate::channel::{Facts, Run, Stop};
+use crate::control::Core;
+use crate::history::ErrorLog;
 use crate::init::{BringUp, Step};
 use crate::lane::{Engine, Lane};
 use crate::layout::Layout;
@@ -18,9 +19,7 @@ use alloc::vec::Vec;
 use flysch_api::command::Outcome;
 use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
-use flysch_script::Player;
 use flysch_wire::mmc::cqhci::CQVER;
-use flysch_wire::mmc::ext_csd;
 use flysch_wire::mmc::sdhci::{self as reg, Capabilities, Clock};
 
 /// Where an operation stands.
@@ -137,32 +136,32 @@ impl<M: Machine> Host<M> {
 
     /// What bring-up learnt.
     pub fn device(&self) -> &Device {
-        &self.core.device
+        &self.core.card.device
     }
 
     /// What went wrong so far.
     pub fn errors(&self) -> &ErrorLog {
-        &self.core.errors
+        &self.core.card.channel.errors
     }
 
     /// The deviations this controller is known for.
     pub fn quirks(&self) -> HostQuirks {
-        self.core.quirks
+        self.core.card.channel.quirks
     }
 
     /// The controller's specification version, as its register has it: 2 is 3.00, 5 is 4.20.
     pub fn version(&self) -> u8 {
-        self.core.version
+        self.core.card.channel.version
     }
 
     /// Controller capabilities.
     pub fn capabilities(&self) -> Capabilities {
-        self.core.capabilities
+        self.core.card.channel.capabilities
     }
 
     /// The machine the host runs on.
     pub fn machine(&self) -> &M {
-        &self.core.machine
+        &self.core.card.channel.machine
     }
 
     /// Begins an operation; [`poll`](Self::poll) until it is done.
@@ -175,13 +174,13 @@ impl<M: Machine> Host<M> {
             _ if self.job.is_some() => return Err(Error::Busy),
             (Operation::BringUp | Operation::Reset, State::Up) => {
                 self.asked = true;
-                self.core.fastest = self.core.options.timing;
+                self.core.speed.fastest = self.core.card.channel.options.timing;
                 Job::Recovery(Recovery::reset())
             }
             (Operation::BringUp, _) => {
-                self.core.shared.orders.take_causes();
-                self.core.shared.orders.publish(Order::PAUSE | Order::STOP);
-                self.core.fastest = self.core.options.timing;
+                self.core.shared().orders.take_causes();
+                self.core.shared().orders.publish(Order::PAUSE | Order::STOP);
+                self.core.speed.fastest = self.core.card.channel.options.timing;
                 Job::BringUp(BringUp::default())
             }
             (_, State::Down | State::Recovering) => return Err(Error::NotUp),
@@ -193,7 +192,7 @@ impl<M: Machine> Host<M> {
     }
 
     fn set_job(&mut self, job: Job) {
-        self.core.drop_script();
+        self.core.card.channel.drop_script();
         self.job = Some(job);
         self.job_at = Instant::START;
     }
@@ -202,8 +201,8 @@ impl<M: Machine> Host<M> {
     pub fn poll(&mut self, now: Instant) -> Progress {
         self.move_transfers(now);
         self.drive(now);
-        if !self.core.queueing && self.core.touched {
-            self.core.bus.quieten(&self.core.machine);
+        if !self.core.engine.runs && self.core.touched {
+            self.core.card.channel.bus.quieten(&self.core.card.channel.machine);
         }
         match self.result.take() {
             Some(result) => Progress::Done(result),
@@ -215,10 +214,10 @@ impl<M: Machine> Host<M> {
     /// When the host wants to be polled: for the operation under way, for its lane, or to look
     /// after lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
-        if self.core.shared.orders.is_called() && self.listens() {
+        if self.core.shared().orders.is_called() && self.listens() {
             return Some(Instant::START);
         }
-        let mut at = self.job_at.min(self.core.plain.poll_at());
+        let mut at = self.job_at.min(self.core.card.channel.plain.poll_at());
         if let Some(lane) = self.lane.poll_at() {
             at = at.min(lane);
         }
@@ -249,7 +248,7 @@ impl<M: Machine> Host<M> {
     /// Whether there is something for the host to do, or a new order for its lane.
     #[inline]
     fn is_due(&self, now: Instant) -> bool {
-        now >= self.job_at || !self.core.shared.orders.is_quiet(self.lane.obeyed)
+        now >= self.job_at || !self.core.shared().orders.is_quiet(self.lane.obeyed)
     }
 
     /// Nothing of the lane has completed: the time to look after everything else.
@@ -263,11 +262,11 @@ impl<M: Machine> Host<M> {
         if let outcome @ Some(_) = self.lane.found_nothing(now) {
             return outcome;
         }
-        if !self.core.queueing {
-            self.core.bus.quieten(&self.core.machine);
+        if !self.core.engine.runs {
+            self.core.card.channel.bus.quieten(&self.core.card.channel.machine);
         }
         // Perhaps the lane found something overdue or wrong just now.
-        if self.core.shared.orders.is_quiet(self.lane.obeyed) {
+        if self.core.shared().orders.is_quiet(self.lane.obeyed) {
             return None;
         }
         self.drive(now);
@@ -277,21 +276,21 @@ impl<M: Machine> Host<M> {
     /// Transfers one at a time, where no engine does it.
     fn move_transfers(&mut self, now: Instant) {
         let idle = self.lane.waiting.is_empty() && self.lane.host_has.is_none();
-        if idle || self.core.plain.failed.is_some() {
+        if idle || self.core.card.channel.plain.failed.is_some() {
             return;
         }
         // A job has the bus once no transfer is under way.
         let others = self.job.is_some() && self.lane.host_has.is_none();
         if !others {
             let core = &mut self.core;
-            core.plain.advance(&mut core.bus, &mut self.lane, now);
+            core.card.channel.plain.advance(&mut core.card.channel.bus, &mut self.lane, now);
         }
-        if self.core.plain.failed.is_some() {
-            self.core.shared.orders.report(cause::ERROR);
+        if self.core.card.channel.plain.failed.is_some() {
+            self.core.shared().orders.report(cause::ERROR);
         } else {
             let (told, polled) = TRANSFER_NANOS;
-            let soon = if self.core.options.interrupts { told } else { polled };
-            self.core.plain.glance(&self.lane, now, soon);
+            let soon = if self.core.card.channel.options.interrupts { told } else { polled };
+            self.core.card.channel.plain.glance(&self.lane, now, soon);
         }
     }
 
@@ -315,17 +314,17 @@ impl<M: Machine> Host<M> {
         self.lane.wake(now);
         while let Some(job) = &mut self.job {
             let fails = matches!(job, Job::Recovery(_) | Job::BringUp(_));
-            if !fails && self.core.plain.is_busy(&self.lane) {
+            if !fails && self.core.card.channel.plain.is_busy(&self.lane) {
                 // The transfer under way has the bus; its end polls again.
-                self.job_at = self.core.plain.next_look(now, TRANSFER_NANOS.1);
+                self.job_at = self.core.card.channel.plain.next_look(now, TRANSFER_NANOS.1);
                 return;
             }
-            self.core.at = Instant::NEVER;
-            if !self.core.advance(&mut self.lane, now) {
-                self.job_at = self.core.at;
+            self.core.card.channel.at = Instant::NEVER;
+            if !self.core.card.channel.advance(&mut self.lane, now) {
+                self.job_at = self.core.card.channel.at;
                 return;
             }
-            self.core.rewind();
+            self.core.card.channel.rewind();
             let run = job.run(&mut self.core);
             // What the step ordered is obeyed by the host's own lane at once.
             self.lane.wake(now);
@@ -341,14 +340,14 @@ impl<M: Machine> Host<M> {
     /// Looks at the controller by itself.
     fn look_around(&mut self) {
         self.lane.look_for_errors();
-        if self.core.machine.read32(reg::PRESENT) == u32::MAX {
-            self.core.shared.orders.report(cause::REMOVED);
+        if self.core.card.channel.machine.read32(reg::PRESENT) == u32::MAX {
+            self.core.shared().orders.report(cause::REMOVED);
         }
     }
 
     /// When to look again although nothing is under way.
     fn idle_until(&self, now: Instant) -> Instant {
-        match (self.state, self.core.options.lanes) {
+        match (self.state, self.core.card.channel.options.lanes) {
             (State::Up, 1) => now.after_nanos(LOOK_NANOS),
             (State::Up, _) => now.after_nanos(ATTENTION_NANOS),
             _ => Instant::NEVER,
@@ -366,7 +365,7 @@ impl<M: Machine> Host<M> {
         if !self.listens() {
             return;
         }
-        let shared = &self.core.shared;
+        let shared = self.core.shared();
         shared.orders.take_call();
         let fatal = shared.orders.causes() != 0;
         let overdue = self.job.is_none() && shared.victims() != 0;
@@ -383,31 +382,31 @@ impl<M: Machine> Host<M> {
             && let Some(errand) = shared.errands[lane].asked()
         {
             self.set_job(Job::Errand(lane, errand));
-        } else if core::mem::take(&mut self.core.plain.exception) {
+        } else if core::mem::take(&mut self.core.card.channel.plain.exception) {
             self.set_job(Job::Exception);
         }
     }
 
     /// A card that was not stopped, though the lanes have, cannot be left like that.
     fn after_shutdown(&mut self, well: bool) {
-        let stopped = self.core.shared.orders.order_now().has(Order::STOP);
+        let stopped = self.core.shared().orders.order_now().has(Order::STOP);
         if well || stopped {
             self.state = State::Down;
-        } else if !self.core.shared.orders.order_now().runs() {
-            self.core.shared.orders.report(cause::LOST);
+        } else if !self.core.shared().orders.order_now().runs() {
+            self.core.shared().orders.report(cause::LOST);
         }
     }
 
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
         match result {
-            Ok(_) => self.core.turn_page(),
+            Ok(_) => self.core.card.channel.turn_page(),
             // A procedure that failed in the middle of a replay has answers left.
-            Err(_) => self.core.drop_script(),
+            Err(_) => self.core.card.channel.drop_script(),
         }
         match self.job.take() {
             Some(Job::BringUp(_)) => {
                 if result.is_ok() {
-                    self.core.shared.orders.publish(0);
+                    self.core.shared().orders.publish(0);
                 }
                 self.take_terms();
                 self.state = if result.is_ok() { State::Up } else { State::Down };
@@ -429,7 +428,7 @@ impl<M: Machine> Host<M> {
             Some(Job::Errand(lane, _)) => {
                 let silent = [BusError::SILENT.0, 0];
                 let answer = self.core.errand.take().unwrap_or(silent);
-                self.core.shared.errands[lane].answer(answer);
+                self.core.shared().errands[lane].answer(answer);
                 self.mend_lanes();
             }
             Some(Job::Exception) => self.mend_lanes(),
@@ -457,20 +456,20 @@ impl<M: Machine> Host<M> {
     /// A procedure that failed on its way may have left the lanes paused: only a reset makes sure
     /// that card and controller are where they are believed to be.
     fn mend_lanes(&mut self) {
-        let runs = self.core.shared.orders.order_now().runs();
+        let runs = self.core.shared().orders.order_now().runs();
         if !runs && !self.core.asleep && self.state == State::Up {
-            self.core.shared.orders.report(cause::LOST);
+            self.core.shared().orders.report(cause::LOST);
         }
     }
 
     /// The transfer that recovery was about ends now, if it has not ended with everything else.
     fn end_failed(&mut self, now: Instant) {
-        if let Some(failed) = self.core.plain.failed.take() {
+        if let Some(failed) = self.core.card.channel.plain.failed.take() {
             self.lane.host_has = None;
             self.lane.end_plain(failed.slot, failed.error, failed.status, now);
         }
         let (core, lane) = (&mut self.core, &mut self.lane);
-        core.plain.forget(&mut core.bus, lane);
+        core.card.channel.plain.forget(&mut core.card.channel.bus, lane);
     }
 }
 
@@ -480,8 +479,8 @@ impl<M: Machine> Drop for Host<M> {
     fn drop(&mut self) {
         if self.core.touched {
             let all = Clock::new().with_reset_all(true).into_bits();
-            self.core.machine.write32(reg::CLOCK, all);
-            self.core.shared.orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
+            self.core.card.channel.machine.write32(reg::CLOCK, all);
+            self.core.shared().orders.publish(Order::PAUSE | Order::STOP | Order::GONE);
         }
     }
 }
@@ -501,28 +500,6 @@ impl Job {
         }
     }
 }
-
-impl<M: Machine> Core<M> {
-    /// The card told of an exception: notes which, and does background operations if they are
-    /// urgent.
-    fn see_exception(&mut self) -> Run<()> {
-        self.with_bus((false, None), |core| {
-            core.read_ext_csd()?;
-            let told = core.device.ext_csd.byte(ext_csd::EXCEPTION_STATUS);
-            core.effect(|core| core.errors.note(core.now, ErrorKind::Exception, told.into()));
-            let level = core.device.ext_csd.byte(ext_csd::BKOPS_STATUS);
-            let supported = core.device.ext_csd.0[ext_csd::BKOPS_SUPPORT] & 1 != 0;
-            if supported && level >= URGENT {
-                let timeout = core.options.timeouts.bkops_ms;
-                core.switch_for(ext_csd::BKOPS_START, 1, (None, timeout))?;
-            }
-            Ok(())
-        })
-    }
-}
-
-/// BKOPS_STATUS from which on the card is slower until background operations are done.
-const URGENT: u8 = 2;
 
 /// Reads who the controller is and settles how it will be used.
 fn read_facts<M: Machine>(machine: &M, mut options: Options) -> Result<Facts, Error> {

@@ -5,7 +5,8 @@
 //! nonce of the caller's choice, which comes back under the MAC. Where there is no key an answer is
 //! passed on and said to be unproved. Messages are frames of 512 bytes with 256 bytes of data each.
 
-use crate::control::{Core, Run};
+use crate::card::Card;
+use crate::channel::{Run, settled};
 use crate::{Cause, Error, RpmbError};
 use alloc::vec::Vec;
 use core::fmt;
@@ -214,56 +215,60 @@ fn mac(key: &RpmbKey, frames: &[[u8; RpmbFrame::LENGTH]]) -> [u8; 32] {
     hasher.finalize().into_bytes().into()
 }
 
-impl<M: Machine> Core<M> {
-    /// One message and its answer. The bus is the host's, and the card out of its queueing mode.
-    pub(crate) fn exchange_rpmb(&mut self, request: &RpmbRequest) -> Run<RpmbReply> {
-        if self.device.partition_sectors(partition::RPMB) == 0 {
+impl RpmbRequest {
+    /// Sends the message and fetches its answer. The bus is the host's, and the card out of its
+    /// queueing mode.
+    pub(crate) fn exchange<M: Machine>(&self, card: &mut Card<M>) -> Run<RpmbReply> {
+        if card.device.partition_sectors(partition::RPMB) == 0 {
             return Err(Cause::NoPartition(partition::RPMB).into());
         }
-        let all = self.device.ext_csd.byte(ext_csd::WR_REL_PARAM) & EN_RPMB_REL_WR != 0;
-        request.check(if all { 32 } else { 2 }).map_err(Error::from)?;
-        self.select_partition(partition::RPMB)?;
-        let answer = crate::control::settled(self.send_and_receive(request))?;
-        let home = self.device.partition;
-        self.select_partition(home)?;
+        let all = card.device.ext_csd.byte(ext_csd::WR_REL_PARAM) & EN_RPMB_REL_WR != 0;
+        self.check(if all { 32 } else { 2 }).map_err(Error::from)?;
+        card.select_partition(partition::RPMB)?;
+        let answer = settled(self.send_and_receive(card))?;
+        let home = card.device.partition;
+        card.select_partition(home)?;
         answer?;
-        let blocks = match request {
-            RpmbRequest::Read { blocks, .. } => usize::from(*blocks),
+        let blocks = match self {
+            Self::Read { blocks, .. } => usize::from(*blocks),
             _ => 1,
         };
         let mut frames = alloc::vec![[0; RpmbFrame::LENGTH]; blocks];
-        self.layout.scratch.read(0, frames.as_flattened_mut());
-        Ok(request.judge(&frames).map_err(Error::from)?)
+        card.channel.layout.scratch.read(0, frames.as_flattened_mut());
+        Ok(self.judge(&frames).map_err(Error::from)?)
     }
 
-    /// Sends a request and fetches its answer into the scratch memory.
-    fn send_and_receive(&mut self, request: &RpmbRequest) -> Run<()> {
-        let frames = request.frames();
-        let writes =
-            matches!(request.message(), RpmbMessage::KeyProgramming | RpmbMessage::DataWrite);
-        self.send_frames(&frames, writes)?;
+    /// Sends the request and fetches its answer into the scratch memory.
+    fn send_and_receive<M: Machine>(&self, card: &mut Card<M>) -> Run<()> {
+        let frames = self.frames();
+        let writes = matches!(self.message(), RpmbMessage::KeyProgramming | RpmbMessage::DataWrite);
+        send_frames(card, &frames, writes)?;
         if writes {
             let mut ask = [0; RpmbFrame::LENGTH];
             RpmbFrame::new(RpmbMessage::ResultRead).emit(&mut ask);
-            self.send_frames(&[ask], false)?;
+            send_frames(card, &[ask], false)?;
         }
-        let blocks = match request {
-            RpmbRequest::Read { blocks, .. } => *blocks,
+        let blocks = match self {
+            Self::Read { blocks, .. } => *blocks,
             _ => 1,
         };
-        self.set_block_count(blocks, false)?;
+        card.channel.set_block_count(blocks, false)?;
         let index = CommandIndex::ReadMultipleBlock;
-        match self.fetch((index, 0), (RpmbFrame::LENGTH as u16, blocks))? {
+        match card.fetch((index, 0), (RpmbFrame::LENGTH as u16, blocks))? {
             Ok(()) => Ok(()),
             Err(error) => Err(Cause::Bus(index, error).into()),
         }
     }
+}
 
-    fn send_frames(&mut self, frames: &[[u8; RpmbFrame::LENGTH]], reliable: bool) -> Run<()> {
-        let blocks = frames.len() as u16;
-        self.set_block_count(blocks, reliable)?;
-        self.store((CommandIndex::WriteMultipleBlock, 0), blocks, |core| {
-            core.layout.scratch.write(0, frames.as_flattened());
-        })
-    }
+fn send_frames<M: Machine>(
+    card: &mut Card<M>,
+    frames: &[[u8; RpmbFrame::LENGTH]],
+    reliable: bool,
+) -> Run<()> {
+    let blocks = frames.len() as u16;
+    card.channel.set_block_count(blocks, reliable)?;
+    card.store((CommandIndex::WriteMultipleBlock, 0), blocks, |scratch| {
+        scratch.write(0, frames.as_flattened());
+    })
 }
