@@ -22,27 +22,27 @@ use flysch_orders::Order;
 use flysch_wire::mmc::cqhci::CQVER;
 use flysch_wire::mmc::sdhci::{self as reg, Capabilities, Clock};
 
-/// Where an operation stands.
+/// The state of an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Progress {
-    /// Nothing is under way.
+    /// Nothing is in progress.
     Idle,
     /// Poll again at [`Host::poll_at`].
     Busy,
-    /// The operation begun last has ended.
+    /// The last operation has ended.
     Done(Result<Output, Error>),
 }
 
 /// Whether the host can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not brought up.
+    /// Not brought up yet.
     Down,
     /// Up.
     Up,
     /// Being brought up or recovered.
     Recovering,
-    /// Out of order for good.
+    /// Out of order permanently.
     Gone,
 }
 
@@ -52,7 +52,7 @@ enum Job {
     Operation(Operation),
     /// What a lane cannot do alone.
     Errand(usize, Errand),
-    /// The card told of an exception.
+    /// The card reported an exception.
     Exception,
     Recovery(Recovery),
 }
@@ -67,17 +67,17 @@ pub struct Host<M: Machine> {
     job: Option<Job>,
     state: State,
     result: Option<Result<Output, Error>>,
-    /// The recovery under way is the caller's wish.
+    /// The current recovery was requested by the caller.
     asked: bool,
-    /// When the host wants to be polled: for the job under way, or to look around.
+    /// When the host wants to be polled: for the current job, or to look around.
     job_at: Instant,
 }
 
-/// How often the host looks whether a lane on another thread has called it, nanoseconds.
+/// How often the host checks whether a lane on another thread has called it, nanoseconds.
 const ATTENTION_NANOS: u64 = 100_000_000;
-/// How often the host looks at the controller while nothing is in flight, nanoseconds.
+/// How often the host checks the controller while nothing is in flight, nanoseconds.
 const LOOK_NANOS: u64 = 1_000_000_000;
-/// How soon a transfer under way is looked at again if nothing interrupts, nanoseconds.
+/// Interval between two looks at the current transfer if there is no interrupt, nanoseconds.
 const TRANSFER_NANOS: (u64, u64) = (10_000_000, 20_000);
 /// Where Intel's controllers have their queueing engine.
 const INTEL_ENGINE: u32 = 0x200;
@@ -95,7 +95,8 @@ impl<M: Machine> Host<M> {
     /// memory.
     ///
     /// # Errors
-    /// Options that contradict each other or the controller, memory too small, or no controller.
+    /// Options that contradict each other or the controller, memory that is too small, or no
+    /// controller.
     pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
         let facts = read_facts(&machine, options)?;
         let layout = Layout::new(&memory, &facts.options)?;
@@ -126,7 +127,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// The bring-up step under way.
+    /// The current bring-up step.
     pub fn step(&self) -> Option<&'static Step> {
         match &self.job {
             Some(Job::BringUp(bring_up)) => bring_up.step(),
@@ -134,17 +135,17 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// What bring-up learnt.
+    /// What bring-up has learnt.
     pub fn device(&self) -> &Device {
         &self.core.card.device
     }
 
-    /// What went wrong so far.
+    /// What has gone wrong so far.
     pub fn errors(&self) -> &ErrorLog {
         &self.core.card.channel.errors
     }
 
-    /// The deviations this controller is known for.
+    /// The controller's known deviations.
     pub fn quirks(&self) -> HostQuirks {
         self.core.card.channel.quirks
     }
@@ -164,13 +165,13 @@ impl<M: Machine> Host<M> {
         &self.core.card.channel.machine
     }
 
-    /// Begins an operation; [`poll`](Self::poll) until it is done.
+    /// Begins an operation, which [`poll`](Self::poll) completes.
     ///
     /// # Errors
-    /// [`Error::Busy`]; for all but bring-up [`Error::NotUp`] and [`Error::Gone`].
+    /// [`Error::Busy`]; except for bring-up also [`Error::NotUp`] and [`Error::Gone`].
     pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
         let job = match (operation, self.state) {
-            // An errand or a look at an exception can wait no longer than it takes.
+            // An errand, or reading an exception, is not interrupted.
             _ if self.job.is_some() => return Err(Error::Busy),
             (Operation::BringUp | Operation::Reset, State::Up) => {
                 self.asked = true;
@@ -197,7 +198,7 @@ impl<M: Machine> Host<M> {
         self.job_at = Instant::START;
     }
 
-    /// Does what can be done now.
+    /// Makes as much progress as possible now.
     pub fn poll(&mut self, now: Instant) -> Progress {
         self.move_transfers(now);
         self.drive(now);
@@ -211,8 +212,8 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// When the host wants to be polled: for the operation under way, for its lane, or to look
-    /// after lanes on other threads.
+    /// When the host wants to be polled: for the current operation, for its lane, or to attend to
+    /// lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
         if self.core.shared().orders.is_called() && self.listens() {
             return Some(Instant::START);
@@ -224,8 +225,8 @@ impl<M: Machine> Host<M> {
         (at != Instant::NEVER).then_some(at)
     }
 
-    /// One doorbell for the host's own lane. Also where polls always find something the host gets
-    /// its turn here.
+    /// Rings one doorbell for the host's own lane. The host gets its turn here even if polls always
+    /// find something.
     #[inline]
     pub(crate) fn ring_lane(&mut self, now: Instant) {
         self.lane.ring(now);
@@ -251,11 +252,11 @@ impl<M: Machine> Host<M> {
         now >= self.job_at || !self.core.shared().orders.is_quiet(self.lane.obeyed)
     }
 
-    /// Nothing of the lane has completed: the time to look after everything else.
+    /// Nothing of the lane has completed: the time to attend to everything else.
     #[inline(never)]
     fn found_nothing(&mut self, now: Instant) -> Option<Outcome> {
         self.move_transfers(now);
-        // An interrupt may be the end of a command that the job waits for.
+        // An interrupt may mean the end of a command that the job waits for.
         if self.job.is_some() || self.is_due(now) {
             self.drive(now);
         }
@@ -273,13 +274,13 @@ impl<M: Machine> Host<M> {
         self.lane.poll(now)
     }
 
-    /// Transfers one at a time, where no engine does it.
+    /// Moves transfers one at a time, where no engine does.
     fn move_transfers(&mut self, now: Instant) {
         let idle = self.lane.waiting.is_empty() && self.lane.host_has.is_none();
         if idle || self.core.card.channel.plain.failed.is_some() {
             return;
         }
-        // A job has the bus once no transfer is under way.
+        // A job gets the bus once no transfer is in progress.
         let others = self.job.is_some() && self.lane.host_has.is_none();
         if !others {
             let core = &mut self.core;
@@ -315,7 +316,7 @@ impl<M: Machine> Host<M> {
         while let Some(job) = &mut self.job {
             let fails = matches!(job, Job::Recovery(_) | Job::BringUp(_));
             if !fails && self.core.card.channel.plain.is_busy(&self.lane) {
-                // The transfer under way has the bus; its end polls again.
+                // The current transfer has the bus; its end causes another poll.
                 self.job_at = self.core.card.channel.plain.next_look(now, TRANSFER_NANOS.1);
                 return;
             }
@@ -326,7 +327,7 @@ impl<M: Machine> Host<M> {
             }
             self.core.card.channel.rewind();
             let run = job.run(&mut self.core);
-            // What the step ordered is obeyed by the host's own lane at once.
+            // The host's own lane obeys the step's order at once.
             self.lane.wake(now);
             match run {
                 Err(Stop::Pending) => {}
@@ -337,7 +338,7 @@ impl<M: Machine> Host<M> {
         self.job_at = self.idle_until(now);
     }
 
-    /// Looks at the controller by itself.
+    /// Checks the controller of its own accord.
     fn look_around(&mut self) {
         self.lane.look_for_errors();
         if self.core.card.channel.machine.read32(reg::PRESENT) == u32::MAX {
@@ -345,7 +346,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// When to look again although nothing is under way.
+    /// When to look again although nothing is in progress.
     fn idle_until(&self, now: Instant) -> Instant {
         match (self.state, self.core.card.channel.options.lanes) {
             (State::Up, 1) => now.after_nanos(LOOK_NANOS),
@@ -354,7 +355,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Whether calls of lanes are answered now: not while everything is being reset.
+    /// Whether calls from lanes are answered now: not while everything is being reset.
     fn listens(&self) -> bool {
         let resets = matches!(self.job, Some(Job::Recovery(_) | Job::BringUp(_)));
         self.state == State::Up && !resets
@@ -387,7 +388,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// A card that was not stopped, though the lanes have, cannot be left like that.
+    /// A card that was not stopped although the lanes were cannot be left like that.
     fn after_shutdown(&mut self, well: bool) {
         let stopped = self.core.shared().orders.order_now().has(Order::STOP);
         if well || stopped {
@@ -400,7 +401,7 @@ impl<M: Machine> Host<M> {
     fn finish(&mut self, result: Result<Output, Error>, now: Instant) {
         match result {
             Ok(_) => self.core.card.channel.turn_page(),
-            // A procedure that failed in the middle of a replay has answers left.
+            // A procedure that fails in the middle of a replay has answers left.
             Err(_) => self.core.card.channel.drop_script(),
         }
         match self.job.take() {
@@ -423,7 +424,7 @@ impl<M: Machine> Host<M> {
                 self.after_operation(&operation, result.is_ok());
                 self.result = Some(result);
             }
-            // It has not begun: after the recovery it is asked for again, if it still is.
+            // It has not begun: after the recovery it runs if it is still requested.
             Some(Job::Errand(..)) if result == Err(Error::Recovered) => {}
             Some(Job::Errand(lane, _)) => {
                 let silent = [BusError::SILENT.0, 0];
@@ -439,7 +440,7 @@ impl<M: Machine> Host<M> {
         self.lane.wake(now);
     }
 
-    /// What lanes on other threads know of themselves before they are first used.
+    /// Gives the lanes their terms before they are first used.
     fn take_terms(&mut self) {
         self.lane.take_terms();
         self.others.iter_mut().for_each(|lane| lane.take_terms());
@@ -453,8 +454,8 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// A procedure that failed on its way may have left the lanes paused: only a reset makes sure
-    /// that card and controller are where they are believed to be.
+    /// A procedure that failed half-way may have left the lanes paused: only a reset ensures that
+    /// card and controller are in a known state.
     fn mend_lanes(&mut self) {
         let runs = self.core.shared().orders.order_now().runs();
         if !runs && !self.core.asleep && self.state == State::Up {
@@ -462,7 +463,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// The transfer that recovery was about ends now, if it has not ended with everything else.
+    /// Ends the transfer that recovery dealt with, if it has not ended with everything else.
     fn end_failed(&mut self, now: Instant) {
         if let Some(failed) = self.core.card.channel.plain.failed.take() {
             self.lane.host_has = None;
@@ -474,8 +475,8 @@ impl<M: Machine> Host<M> {
 }
 
 impl<M: Machine> Drop for Host<M> {
-    /// Stops the controller's DMA before the memory goes. Nothing is flushed: that is
-    /// [`Operation::Shutdown`]. Every port is gone.
+    /// Stops the controller's DMA before the memory is freed. Nothing is flushed: use
+    /// [`Operation::Shutdown`] for that. Every port is gone.
     fn drop(&mut self) {
         if self.core.touched {
             let all = Clock::new().with_reset_all(true).into_bits();
@@ -501,7 +502,7 @@ impl Job {
     }
 }
 
-/// Reads who the controller is and settles how it will be used.
+/// Reads what the controller is and determines how it will be used.
 fn read_facts<M: Machine>(machine: &M, mut options: Options) -> Result<Facts, Error> {
     if options.lanes == 0 || options.lanes > Options::DEPTH_MAX {
         return Err(Error::Options("lanes must be 1 to 31"));

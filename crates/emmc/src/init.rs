@@ -12,7 +12,7 @@ use crate::{Cause, Error};
 use flysch_api::machine::Machine;
 use flysch_script::Player;
 use flysch_wire::mmc::Csd;
-use flysch_wire::mmc::command::{CommandIndex, rca};
+use flysch_wire::mmc::command::CommandIndex;
 use flysch_wire::mmc::cqhci::CQCFG;
 use flysch_wire::mmc::ext_csd::{self, partition, power_off, revision};
 use flysch_wire::mmc::sdhci::{self as reg, Clock, Control, Control2, dma, voltage};

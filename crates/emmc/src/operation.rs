@@ -10,46 +10,46 @@ use flysch_wire::mmc::command::erase;
 use flysch_wire::mmc::ext_csd::{self, partition, sec_feature};
 use flysch_wire::mmc::{CardStatus, ExtCsd, SECTOR};
 
-/// Something the host does.
+/// An operation of the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Brings controller and card up; once they are up, a card reset.
     BringUp,
     /// Resets the card. Commands in flight end with a reset.
     Reset,
-    /// Empties the cache, tells the card that power goes, and stops the clock.
+    /// Empties the cache, announces the power-off to the card, and stops the clock.
     Shutdown,
-    /// Puts the card to sleep (CMD5); everything but [`Awake`](Self::Awake) is refused then.
+    /// Puts the card to sleep (CMD5); then everything except [`Awake`](Self::Awake) is refused.
     Sleep,
     /// Wakes it.
     Awake,
-    /// Reads EXT_CSD anew.
+    /// Reads EXT_CSD again.
     ReadExtCsd,
-    /// Writes a byte of EXT_CSD (CMD6). What the driver itself relies on is refused.
+    /// Writes a byte of EXT_CSD (CMD6). Bytes on which the driver relies are refused.
     Switch {
         /// The byte.
         index: u8,
         /// The value.
         value: u8,
     },
-    /// Chooses the partition whose blocks the lanes read and write from now on.
+    /// Selects the partition whose blocks the lanes read and write from now on.
     SelectPartition(u8),
-    /// What the card boots from (PARTITION_CONFIG).
+    /// Selects what the card boots from (PARTITION_CONFIG).
     SelectBoot {
         /// BOOT_PARTITION_ENABLE: 0 nothing, 1 and 2 the boot partitions, 7 the user area.
         partition: u8,
-        /// BOOT_ACK: it acknowledges that it boots.
+        /// BOOT_ACK: the card acknowledges a boot.
         acknowledge: bool,
     },
     /// Switches the volatile cache on or off; off empties it first.
     Cache(bool),
-    /// The device status (CMD13).
+    /// Reads the device status (CMD13).
     Status,
     /// Empties the volatile cache.
     Flush,
-    /// What is in the cache reaches the medium before what is written from now on.
+    /// Ensures that what is in the cache reaches the medium before what is written from now on.
     Barrier,
-    /// Gives up a range of sectors of the selected partition.
+    /// Discards a range of sectors of the selected partition.
     Erase {
         /// How.
         kind: EraseKind,
@@ -58,25 +58,25 @@ pub enum Operation {
         /// Sectors.
         sectors: u32,
     },
-    /// Removes what was erased or trimmed physically.
+    /// Physically removes what was erased or trimmed.
     Sanitize,
-    /// Background operations now, to their end.
+    /// Runs background operations now, to their end.
     Bkops,
-    /// Looks for the sampling point again.
+    /// Searches for the sampling point again.
     Retune,
     /// Sets or clears the write protection of a group (CMD28, CMD29).
     Protect {
         /// A sector of the group.
         sector: u32,
-        /// Sets it, else clears it.
+        /// Whether to set it; otherwise it is cleared.
         on: bool,
     },
-    /// Which of 32 groups are write protected (CMD30), the first in bit 0.
+    /// Reads which of 32 groups are write protected (CMD30), the first in bit 0.
     Protection {
         /// A sector of the first group.
         sector: u32,
     },
-    /// Reads sectors of any partition but the replay protected memory.
+    /// Reads sectors of any partition except the replay protected memory.
     Read {
         /// PARTITION_ACCESS.
         partition: u8,
@@ -85,7 +85,7 @@ pub enum Operation {
         /// Sectors, 1 to [`SECTORS_MAX`].
         sectors: u16,
     },
-    /// Writes sectors of any partition but the replay protected memory.
+    /// Writes sectors of any partition except the replay protected memory.
     Write {
         /// PARTITION_ACCESS.
         partition: u8,
@@ -94,23 +94,23 @@ pub enum Operation {
         /// Whole sectors, at most [`SECTORS_MAX`].
         data: Vec<u8>,
     },
-    /// A message to the replay protected memory.
+    /// Exchanges a message with the replay protected memory.
     Rpmb(Box<RpmbRequest>),
     /// Gives the card a new firmware (FFU), installs it and resets the card.
     Firmware(Vec<u8>),
 }
 
-/// Most sectors of [`Operation::Read`] and [`Operation::Write`].
+/// Maximum number of sectors of [`Operation::Read`] and [`Operation::Write`].
 pub const SECTORS_MAX: u16 = (crate::layout::SCRATCH / SECTOR as usize) as u16;
 
-/// How sectors are given up.
+/// How sectors are discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EraseKind {
     /// Whole erase groups.
     Erase,
-    /// Sectors; they read as ERASED_MEM_CONT says.
+    /// Sectors; then they read as specified by ERASED_MEM_CONT.
     Trim,
-    /// Sectors; what they read as is not said.
+    /// Sectors; what they then read as is unspecified.
     Discard,
     /// Whole erase groups and every copy of them.
     SecureErase,
@@ -118,7 +118,7 @@ pub enum EraseKind {
     SecureTrim,
 }
 
-/// What an operation gives.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Output {
     /// Nothing.
@@ -127,7 +127,7 @@ pub enum Output {
     ExtCsd(Box<ExtCsd>),
     /// What was read.
     Data(Vec<u8>),
-    /// Write protection, a bit for each group.
+    /// Write protection, one bit for each group.
     Protection(u32),
     /// The device status.
     Status(CardStatus),
@@ -242,7 +242,7 @@ impl Device {
         self.check_native(first, sectors)
     }
 
-    /// A device with native sectors takes whole ones.
+    /// A device with native sectors accepts only whole ones.
     fn check_native(&self, first: u32, sectors: usize) -> Result<(), Error> {
         let native = self.block_size() / SECTOR;
         if first.is_multiple_of(native) && sectors.is_multiple_of(native as usize) {

@@ -1,9 +1,9 @@
 //! Writing the configuration descriptor: what logical units a device has.
 //!
-//! It erases data, on many parts it can be done once only, and writing back even an *unchanged*
+//! It erases data, it can be done only once on many devices, and writing back even an *unchanged*
 //! configuration has wiped devices in the field. So it takes two steps. A [`ConfigurationPlan`] is
 //! made from what the device has and what is wanted; it checks everything that can be checked,
-//! lists every field that would change and names itself by a token.
+//! lists every field that would change and is identified by a token.
 //! [`Operation::Configure`](crate::Operation::Configure) takes the plan only together with that
 //! token, reads the device again, and refuses if it is locked or not what the plan was made from.
 
@@ -25,8 +25,8 @@ use flysch_wire::ufs::upiu::{QUERY_DATA_OFFSET, QueryFields};
 /// A device's whole configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// What concerns the device. bLength, bDescriptorType and bConfDescContinue are the driver's
-    /// business.
+    /// The part for the device. bLength, bDescriptorType and bConfDescContinue are up to the
+    /// driver.
     pub header: ConfigurationHeader,
     /// The logical units, 8 or 32.
     pub units: Vec<ConfigurationUnit>,
@@ -39,9 +39,9 @@ pub struct ConfigurationChange {
     pub unit: Option<u8>,
     /// The field, by its name in JESD220.
     pub field: &'static str,
-    /// What it is.
+    /// Present value.
     pub from: u64,
-    /// What it would be.
+    /// New value.
     pub to: u64,
 }
 
@@ -58,7 +58,7 @@ impl ConfigurationPlan {
     /// A plan that turns `from`, as read from the device, into `to`.
     ///
     /// # Errors
-    /// [`Error::Configuration`] with what is wrong with it; also if nothing would change.
+    /// [`Error::Configuration`] with the fault; also if nothing would change.
     pub fn new(device: &Device, from: &Configuration, to: &Configuration) -> Result<Self, Error> {
         let layout = ConfigurationLayout::of_device(&device.descriptor)
             .ok_or(Error::Descriptor("device", None))?;
@@ -83,7 +83,7 @@ impl ConfigurationPlan {
         &self.changes
     }
 
-    /// The name of exactly this change of exactly this device's configuration (FNV-1a over both).
+    /// Identifies exactly this change of exactly this device's configuration (FNV-1a over both).
     pub fn token(&self) -> u64 {
         let bytes = self.from.iter().chain(&self.to).flatten();
         bytes.fold(0xCBF2_9CE4_8422_2325, |hash, &byte| {
@@ -149,7 +149,7 @@ fn changes(
     Ok(changes)
 }
 
-/// Everything about a configuration that the geometry of the device decides.
+/// Checks everything about a configuration that depends on the geometry of the device.
 fn check(geometry: &GeometryDescriptor, wanted: &Configuration) -> Result<(), Error> {
     let header = &wanted.header;
     if header.b_boot_enable > 1 || header.b_descr_access_en > 1 || header.b_init_power_mode > 1 {

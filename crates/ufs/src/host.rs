@@ -25,28 +25,28 @@ use flysch_api::machine::{DmaRegion, Instant, Machine};
 use flysch_orders::Order;
 use flysch_wire::ufs::registers::{Cap, Interrupts, Ver};
 
-/// Where an operation stands.
+/// The state of an operation.
 #[derive(Clone, Debug, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "short-lived, and boxing would allocate")]
 pub enum Progress {
-    /// Nothing is under way.
+    /// Nothing is in progress.
     Idle,
     /// Poll again at [`Host::poll_at`].
     Busy,
-    /// The operation begun last has ended.
+    /// The last operation has ended.
     Done(Result<Output, Error>),
 }
 
 /// Whether the host can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Not brought up.
+    /// Not brought up yet.
     Down,
     /// Up.
     Up,
     /// Being brought up or recovered.
     Recovering,
-    /// Out of order for good.
+    /// Out of order permanently.
     Gone,
 }
 
@@ -62,8 +62,8 @@ enum Job {
 
 /// The host: bring-up, queries, power, task management, recovery. It owns the first lane.
 ///
-/// In the order of C, the lane first: then a port finds its lane where its box points, whether that
-/// is of a host or of a lane.
+/// In C layout with the lane first, so that a port finds its lane where its box points, whether the
+/// box holds a host or a lane.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Host<M: Machine> {
@@ -73,24 +73,24 @@ pub struct Host<M: Machine> {
     job: Option<Job>,
     state: State,
     result: Option<Result<Output, Error>>,
-    /// The recovery under way is the caller's wish.
+    /// The current recovery was requested by the caller.
     asked: bool,
-    /// When the host wants to be polled: for the job under way, or to look around.
+    /// When the host wants to be polled: for the current job, or to look around.
     job_at: Instant,
-    /// When it looks at exception events again.
+    /// When it checks exception events again.
     event_at: Instant,
-    /// When it looks for errors again.
+    /// When it checks for errors again.
     look_at: Instant,
     /// [`Lane::watch_at`] when the lane was last seen without work.
     seen_idle: Instant,
 }
 
-/// How often the host looks whether a lane on another thread has called it, nanoseconds.
+/// How often the host checks whether a lane on another thread has called it, nanoseconds.
 const ATTENTION_NANOS: u64 = 100_000_000;
-/// How often the host looks for errors while nothing is in flight and no error raises the line,
+/// How often the host checks for errors while nothing is in flight and no error raises the line,
 /// nanoseconds.
 const LOOK_NANOS: u64 = 1_000_000_000;
-/// An event that does not go away is asked about this often, nanoseconds.
+/// How often the device is asked about an event that persists, nanoseconds.
 const EVENT_NANOS: u64 = 1_000_000_000;
 
 impl<M: Machine> Host<M> {
@@ -106,8 +106,8 @@ impl<M: Machine> Host<M> {
     /// memory.
     ///
     /// # Errors
-    /// Options that contradict each other or the controller, memory too small or out of reach, or
-    /// no controller.
+    /// Options that contradict each other or the controller, memory that is too small or out of
+    /// reach, or no controller.
     pub fn new(machine: M, memory: DmaRegion, options: Options) -> Result<Self, Error> {
         let facts = read_facts(&machine, options)?;
         let end = |region: &DmaRegion| region.address().saturating_add(region.len() as u64);
@@ -131,16 +131,16 @@ impl<M: Machine> Host<M> {
         })
     }
 
-    /// The same host on a board that has something to do or to be told, see [`Platform`]. Before
-    /// bring-up.
+    /// The same host on a board that has to do something or to be told, see [`Platform`]. To be
+    /// called before bring-up.
     #[must_use]
     pub fn with_platform(mut self, platform: Box<dyn Platform>) -> Self {
         self.core.power.board.set_platform(platform);
         self
     }
 
-    /// The single doorbell in place of queues that did not come up, if the choice was left to the
-    /// driver and no port has been handed out. Whether there is something to try again.
+    /// Replaces queues that did not come up by the single doorbell, if the choice was left to the
+    /// driver and no port has been handed out. Returns whether bring-up should be tried again.
     fn fall_back(&mut self, error: Error, now: Instant) -> bool {
         const OF_QUEUES: [&str; 2] = ["queues", "NOP OUT"];
         let Error::Step { step, .. } = error else { return false };
@@ -176,7 +176,7 @@ impl<M: Machine> Host<M> {
         self.core.peer.queues.shape.apart
     }
 
-    /// All lanes but the host's own, to be handed out.
+    /// All lanes except the host's own, to be handed out.
     pub(crate) fn take_lanes(&mut self) -> Vec<Box<Lane<M>>> {
         core::mem::take(&mut self.others)
     }
@@ -189,7 +189,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// The bring-up step under way.
+    /// The current bring-up step.
     pub fn step(&self) -> Option<&'static Step> {
         match &self.job {
             Some(Job::BringUp(bring_up)) => bring_up.step(),
@@ -207,12 +207,12 @@ impl<M: Machine> Host<M> {
         self.core.power.link
     }
 
-    /// What went wrong so far.
+    /// What has gone wrong so far.
     pub fn errors(&self) -> &ErrorLog {
         &self.core.peer.channel.errors
     }
 
-    /// The deviations this controller is known for.
+    /// The controller's known deviations.
     pub fn quirks(&self) -> Quirks {
         self.core.peer.channel.quirks
     }
@@ -242,15 +242,15 @@ impl<M: Machine> Host<M> {
         &self.core.peer.channel.machine
     }
 
-    /// Exception events seen since the last call, bits of wExceptionEventStatus.
+    /// Returns the exception events seen since the last call, bits of wExceptionEventStatus.
     pub fn take_events(&mut self) -> u16 {
         core::mem::take(&mut self.core.peer.device.events)
     }
 
-    /// Begins an operation; [`poll`](Self::poll) until it is done.
+    /// Begins an operation, which [`poll`](Self::poll) completes.
     ///
     /// # Errors
-    /// [`Error::Busy`]; for all but bring-up [`Error::NotUp`] and [`Error::Gone`].
+    /// [`Error::Busy`]; except for bring-up also [`Error::NotUp`] and [`Error::Gone`].
     pub fn begin(&mut self, operation: Operation) -> Result<(), Error> {
         let job = match (operation, self.state) {
             _ if self.job.is_some() => return Err(Error::Busy),
@@ -280,7 +280,7 @@ impl<M: Machine> Host<M> {
         self.job_at = Instant::START;
     }
 
-    /// Does what can be done now.
+    /// Makes as much progress as possible now.
     pub fn poll(&mut self, now: Instant) -> Progress {
         self.drive(now);
         match self.result.take() {
@@ -290,8 +290,8 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// When the host wants to be polled: for the operation under way, for its lane, or to look
-    /// after lanes on other threads.
+    /// When the host wants to be polled: for the current operation, for its lane, or to attend to
+    /// lanes on other threads.
     pub fn poll_at(&self) -> Option<Instant> {
         if self.core.shared().orders.is_called() && self.listens() {
             return Some(Instant::START);
@@ -336,7 +336,7 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// The lane, which obeys, had nothing; perhaps something is overdue or wrong.
+    /// The lane, which obeys, found nothing; perhaps something is overdue or wrong.
     #[inline(never)]
     fn found_nothing(&mut self, now: Instant) -> Next {
         self.lane.idle(now);
@@ -347,8 +347,8 @@ impl<M: Machine> Host<M> {
         self.lane.next_batch(now)
     }
 
-    /// A poll with nothing in flight. The first after a command costs little; one that follows may
-    /// be due to an interrupt that says an error.
+    /// A poll with nothing in flight. The first after a command costs little; a later one may be
+    /// due to an interrupt that signals an error.
     #[cold]
     #[inline(never)]
     fn idle_poll(&mut self, now: Instant) {
@@ -384,7 +384,7 @@ impl<M: Machine> Host<M> {
             }
             self.core.peer.channel.rewind();
             let run = job.run(&mut self.core);
-            // What the step ordered is obeyed by the host's own lane at once.
+            // The host's own lane obeys the step's order at once.
             self.lane.wake(now);
             match run {
                 Err(Stop::Pending) => {}
@@ -394,14 +394,14 @@ impl<M: Machine> Host<M> {
         }
         self.job_at = self.idle_until(now);
         if self.lane.waits && self.lane.obeyed.runs() {
-            // Who was declined is polled once more, and tries again.
+            // A caller whose command was declined is polled once more, and tries again.
             self.lane.forget_declined();
             self.job_at = Instant::START;
         }
     }
 
-    /// A lane that waited too long for this host has switched the controller off. The end of a
-    /// shutdown, which may wait for the platform, orders the same.
+    /// Notices that a lane which waited too long for this host has switched the controller off. The
+    /// end of a shutdown, which may wait for the platform, gives the same order.
     fn notice_end(&mut self) {
         let shuts_down = matches!(self.job, Some(Job::Operation(Operation::Shutdown)));
         if shuts_down && !self.core.running {
@@ -417,8 +417,9 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Sees to it that no cause stays raised that nobody looks at: with nothing in flight lanes do
-    /// not look for errors, and while the host works its lane does not look for completions.
+    /// Ensures that no cause stays raised without anybody looking at it: with nothing in flight
+    /// lanes do not check for errors, and while the host works its lane does not check for
+    /// completions.
     fn look_at_interrupts(&mut self, now: Instant) {
         if self.state != State::Up {
             return;
@@ -434,12 +435,12 @@ impl<M: Machine> Host<M> {
         }
     }
 
-    /// Where errors raise the line there is no need to look for them.
+    /// Where errors raise the line, there is no need to poll for them.
     fn next_look(&self, now: Instant) -> Instant {
         if self.lane.interrupts.are_on() { Instant::NEVER } else { now.after_nanos(LOOK_NANOS) }
     }
 
-    /// When to look again although nothing is under way.
+    /// When to look again although nothing is in progress.
     fn idle_until(&self, now: Instant) -> Instant {
         if self.state != State::Up {
             return Instant::NEVER;
@@ -447,7 +448,7 @@ impl<M: Machine> Host<M> {
         // While the link hibernates nothing is asked of the device.
         let asks = self.core.shared().event_pending() && !self.core.is_hibernating();
         let event = if asks { self.event_at } else { Instant::NEVER };
-        // A lane on another thread cannot wake this one.
+        // A lane on another thread cannot wake this thread.
         let lanes = match self.core.peer.queues.shape.lanes {
             1 => Instant::NEVER,
             _ => now.after_nanos(ATTENTION_NANOS),
@@ -460,7 +461,7 @@ impl<M: Machine> Host<M> {
         pending && now >= self.event_at
     }
 
-    /// Whether calls of lanes are answered now: not while everything is being reset.
+    /// Whether calls from lanes are answered now: not while everything is being reset.
     fn listens(&self) -> bool {
         let resets = matches!(self.job, Some(Job::Recovery(_) | Job::BringUp(_)));
         self.state == State::Up && !resets
@@ -473,8 +474,8 @@ impl<M: Machine> Host<M> {
         }
         self.core.shared().orders.take_call();
         let shared = self.core.shared();
-        // A device management command under way is left to its own time-out, unless the reset
-        // that fatal causes lead to takes it out of the controller anyway.
+        // A current device management command is left to its own time-out, unless the reset that
+        // fatal causes lead to removes it from the controller anyway.
         let fatal = Interrupts::from_bits(shared.orders.causes()).intersects(Interrupts::FATAL);
         let trouble = shared.orders.causes() != 0 || shared.any_held();
         if fatal || (trouble && self.job.is_none()) {
@@ -517,7 +518,7 @@ impl<M: Machine> Host<M> {
                 self.result = Some(result);
             }
             Some(Job::Event) => self.core.shared().rearm_event(),
-            // What wakes badly asks for a reset itself.
+            // A failed wake-up asks for a reset itself.
             Some(Job::Wake) | None => {}
         }
         self.lane.wake(now);
@@ -552,7 +553,7 @@ impl Job {
     }
 }
 
-/// What the shape of the queues decides.
+/// The parts that depend on the shape of the queues.
 struct Parts<M: Machine> {
     shared: Arc<Shared>,
     layout: Layout,

@@ -1,4 +1,4 @@
-//! Bring-up, from the bottom: a list of steps, each with its time-out and its tries.
+//! Bring-up from the bottom up: a list of steps, each with its time-out and its tries.
 
 use crate::Error;
 use crate::channel::{Run, Stop};

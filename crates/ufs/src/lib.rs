@@ -6,14 +6,14 @@
 //! Two kinds of object share a controller. **Lanes** carry commands: each [`Port`] owns a queue
 //! pair (MCQ) or a range of slots (SDQ) with everything its slots need, so lanes on different
 //! threads never meet. The **[`Host`]** owns everything there is one of: bring-up, the link,
-//! queries, task management, power, recovery. It rides on the first port, so a caller with one
-//! thread polls one thing.
+//! queries, task management, power, recovery. It shares the first port, so a caller with one thread
+//! polls one object.
 //!
 //! - *Hot path* (`lane`, `descriptors`, `queue`): [`start`](flysch_api::command::Port::start)
-//!   writes the command descriptor and the queue entry,
-//!   [`ring`](flysch_api::command::Port::ring) rings once per batch,
-//!   [`poll`](flysch_api::command::Port::poll) finds the ended slot by its number. No allocation,
-//!   no lock, no search. The price of recovery while nothing is wrong is one relaxed load.
+//!   writes the command descriptor and the queue entry, [`ring`](flysch_api::command::Port::ring)
+//!   rings once per batch, [`poll`](flysch_api::command::Port::poll) finds the ended slot by its
+//!   number. No allocation, no lock, no search. While nothing is wrong, recovery costs one relaxed
+//!   load.
 //! - *Control path* (`channel` and what uses it): sequential code without a clock; time comes in
 //!   with `poll`, the next instant goes out with `poll_at`. See `flysch_script` for how.
 //! - *Between them* (`shared`): one word of orders from the host, one word of obedience per lane.

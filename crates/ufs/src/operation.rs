@@ -1,4 +1,4 @@
-//! What a host can be asked to do, one at a time.
+//! The operations of a host, one at a time.
 
 use crate::channel::{Run, Stop};
 use crate::configuration::{Configuration, ConfigurationPlan};
@@ -23,31 +23,31 @@ use flysch_wire::ufs::query::{
 };
 use flysch_wire::ufs::upiu::{ServiceResponse, TaskFunction};
 
-/// One thing for [`Host::begin`](crate::Host::begin).
+/// An operation for [`Host::begin`](crate::Host::begin).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Operation {
-    /// Bring the controller and the device up, from nothing or again.
+    /// Bring the controller and the device up, for the first time or again.
     BringUp,
     /// Reset the host and bring it up again; commands in flight end with `Reset`.
     Reset,
-    /// Ask the device whether it is there.
+    /// Check whether the device answers.
     Nop,
     /// A query.
     Query(Query),
     /// Change gear, lanes and rate to the highest within these limits.
     Link(LinkLimits),
-    /// Put the link into hibernation (`true`) or take it out.
+    /// Put the link into hibernation (`true`) or wake it.
     Hibernate(bool),
-    /// Put device and link to rest as deep as that, after the commands in flight have ended. A
-    /// command or an operation that needs them wakes them, and so does `Hibernate(false)`.
+    /// Suspend device and link to this level, after the commands in flight have ended. A command or
+    /// an operation that needs them wakes them, and so does `Hibernate(false)`.
     Suspend(SuspendLevel),
     /// Let the link hibernate after this idle time, µs; 0 is never.
     AutoHibern8(u32),
     /// The device's own power mode.
     Power(DevicePower),
     /// Write the caches, power the device down, switch the controller off. Refused while commands
-    /// are in flight; ports then are gone until the next bring-up.
+    /// are in flight; afterwards ports are gone until the next bring-up.
     Shutdown,
     /// Switch WriteBooster on or off.
     WriteBooster(bool),
@@ -55,21 +55,22 @@ pub enum Operation {
     WriteBoosterFlush(bool),
     /// Flush the WriteBooster buffer while the link hibernates, or not.
     WriteBoosterFlushInHibernate(bool),
-    /// How WriteBooster stands.
+    /// Read the state of WriteBooster.
     WriteBoosterStatus,
-    /// Have the device make the WriteBooster buffer smaller or larger (UFS 4.1); it says how much.
+    /// Have the device make the WriteBooster buffer smaller or larger (UFS 4.1); the device
+    /// determines how much.
     ResizeWriteBooster(WriteBoosterResize),
-    /// The same as the device recommends, if it does.
+    /// The same in the direction that the device recommends, if any.
     FollowResizeHint,
-    /// How a resize stands, waiting as for [`PurgeStatus`](Self::PurgeStatus).
+    /// Read the state of a resize, waiting as for [`PurgeStatus`](Self::PurgeStatus).
     ResizeState(u32),
-    /// What a flush leaves in the WriteBooster buffer (UFS 4.1). The device keeps the setting.
+    /// Set what a flush leaves in the WriteBooster buffer (UFS 4.1). The setting is persistent.
     SetPartialFlush(PartialFlush),
-    /// How that stands.
+    /// Read the state of partial flush.
     PartialFlushState,
-    /// Release pinned WriteBooster data, so that a flush takes it (`true`), or no longer.
+    /// Release pinned WriteBooster data, so that a flush takes it (`true`), or stop doing so.
     Unpin(bool),
-    /// Look whether background operations are needed and allow them if so.
+    /// Check whether background operations are needed and allow them if so.
     BackgroundOperations,
     /// Read the configuration descriptors.
     ReadConfiguration,
@@ -77,7 +78,7 @@ pub enum Operation {
     Configure {
         /// What was planned.
         plan: ConfigurationPlan,
-        /// Its [`token`](ConfigurationPlan::token), which says that the change is wanted.
+        /// Its [`token`](ConfigurationPlan::token), which confirms that the change is wanted.
         token: u64,
     },
     /// Have the device end all commands of a logical unit: ABORT TASK SET, CLEAR TASK SET or
@@ -95,29 +96,29 @@ pub enum Operation {
         /// Logical unit.
         lun: u8,
     },
-    /// What the device says of its RPMB unit.
+    /// Read the description of the RPMB unit.
     RpmbUnit,
-    /// One message of replay protected memory.
+    /// Exchange one message with replay protected memory.
     Rpmb(RpmbCommand),
     /// Send a part of a firmware image, see [`FirmwarePart::all`].
     WriteFirmware(FirmwarePart),
-    /// What the device thinks of the firmware it got.
+    /// Read what the device reports about the firmware that it has received.
     FirmwareStatus,
     /// Begin (`true`) or stop a purge of all unmapped data. It begins only while no command is in
     /// flight.
     Purge(bool),
-    /// How a purge stands, waiting for its end up to so many ms, 2 s at most. The device tells
-    /// an end once.
+    /// Read the state of a purge, after waiting for its end up to this many ms, 2 s at most. The
+    /// device reports an end only once.
     PurgeStatus(u32),
     /// Begin a refresh, which also needs empty queues.
     StartRefresh(RefreshMethod, RefreshUnit),
     /// Stop a refresh.
     StopRefresh,
-    /// How a refresh stands, waiting as for [`PurgeStatus`](Self::PurgeStatus).
+    /// Read the state of a refresh, waiting as for [`PurgeStatus`](Self::PurgeStatus).
     RefreshState(u32),
     /// Put a key into a slot of the controller's crypto engine, in place of the one that is there.
-    /// It waits for the end of all commands in flight, one second at most. A host reset puts the
-    /// key there again; [`Shutdown`](Self::Shutdown) takes all keys away.
+    /// It waits for the end of all commands in flight, one second at most. A host reset restores
+    /// the key; [`Shutdown`](Self::Shutdown) removes all keys.
     ProgramKey {
         /// Slot, from 0.
         slot: u8,
@@ -139,9 +140,9 @@ pub enum Operation {
         /// fill are zero.
         length: u32,
     },
-    /// Tell the device the time: nanoseconds since 1970 began.
+    /// Tell the device the time, nanoseconds since 1970-01-01.
     SetTimestamp(u64),
-    /// Choose the unit that the well-known unit BOOT stands for.
+    /// Select the unit that the well-known unit BOOT stands for.
     SetBootLun(BootLunId),
     /// Read blocks of the well-known unit BOOT, up to
     /// [`SERVICE_DATA_MAX`](crate::SERVICE_DATA_MAX) bytes.
@@ -154,7 +155,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// Whether the link must be awake for it.
+    /// Whether it needs an awake link.
     fn needs_link(&self) -> bool {
         !matches!(self, Self::Hibernate(_) | Self::Suspend(_))
     }
@@ -181,21 +182,21 @@ impl EndCommands {
     }
 }
 
-/// What an operation gave.
+/// The result of an operation.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Output {
-    /// Nothing but success.
+    /// Success without a value.
     None,
     /// An attribute, or a flag as 0 or 1.
     Value(u64),
     /// A descriptor.
     Descriptor(DescriptorBytes),
-    /// How WriteBooster stands.
+    /// Read the state of WriteBooster.
     WriteBooster(WriteBoosterStatus),
-    /// How a resize of its buffer stands.
+    /// The state of a resize of its buffer.
     Resize(ResizeState),
-    /// How its partial flush stands.
+    /// The state of its partial flush.
     PartialFlush(PartialFlushState),
     /// The configuration.
     Configuration(Configuration),
@@ -203,13 +204,13 @@ pub enum Output {
     Task(ServiceResponse),
     /// The RPMB unit.
     RpmbUnit(RpmbUnit),
-    /// What a region of it answered.
+    /// The answer of one of its regions.
     Rpmb(RpmbAnswer),
-    /// What the device thinks of its firmware.
+    /// What the device reports about its firmware.
     Firmware(FfuStatus),
-    /// How a purge stands.
+    /// The state of a purge.
     Purge(PurgeStatus),
-    /// How a refresh stands.
+    /// The state of a refresh.
     Refresh(RefreshState),
     /// Data that was read.
     Bytes(Vec<u8>),
@@ -259,7 +260,7 @@ impl<M: Machine> Core<M> {
     fn carry_out(&mut self, operation: &Operation) -> Run<Output> {
         let Self { peer, power, crypto, .. } = self;
         match *operation {
-            // Jobs of their own, see `Host::begin`.
+            // These are jobs of their own, see `Host::begin`.
             Operation::BringUp | Operation::Reset | Operation::EndCommands { .. } => Ok(()),
             Operation::Shutdown => self.shut_down(),
             Operation::Link(limits) => power.set_link(peer, limits),
@@ -282,7 +283,7 @@ impl<M: Machine> Core<M> {
     }
 }
 
-/// What is asked of the device alone.
+/// Operations that concern the device alone.
 impl<M: Machine> Peer<M> {
     fn operate(&mut self, operation: &Operation) -> Run<Output> {
         match *operation {

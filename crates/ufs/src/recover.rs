@@ -1,22 +1,23 @@
 //! Recovery: find out what is wrong, do the least that helps, and end every command once.
 //!
 //! Theory. A lane that finds a command overdue *holds* its slot: the queue no longer looks at it
-//! and only the host's word frees it. The ladder then climbs as far as it must:
+//! and only the host can free it. The ladder then climbs as far as it must:
 //!
 //! 1. **abort**: QUERY TASK says whether the device has the command, ABORT TASK ends it there,
 //!    UTRLCLR (SDQ) or clean-up of the stopped queue (MCQ) ends it in the controller;
 //! 2. **unit reset**: all commands of the logical unit are held, the unit is reset, each is
 //!    cleared;
-//! 3. **host reset**: the controller is switched off - which is what certainly ends everything -
-//!    all lanes give back what they had, and bring-up runs again, up to five times;
+//! 3. **host reset**: the controller is switched off, which certainly ends everything; all lanes
+//!    give back their commands, and bring-up runs again, up to five times;
 //! 4. **gone**.
 //!
 //! A held command that completed after all counts as completed. In MCQ a slot is not used again
-//! before its completion entry was seen, or a late entry would end the slot's next command.
+//! before its completion entry has been seen, because a late entry would end the slot's next
+//! command.
 //!
 //! Errors without an overdue command enter at the step they need: fatal causes, a lost link and
 //! PA_INIT at 3; other UIC errors are logged and the link is tested with NOP OUT. A reset of the
-//! line leaves the link working in its lowest speed: the speed is looked at and restored.
+//! line leaves the link working at its lowest speed: the speed is checked and restored.
 
 use crate::Error;
 use crate::channel::{Channel, Run, Stop};
@@ -39,10 +40,10 @@ use flysch_wire::ufs::upiu::TaskFunction;
 
 /// How often the controller is brought up again before it counts as gone (Linux: 5).
 const RESETS: u8 = 5;
-/// Bits of what the UIC error registers say.
+/// What the UIC error registers mean, as bits.
 const LOST: u64 = 1;
 const LINE_RESET: u64 = 2;
-/// Rest before the second try of bring-up, nanoseconds; it doubles with every one after.
+/// Wait before the second try of bring-up, nanoseconds; it doubles with every further try.
 const REST: u64 = 100 * MS;
 /// Well-known units have this bit.
 const WELL_KNOWN: u8 = 0x80;
@@ -65,7 +66,7 @@ enum Stage {
     Resume,
 }
 
-/// A recovery under way.
+/// A recovery in progress.
 #[derive(Clone, Debug)]
 pub(crate) struct Recovery {
     stage: Stage,
@@ -76,7 +77,7 @@ pub(crate) struct Recovery {
 }
 
 impl Recovery {
-    /// Starts by finding out.
+    /// Starts by finding out what is wrong.
     pub(crate) fn new() -> Self {
         Self { stage: Stage::Diagnose, resets: 0, bring_up: BringUp::default(), settled: [0; 8] }
     }
@@ -86,7 +87,7 @@ impl Recovery {
         Self { stage: Stage::Stop, ..Self::new() }
     }
 
-    /// Starts with ending all commands of a unit, on the caller's wish.
+    /// Starts with ending all commands of a unit, at the caller's request.
     pub(crate) fn end_unit(function: TaskFunction, lun: u8) -> Self {
         Self { stage: Stage::EndUnit(function, lun), ..Self::new() }
     }
