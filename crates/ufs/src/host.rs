@@ -159,6 +159,7 @@ impl<M: Machine> Host<M> {
         let Ok(parts) = Parts::new(&channel.machine, &memory, &facts) else { return false };
         let Parts { shared, layout, lane, others } = parts;
         (queues.shape, channel.shared, channel.layout) = (shape, shared, layout);
+        channel.options.aggregation = facts.options.aggregation;
         (self.lane, self.others) = (lane, others);
         let record = ErrorRecord {
             at: now,

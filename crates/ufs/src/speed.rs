@@ -179,7 +179,7 @@ impl DeviceQuirks {
             (DeviceQuirk::PeerTactivateAboveHost, raise_peer_activation),
             (DeviceQuirk::LongerHibern8, |channel| {
                 let agreed = channel.dme_get(A::PaHibern8time)??;
-                channel.dme_set(A::PaHibern8time, agreed + 1)??;
+                channel.dme_set(A::PaHibern8time, agreed.saturating_add(1))??;
                 Ok(())
             }),
             (DeviceQuirk::LongerPeerSync, |channel| {
@@ -209,10 +209,19 @@ fn raise_peer_activation<M: Machine>(channel: &mut Channel<M>) -> Run<()> {
     let (Some(local_us), Some(peer_us)) = (granule_us(local.0), granule_us(peer.0)) else {
         return Err(Cause::Dme(A::PaGranularity, UicResult::InvalidMibAttributeValue).into());
     };
-    if local.1 * local_us >= peer.1 * peer_us {
-        channel.dme_peer_set(A::PaTactivate, local.1 * local_us / peer_us + 1)??;
+    let host_us = u64::from(local.1) * u64::from(local_us);
+    if let Some(raised) = activation_above(host_us, peer.1, peer_us) {
+        channel.dme_peer_set(A::PaTactivate, raised)??;
     }
     Ok(())
+}
+
+/// The PA_TACTIVATE of a device with this granularity, µs, that is longer than the host's;
+/// `None` if `device` is already.
+fn activation_above(host_us: u64, device: u32, granule_us: u32) -> Option<u32> {
+    let granule_us = u64::from(granule_us);
+    let is_longer = u64::from(device) * granule_us > host_us;
+    (!is_longer).then(|| u32::try_from(host_us / granule_us + 1).unwrap_or(u32::MAX))
 }
 
 /// The device's receiver needs longer to wake than it says.
@@ -223,7 +232,22 @@ fn lengthen_peer_activation<M: Machine>(channel: &mut Channel<M>) -> Run<()> {
         && local == peer
         && let Ok(activation) = channel.dme_get(A::PaTactivate)?
     {
-        let _ = channel.dme_peer_set(A::PaTactivate, activation + 2)?;
+        let _ = channel.dme_peer_set(A::PaTactivate, activation.saturating_add(2))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_devices_activation_is_raised_above_the_hosts_whatever_it_says() {
+        assert_eq!(activation_above(100, 1, 100), Some(2), "as long is not longer");
+        assert_eq!(activation_above(1_000, 300, 4), None);
+        assert_eq!(activation_above(1_000, 250, 4), Some(251));
+        // Registers of a broken end: all ones.
+        assert_eq!(activation_above(100, u32::MAX, 100), None);
+        assert_eq!(activation_above(u64::from(u32::MAX) * 100, 1, 1), Some(u32::MAX));
+    }
 }
