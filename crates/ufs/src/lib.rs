@@ -53,7 +53,7 @@
 //!
 //! - DMA memory: [`Host::memory_len`] bytes, contiguous: 39,936 and for each lane of depth 32
 //!   another 78,848.
-//! - Heap, on 64-bit machines: 28,648 bytes, 1,528 for each lane, 129 for each of its slots; at
+//! - Heap, on 64-bit machines: 28,904 bytes, 1,528 for each lane, 129 for each of its slots; at
 //!   bring-up, never for a command.
 //! - Registers: 0x000 to 0x0A0 with the single doorbell. With MCQ also 0x300 to 0x38C, the queues'
 //!   banks and their run-time registers, which the controller places: 8 KiB are enough for most.
