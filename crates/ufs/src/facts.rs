@@ -51,9 +51,9 @@ impl Device {
 pub(crate) struct Shape {
     pub(crate) mcq: bool,
     /// Lanes, the host's own included.
-    pub(crate) lanes: usize,
+    pub(crate) lanes: u16,
     /// Slots of each lane except the host's own.
-    pub(crate) depth: usize,
+    pub(crate) depth: u16,
     /// Lane 0 is the host's own and has one slot.
     pub(crate) apart: bool,
 }
@@ -61,15 +61,15 @@ pub(crate) struct Shape {
 impl Shape {
     /// Slots of a lane.
     pub(crate) fn depth_of(&self, lane: usize) -> usize {
-        if self.apart && lane == 0 { 1 } else { self.depth }
+        if self.apart && lane == 0 { 1 } else { self.depth.into() }
     }
 
     /// Task tag of a lane's first slot; in SDQ also its index in the list.
     pub(crate) fn first_tag(&self, lane: usize) -> usize {
         match (self.apart, lane) {
-            (false, _) => lane * self.depth,
+            (false, _) => lane * usize::from(self.depth),
             (true, 0) => 0,
-            (true, _) => 1 + (lane - 1) * self.depth,
+            (true, _) => 1 + (lane - 1) * usize::from(self.depth),
         }
     }
 }
@@ -139,8 +139,8 @@ pub(crate) fn settle_shape(cap: Cap, mcq_cap: McqCap, options: &Options) -> Resu
         true => ((256 - own) / ports).min(cap.active_commands_max()),
         false => (cap.transfer_slots() - own) / ports,
     };
-    let depth = u32::from(options.depth).min(slots) as usize;
-    Ok(Shape { mcq, lanes: lanes as usize, depth, apart: options.apart })
+    let depth = u32::from(options.depth).min(slots) as u16;
+    Ok(Shape { mcq, lanes: lanes as u16, depth, apart: options.apart })
 }
 
 #[cfg(test)]

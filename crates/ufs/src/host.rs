@@ -145,7 +145,7 @@ impl<M: Machine> Host<M> {
         const OF_QUEUES: [&str; 2] = ["queues", "NOP OUT"];
         let Error::Step { step, .. } = error else { return false };
         let facts = self.core.facts();
-        let all_here = self.others.len() + 1 == facts.shape.lanes;
+        let all_here = self.others.len() + 1 == usize::from(facts.shape.lanes);
         let free_choice = facts.shape.mcq && facts.options.queue == QueueMode::Auto;
         if !free_choice || !all_here || !OF_QUEUES.contains(&step) {
             return false;
@@ -565,6 +565,7 @@ struct Parts<M: Machine> {
 impl<M: Machine> Parts<M> {
     fn new(machine: &M, memory: &DmaRegion, facts: &Facts) -> Result<Self, Error> {
         let Shape { lanes, depth, apart, .. } = facts.shape;
+        let (lanes, depth) = (usize::from(lanes), usize::from(depth));
         let keys = KeySlots::new(machine, facts.cap);
         let shared = Arc::new(Shared::new(lanes, depth, apart.into(), keys));
         shared.orders.publish(Order::PAUSE | Order::STOP);

@@ -390,7 +390,7 @@ impl<M: Machine> Lane<M> {
             obeyed: shared.orders.order_now(),
             parked: true,
             stopped: true,
-            interrupts: LaneInterrupts::new(options, index, facts.shape.lanes),
+            interrupts: LaneInterrupts::new(options, index, facts.shape.lanes.into()),
             management: None,
             descriptors: Descriptors::new(descriptors, walk),
             data: machine.memory().clone(),

@@ -89,7 +89,7 @@ impl Queues {
             channel.effect(|channel| self.find_stuck_slots(channel));
             return Ok(());
         }
-        for queue in 0..self.shape.lanes as u8 {
+        for queue in (0..self.shape.lanes).map(|queue| queue as u8) {
             if channel.once(|channel| self.program_queue(channel, board, queue).into()) == 0 {
                 return Err(Cause::Queue(queue).into());
             }
@@ -127,7 +127,7 @@ impl Queues {
     /// says so, but a controller that cannot does not keep the bit.
     fn choose_queues<M: Machine>(&mut self, channel: &Channel<M>) {
         let machine = &channel.machine;
-        let enough = usize::from(machine.vectors()) >= self.shape.lanes;
+        let enough = machine.vectors() >= self.shape.lanes;
         let wanted = channel.options.event_interrupts && enough;
         let place = machine.messages().filter(|_| wanted);
         if let Some(place) = place {
@@ -143,7 +143,7 @@ impl Queues {
     /// at once; the rest waits in the rings. No more than it can, and no more than the device
     /// queues, which is known only after the first bring-up has read it.
     pub(crate) fn bound_active_commands<M: Machine>(&self, channel: &Channel<M>, queued: u8) {
-        let tags = (self.shape.lanes * self.shape.depth) as u32;
+        let tags = u32::from(self.shape.lanes) * u32::from(self.shape.depth);
         let queued = match queued {
             0 => u32::MAX,
             depth => depth.into(),
