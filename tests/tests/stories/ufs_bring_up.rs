@@ -8,14 +8,15 @@ use flysch_api::machine::{
 use flysch_models::ufs::{Config, UnitConfig};
 use flysch_tests::ufs::{Model, buffer, done, machine, read, wait};
 use flysch_ufs::{
-    Cause, Clocks, Correction, DevicePower, DeviceQuirk, DeviceQuirks, DmeSetting, Error,
-    ErrorKind, Event, Host, LinkLimits, Operation, Options, Phase, Platform, PlatformError,
+    Aggregation, Cause, Clocks, Correction, DevicePower, DeviceQuirk, DeviceQuirks, DmeSetting,
+    Error, ErrorKind, Event, Host, LinkLimits, Operation, Options, Phase, Platform, PlatformError,
     QueueMode, QueueRegisters, ReferenceClock, STEPS, State, SuspendLevel,
 };
 use flysch_wire::ufs::descriptor::DeviceDescriptor;
 use flysch_wire::ufs::query::AttributeId;
 use flysch_wire::ufs::registers::{
-    CAP, Cap, HCE, HCS, Hce, Hcs, PowerModeStatus, UCMDARG1, UCMDARG2, UICCMD, UTRLCLR, mcq,
+    CAP, Cap, HCE, HCS, Hce, Hcs, InterruptAggregation, PowerModeStatus, UCMDARG1, UCMDARG2,
+    UICCMD, UTRIACR, UTRLCLR, mcq,
 };
 use flysch_wire::ufs::uic::{HsSeries, UicArgument1, UicAttribute, UicOpcode};
 use std::cell::Cell;
@@ -653,4 +654,17 @@ fn the_single_doorbell_takes_over_where_queues_do_not_come_up() {
     let config = Config { legacy_doorbell: false, ..Config::default() };
     let error = Tampered::new(config, Fault::NoOffsets).host(Options::default()).expect_err("MCQ");
     assert!(matches!(error, Error::Step { step: "queues", .. }), "{error:?}");
+}
+
+#[test]
+fn the_single_doorbell_that_takes_over_aggregates_for_one_lane_only() {
+    let aggregation = Some(Aggregation { completions: 4, timeout_us: 400 });
+    for (lanes, aggregates) in [(1, true), (2, false)] {
+        let machine = Tampered::new(Config::default(), Fault::NoOffsets);
+        let wants = Options { lanes, aggregation, ..Options::default() };
+        let host = machine.host(wants).expect("SDQ");
+        assert!(!host.is_mcq());
+        let control = InterruptAggregation::from_bits(machine.read32(UTRIACR));
+        assert_eq!(control.iaen(), aggregates, "{lanes} lanes");
+    }
 }
