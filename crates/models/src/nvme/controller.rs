@@ -4,9 +4,10 @@ use flysch_wire::nvme::registers::{
     self as reg, Aqa, Cap, Cc, Crto, Csts, TIMEOUT_UNIT_MS, Version, css, shutdown,
 };
 
+use super::Nvme;
 use super::buffer::CMB_OFFSET;
+use super::clock::Event;
 use super::config::Config;
-use super::{Event, Nvme};
 use crate::faults::Kind;
 
 /// How long CSTS.RDY takes to follow CC.EN, on and off, nanoseconds.
@@ -191,14 +192,16 @@ impl Nvme {
         }
         r.page = 1 << (PAGE_SHIFT + cc.mps());
         self.create_admin_queues(entries);
-        self.after(ENABLE_NS, Event::Follows { epoch: self.epoch, ready: true });
+        self.clock.after(ENABLE_NS, Event::Follows { epoch: self.clock.epoch(), ready: true });
     }
 
     fn disable(&mut self) {
         self.reset_controller();
-        let stuck = self.faults.is_active() && self.faults.fires(Kind::ReadyStuck, self.now, 0);
+        let stuck =
+            self.faults.is_active() && self.faults.fires(Kind::ReadyStuck, self.clock.now(), 0);
         if !stuck {
-            self.after(DISABLE_NS, Event::Follows { epoch: self.epoch, ready: false });
+            self.clock
+                .after(DISABLE_NS, Event::Follows { epoch: self.clock.epoch(), ready: false });
         }
     }
 
@@ -213,7 +216,7 @@ impl Nvme {
 
     /// Everything the controller holds is gone.
     pub(super) fn reset_controller(&mut self) {
-        self.epoch = self.epoch.wrapping_add(1);
+        self.clock.start_over();
         self.tasks.clear();
         self.writes.clear();
         self.flushes.clear();
@@ -262,7 +265,7 @@ impl Nvme {
         let is_safe = self.media.programmed_total() == self.media.arrived_total();
         if is_under_way && is_safe && !self.device.is_shutting {
             self.device.is_shutting = true;
-            self.after(SHUTDOWN_NS, Event::ShutDown { epoch: self.epoch });
+            self.clock.after(SHUTDOWN_NS, Event::ShutDown { epoch: self.clock.epoch() });
         }
     }
 

@@ -9,12 +9,13 @@ use alloc::vec::Vec;
 use flysch_wire::nvme::command::{CopyFlags, CopySource};
 use flysch_wire::nvme::{Sqe, Status};
 
+use super::Nvme;
+use super::clock::Event;
 use super::flow::refusal;
 use super::io::{Extent, blocks};
 use super::namespace::WriteProtect;
 use super::task::{TaskRef, Work};
 use super::transfer::{Parts, gather};
-use super::{Event, Nvme};
 use crate::media::Span;
 
 /// Most sources of a command (MSRC and one), blocks of one (MSSRL) and of all (MCL).
@@ -42,19 +43,19 @@ impl Nvme {
                 self.tasks.get_mut(name.index).work = work;
                 self.copies.retain(|copying| self.tasks.is_current(copying.of));
                 self.copies.push(Copying { of: name, sources });
-                self.at(ready, Event::Ready(name));
+                self.clock.at(ready, Event::Ready(name));
             }
             Err(status) => {
                 self.tasks.get_mut(name.index).work = Work::Status(refusal(status));
-                let end = self.media.answer(self.now.nanos());
-                self.at(end, Event::Complete(name));
+                let end = self.media.answer(self.clock.nanos());
+                self.clock.at(end, Event::Complete(name));
             }
         }
     }
 
     /// When all sources were read.
     fn read_sources(&mut self, command: &Sqe, sources: &[(u64, u64)]) -> u64 {
-        let now = self.now.nanos();
+        let now = self.clock.nanos();
         let Some(space) = self.device.index(command.nsid).and_then(|n| self.device.space(n)) else {
             return now;
         };
@@ -121,7 +122,7 @@ impl Nvme {
             self.writes.push_back(name);
             self.program();
         } else {
-            self.after(0, Event::Arrived(name, len));
+            self.clock.after(0, Event::Arrived(name, len));
         }
     }
 

@@ -185,7 +185,7 @@ impl Nvme {
             FeatureId::Apst => Ok((features.plain[APST].0, features.apst.to_vec())),
             FeatureId::Timestamp => {
                 let (told, at) = features.timestamp;
-                let milliseconds = told + (self.now.nanos() - at) / 1_000_000;
+                let milliseconds = told + (self.clock.nanos() - at) / 1_000_000;
                 let mut data = milliseconds.to_le_bytes();
                 // Origin: a host has set it.
                 data[6..].copy_from_slice(&[u8::from(told != 0) << 1, 0]);
@@ -238,7 +238,7 @@ impl Nvme {
                 let mut data = [0; 8];
                 self.gather_feature(command, &mut data)?;
                 data[6..].fill(0);
-                self.device.features.timestamp = (u64::from_le_bytes(data), self.now.nanos());
+                self.device.features.timestamp = (u64::from_le_bytes(data), self.clock.nanos());
             }
             FeatureId::HostBehavior => {
                 let mut data = [0; HOST_BEHAVIOR_BYTES];
@@ -313,8 +313,8 @@ impl Nvme {
 
     fn set_power_state(&mut self, cdw11: u32) -> Result<(), Status> {
         let state = (cdw11 & 0x1F) as u8;
-        if self.device.power.set(state, self.now.nanos()) {
-            self.media.meter_mut().enter(state.into(), self.now.nanos());
+        if self.device.power.set(state, self.clock.nanos()) {
+            self.media.meter_mut().enter(state.into(), self.clock.nanos());
             Ok(())
         } else {
             Err(Status::InvalidField)

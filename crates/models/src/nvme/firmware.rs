@@ -13,8 +13,9 @@ use flysch_wire::nvme::registers::Csts;
 use flysch_wire::nvme::{LogId, Sqe, Status};
 use sha2::{Digest, Sha256};
 
+use super::Nvme;
+use super::clock::Event;
 use super::transfer::{Parts, gather};
-use super::{Event, Nvme};
 
 const MAGIC: &[u8; 8] = b"FLYSCHFW";
 const HEAD: usize = 64;
@@ -154,7 +155,7 @@ impl Nvme {
     fn begin_activation(&mut self) {
         self.tell(event::NOTICE, event::FIRMWARE, LogId::Firmware);
         self.registers.csts.set_pp(true);
-        self.after(ACTIVATION_NS, Event::Activated { epoch: self.epoch });
+        self.clock.after(ACTIVATION_NS, Event::Activated { epoch: self.clock.epoch() });
     }
 
     /// It runs.

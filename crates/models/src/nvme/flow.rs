@@ -2,9 +2,10 @@
 
 use flysch_wire::nvme::{AdminOpcode, Status, completion};
 
+use super::Nvme;
+use super::clock::Event;
 use super::task::{Purpose, State, TaskRef, Work};
 use super::transfer::{Failed, Parts, copy};
-use super::{Event, Nvme};
 use crate::media::{Program, Span};
 
 /// The status field of a command that would fail again.
@@ -22,7 +23,7 @@ impl Nvme {
         if self.faults.is_active() && self.fault_at_start(index) {
             return;
         }
-        let now = self.now.nanos();
+        let now = self.clock.nanos();
         let arrival = match &mut self.processor {
             Some(processor) => processor.submit(self.tasks.get(index).kind(), now),
             None => now,
@@ -54,14 +55,14 @@ impl Nvme {
                 };
                 let ready = self.media.read(span, accepted);
                 self.tasks.get_mut(index).ready = ready;
-                self.at(ready.first, Event::Ready(name));
+                self.clock.at(ready.first, Event::Ready(name));
             }
             Work::Write { .. } | Work::Copy { .. } | Work::Flush => {
-                self.at(accepted, Event::Accepted(name));
+                self.clock.at(accepted, Event::Accepted(name));
             }
             Work::Control | Work::Settle | Work::Status(_) => {
                 let end = self.media.answer(accepted);
-                self.at(end, Event::Complete(name));
+                self.clock.at(end, Event::Complete(name));
             }
         }
     }
@@ -95,8 +96,8 @@ impl Nvme {
     }
 
     fn receive_data(&mut self, name: TaskRef, len: u32) {
-        let end = self.media.receive(self.now.nanos(), u64::from(len));
-        self.at(end, Event::Arrived(name, len));
+        let end = self.media.receive(self.clock.nanos(), u64::from(len));
+        self.clock.at(end, Event::Arrived(name, len));
     }
 
     /// The data of a write is in the write buffer. If the command has been taken away meanwhile,
@@ -128,13 +129,13 @@ impl Nvme {
             return self.buffer_copy(name, len);
         }
         let Work::Read { len, purpose, .. } = task.work else { return };
-        let (ready, now) = (task.ready, self.now.nanos());
+        let (ready, now) = (task.ready, self.clock.nanos());
         let end = match purpose {
             Purpose::Read => self.media.send(ready, len.into()),
             Purpose::Compare => self.media.receive(ready.last.max(now), len.into()),
             Purpose::Verify => self.media.answer(ready.last.max(now)),
         };
-        self.at(end, Event::Complete(name));
+        self.clock.at(end, Event::Complete(name));
     }
 
     /// A command has run its course.
@@ -148,12 +149,12 @@ impl Nvme {
             if self.faults.is_active() && self.fault_at_end(name) {
                 return;
             }
-            self.device.power.used(self.now.nanos());
+            self.device.power.used(self.clock.nanos());
             if let Some(processor) = &mut self.processor {
-                let now = self.now.nanos();
+                let now = self.clock.nanos();
                 let told = processor.complete(self.tasks.get(index).kind(), now);
                 self.tasks.get_mut(index).done = Some(now);
-                return self.at(told, Event::Complete(name));
+                return self.clock.at(told, Event::Complete(name));
             }
         }
         match self.tasks.get(index).work {
@@ -284,27 +285,27 @@ impl Nvme {
     /// Starts as many program operations as there are data and dies; with nothing else to do,
     /// moves data from the SLC area to TLC.
     pub(super) fn program(&mut self) {
-        let now = self.now.nanos();
+        let now = self.clock.nanos();
         // Nobody waits for more data to fill a program unit when a flush waits, or when a write
         // waits for the room of what lies there.
         let stalled = !self.writes.is_empty() && self.media.is_resting();
         let shuts = self.registers.csts.shst() != 0;
         let partial = stalled || shuts || !self.flushes.is_empty();
         while let Some(started) = self.media.program(now, partial) {
-            self.at(started.end, Event::Die(started.die));
+            self.clock.at(started.end, Event::Die(started.die));
         }
         let limit = self.media.unit(Program::Flush);
         while self.device.slc_used > 0 && self.tasks.held() == 0 {
             let bytes = self.device.slc_used.min(limit);
             let Some(started) = self.media.flush_slc(now, bytes) else { return };
             self.device.slc_used -= bytes;
-            self.at(started.end, Event::Die(started.die));
+            self.clock.at(started.end, Event::Die(started.die));
         }
     }
 
     pub(super) fn die_done(&mut self, die: u16) {
-        if let Err(end) = self.media.programmed(die, self.now.nanos()) {
-            return self.at(end, Event::Die(die));
+        if let Err(end) = self.media.programmed(die, self.clock.nanos()) {
+            return self.clock.at(end, Event::Die(die));
         }
         self.device.cache.programmed(self.media.programmed_total());
         self.program();
@@ -323,7 +324,7 @@ impl Nvme {
             }
             self.writes.pop_front();
             match work {
-                Work::Copy { .. } => self.after(0, Event::Arrived(name, len)),
+                Work::Copy { .. } => self.clock.after(0, Event::Arrived(name, len)),
                 _ => self.receive_data(name, len),
             }
         }
@@ -338,8 +339,8 @@ impl Nvme {
                 continue;
             }
             let (name, _) = self.flushes.remove(at);
-            let end = self.media.answer(self.now.nanos());
-            self.at(end, Event::Complete(name));
+            let end = self.media.answer(self.clock.nanos());
+            self.clock.at(end, Event::Complete(name));
         }
     }
 

@@ -2,8 +2,9 @@
 
 use flysch_wire::nvme::{AdminOpcode, Cqe, Status, completion};
 
+use super::Nvme;
+use super::clock::Event;
 use super::task::{State, TaskRef, Work};
-use super::{Event, Nvme};
 use crate::faults::Kind;
 use crate::media::cache::Loss;
 use crate::store::StoreError;
@@ -18,7 +19,7 @@ impl Nvme {
     /// A command has reached the device: whether a fault keeps it from starting.
     pub(super) fn fault_at_start(&mut self, index: u16) -> bool {
         let task = self.tasks.get(index);
-        let (now, cid, is_admin) = (self.now, u32::from(task.command.cid), task.queue == 0);
+        let (now, cid, is_admin) = (self.clock.now(), u32::from(task.command.cid), task.queue == 0);
         let awaits = is_admin && task.command.opcode == AdminOpcode::AsyncEvent.into_bits();
         if awaits {
             return false;
@@ -59,7 +60,7 @@ impl Nvme {
         if task.queue == 0 || matches!(work, Work::Status(_)) {
             return work;
         }
-        let (now, cid) = (self.now, u32::from(task.command.cid));
+        let (now, cid) = (self.clock.now(), u32::from(task.command.cid));
         if self.faults.fires(Kind::Transient, now, cid) {
             const PASSING: [Status; 4] = [
                 Status::NamespaceNotReady,
@@ -95,17 +96,17 @@ impl Nvme {
         if core::mem::replace(&mut task.late, true) {
             return false;
         }
-        let late = self.faults.fires(Kind::Late, self.now, cid);
+        let late = self.faults.fires(Kind::Late, self.clock.now(), cid);
         if late {
             let more = self.faults.choose(Kind::Late, LATE_MAX_NS - LATE_MIN_NS);
-            self.after(LATE_MIN_NS + more, Event::Complete(name));
+            self.clock.after(LATE_MIN_NS + more, Event::Complete(name));
         }
         late
     }
 
     /// A completion is about to be posted: whether a fault has posted another, or none.
     pub(super) fn fault_in_completion(&mut self, queue: u16, entry: Cqe) -> bool {
-        let (now, cid) = (self.now, u32::from(entry.cid));
+        let (now, cid) = (self.clock.now(), u32::from(entry.cid));
         if queue == 0 {
             return false;
         }
@@ -153,7 +154,7 @@ impl Nvme {
         self.registers.is_off = true;
         self.media.restart(self.profile.timing, self.setup.seed);
         self.set_up_media();
-        self.events.retain(|event| matches!(event, Event::Upkeep { .. }));
+        self.clock.lose_power();
         self.device.slc_used = 0;
         let loss = self.device.cache.lose(&mut self.device.spaces, &mut self.faults)?;
         self.lost.survived += loss.survived;

@@ -166,7 +166,7 @@ impl Nvme {
                 page
             }
             LogId::Effects => effects(self.device.has_zones),
-            LogId::Sanitize => self.device.sanitized.page(&self.device.upkeep, self.now.nanos()),
+            LogId::Sanitize => self.device.sanitized.page(&self.device.upkeep, self.clock.nanos()),
             _ => return Err(Status::LogPage),
         })
     }
@@ -185,7 +185,7 @@ impl Nvme {
             writes: health.writes.into(),
             busy_minutes: 0,
             power_cycles: health.power_cycles.into(),
-            power_on_hours: u128::from(self.now.nanos() / 3_600_000_000_000),
+            power_on_hours: u128::from(self.clock.nanos() / 3_600_000_000_000),
             unsafe_shutdowns: health.unsafe_shutdowns.into(),
             media_errors: health.media_errors.into(),
             error_entries: self.device.errors.count.into(),

@@ -18,6 +18,7 @@
 
 mod admin;
 mod buffer;
+mod clock;
 pub mod config;
 mod controller;
 mod copy;
@@ -53,7 +54,6 @@ pub(crate) use firmware::revision_of;
 pub use identify::VENDOR;
 pub use link::Link;
 
-use crate::events::Events;
 use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
 use crate::media::Media;
@@ -62,33 +62,11 @@ use crate::media::energy::Energy;
 use crate::software::Processor;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
+use clock::{Clock, Event};
 use controller::Registers;
 use namespace::Device;
 use queue::{Queues, SLOT_BITS};
 use task::{TaskRef, Tasks};
-
-/// What will happen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
-    /// The firmware has a command and looks what it needs.
-    Accepted(TaskRef),
-    /// The first data of a read is ready to be sent.
-    Ready(TaskRef),
-    /// The data of a write, so many bytes, is in the write buffer.
-    Arrived(TaskRef, u32),
-    /// A command ends.
-    Complete(TaskRef),
-    /// A die may be done programming.
-    Die(u16),
-    /// CSTS.RDY follows CC.EN.
-    Follows { epoch: u32, ready: bool },
-    /// The shutdown is complete.
-    ShutDown { epoch: u32 },
-    /// A format or a sanitize operation ends.
-    Upkeep { number: u32 },
-    /// Firmware runs.
-    Activated { epoch: u32 },
-}
 
 /// What of the configuration stays as it is.
 #[derive(Debug)]
@@ -119,7 +97,7 @@ pub struct Nvme {
     /// The software of a published host, if it is to be spent.
     processor: Option<Processor>,
     device: Device,
-    events: Events<Event>,
+    clock: Clock,
     faults: Injector,
     /// What losses of power did.
     lost: Loss,
@@ -135,14 +113,11 @@ pub struct Nvme {
     buffer: buffer::Buffer,
     /// What waits for an asynchronous event request.
     told: events::Told,
-    /// Counts controller resets; an event of an earlier life is stale.
-    epoch: u32,
     /// Counts completions posted to a queue without interrupts.
     silent: u64,
     /// Vectors raised and not yet taken, a bit each, and how often that was.
     messages: u64,
     interrupts: u64,
-    now: Instant,
 }
 
 impl Nvme {
@@ -173,7 +148,7 @@ impl Nvme {
             tasks: Tasks::new(commands),
             media: Media::new(config.profile.timing, config.profile.energy, config.seed),
             processor: config.software.map(Processor::new),
-            events: Events::with_capacity(2 * commands + 64),
+            clock: Clock::new(commands),
             faults: Injector::new(config.faults.clone(), config.seed),
             lost: Loss::default(),
             done: queue::done_table(config.queues),
@@ -182,11 +157,9 @@ impl Nvme {
             copies: Vec::new(),
             buffer: buffer::Buffer::new(config.controller_memory),
             told: events::Told::default(),
-            epoch: 0,
             silent: 0,
             messages: 0,
             interrupts: 0,
-            now: Instant::START,
             device: Device::new(config),
             memory: memory.into(),
             setup,
@@ -223,11 +196,10 @@ impl Nvme {
     /// the present.
     #[inline]
     pub fn advance(&mut self, now: Instant) {
-        while let Some((at, event)) = self.events.pop_due(now) {
-            self.now = self.now.max(at);
+        while let Some(event) = self.clock.take_due(now) {
             self.happen(event);
         }
-        self.now = self.now.max(now);
+        self.clock.pass(now);
     }
 
     /// The bus resets the controller: its registers are as after power-on. What the namespaces
@@ -242,7 +214,7 @@ impl Nvme {
     /// When the next thing happens by itself.
     #[inline]
     pub fn next_event(&self) -> Option<Instant> {
-        self.events.next()
+        self.clock.next()
     }
 
     /// The interrupt line: level, active while completions wait in queues with interrupts.
@@ -280,7 +252,7 @@ impl Nvme {
 
     /// What the drive took from its supply until `now`.
     pub fn energy(&self, now: Instant) -> Energy {
-        let now = now.max(self.now).nanos();
+        let now = now.max(self.clock.now()).nanos();
         let mut media = self.media.clone_meter();
         self.device.power.gone_to(self.device.features.apst(), now, |level, from, to| {
             media.slept(level, from, to);
@@ -316,15 +288,8 @@ impl Nvme {
         self.device.spaces.iter().flatten().filter_map(|space| space.store.full())
     }
 
-    fn at(&mut self, nanos: u64, event: Event) {
-        self.events.push(Instant::from_nanos(nanos), event);
-    }
-
-    fn after(&mut self, nanos: u64, event: Event) {
-        self.events.push(self.now.after_nanos(nanos), event);
-    }
-
     fn happen(&mut self, event: Event) {
+        let life = self.clock.epoch();
         match event {
             Event::Ready(task) => self.send_data(task),
             Event::Complete(task) => self.complete(task),
@@ -332,9 +297,9 @@ impl Nvme {
             Event::Accepted(task) => self.accepted(task),
             Event::Die(die) => self.die_done(die),
             Event::Upkeep { number } => self.upkeep_done(number),
-            Event::Follows { epoch, ready } if epoch == self.epoch => self.ready(ready),
-            Event::ShutDown { epoch } if epoch == self.epoch => self.shut_down(),
-            Event::Activated { epoch } if epoch == self.epoch => self.firmware_runs(),
+            Event::Follows { epoch, ready } if epoch == life => self.ready(ready),
+            Event::ShutDown { epoch } if epoch == life => self.shut_down(),
+            Event::Activated { epoch } if epoch == life => self.firmware_runs(),
             // An event of a controller life that a reset ended.
             _ => {}
         }

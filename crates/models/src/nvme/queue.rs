@@ -331,7 +331,7 @@ impl Nvme {
         };
         self.tasks.release(index);
         let slot = usize::from(queue) << SLOT_BITS | usize::from(cid & ((1 << SLOT_BITS) - 1));
-        self.done[slot] = self.now.nanos();
+        self.done[slot] = self.clock.nanos();
         let Some(submission) = &self.queues.submission[usize::from(queue)] else { return };
         let completion = submission.completion;
         let status = status | more;
@@ -394,7 +394,7 @@ impl Nvme {
         if !interrupts {
             self.silent += 1;
         } else if !self.faults.is_active()
-            || !self.faults.fires(Kind::LostInterrupt, self.now, entry.cid.into())
+            || !self.faults.fires(Kind::LostInterrupt, self.clock.now(), entry.cid.into())
         {
             self.queues.asserted |= 1 << queue;
             self.messages |= 1 << vector;

@@ -6,9 +6,10 @@ use alloc::vec::Vec;
 use flysch_wire::nvme::identify::ALL_NAMESPACES;
 use flysch_wire::nvme::{LogId, Sqe, Status};
 
+use super::Nvme;
+use super::clock::Event;
 use super::namespace::{FORMATS, WriteProtect};
 use super::task::TaskRef;
-use super::{Event, Nvme};
 
 /// What a format takes, nanoseconds: at least, and for each GiB.
 const FORMAT_NS: u64 = 100_000_000;
@@ -84,8 +85,8 @@ impl Nvme {
         upkeep.next = upkeep.next.wrapping_add(1);
         let number = upkeep.next;
         upkeep.jobs.push((number, job));
-        upkeep.span = (self.now.nanos(), self.now.nanos() + nanos);
-        self.after(nanos, Event::Upkeep { number });
+        upkeep.span = (self.clock.nanos(), self.clock.nanos() + nanos);
+        self.clock.after(nanos, Event::Upkeep { number });
     }
 
     /// Format NVM: begins; the command ends with it.
