@@ -1,6 +1,5 @@
 //! Admin commands.
 
-use flysch_wire::nvme::command::{CreateCqFlags, CreateSqFlags};
 use flysch_wire::nvme::identify::{IdentifyNamespace, LENGTH};
 use flysch_wire::nvme::{AdminOpcode, Sqe, Status};
 
@@ -9,7 +8,6 @@ use super::config::{NAMESPACES_MAX, NamespaceConfig};
 use super::flow::refusal;
 use super::identify::CONTROLLER;
 use super::namespace::{FORMATS, Namespace};
-use super::queue::{Completion, Shadow, Submission};
 use super::transfer::{Parts, gather};
 use crate::store::LENGTH_MAX;
 
@@ -56,16 +54,17 @@ impl Nvme {
         if changes && self.device.sanitized.is_under_way() {
             return self.finish(index, refusal(Status::SanitizeInProgress), 0);
         }
+        let page = self.registers.page;
         let done = match opcode {
             AdminOpcode::AsyncEvent => return self.await_event(index),
             AdminOpcode::FormatNvm => match self.begin_format(index, &command) {
                 Ok(()) => return,
                 Err(status) => Err(status),
             },
-            AdminOpcode::DeleteSq => self.delete_submission(&command),
-            AdminOpcode::CreateSq => self.create_submission(&command),
-            AdminOpcode::DeleteCq => self.delete_completion(&command),
-            AdminOpcode::CreateCq => self.create_completion(&command),
+            AdminOpcode::DeleteSq => self.delete_submission(&command).map(|()| 0),
+            AdminOpcode::CreateSq => self.queues.create_submission(&command, page).map(|()| 0),
+            AdminOpcode::DeleteCq => self.queues.delete_completion(&command).map(|()| 0),
+            AdminOpcode::CreateCq => self.queues.create_completion(&command, page).map(|()| 0),
             AdminOpcode::GetLogPage => self.get_log_page(&command),
             AdminOpcode::Identify => self.identify(&command),
             AdminOpcode::Abort => Ok(self.abort(&command)),
@@ -75,7 +74,9 @@ impl Nvme {
             AdminOpcode::NamespaceAttachment => self.attach_namespace(&command),
             AdminOpcode::FirmwareDownload => self.download(&command),
             AdminOpcode::FirmwareCommit => self.commit(&command),
-            AdminOpcode::DoorbellBufferConfig => self.configure_doorbells(&command),
+            AdminOpcode::DoorbellBufferConfig => {
+                self.queues.set_shadow(&command, &self.memory, page).map(|()| 0)
+            }
             AdminOpcode::Sanitize => self.begin_sanitize(&command),
             _ => Err(Status::InvalidOpcode),
         };
@@ -85,80 +86,15 @@ impl Nvme {
         }
     }
 
-    /// The queue that CDW10 names, if it can be one.
-    fn queue_number(&self, command: &Sqe) -> Result<u16, Status> {
-        let queue = command.cdw10[0] as u16;
-        if queue == 0 || queue > self.setup.queues { Err(Status::QueueId) } else { Ok(queue) }
-    }
-
-    /// Entries and base of a queue that is to be created.
-    fn queue_shape(&self, command: &Sqe, contiguous: bool) -> Result<(u32, u64), Status> {
-        let entries = (command.cdw10[0] >> 16) + 1;
-        if entries < 2 || entries > self.setup.entries {
-            return Err(Status::QueueSize);
+    /// Delete I/O submission queue: its commands end with it.
+    fn delete_submission(&mut self, command: &Sqe) -> Result<(), Status> {
+        let queue = self.queues.submission_to_delete(command)?;
+        for index in self.tasks.of_queue(queue) {
+            self.forget_waits(index);
+            self.finish(index, Status::SqDeleted.into_bits(), 0);
         }
-        if !contiguous {
-            return Err(Status::InvalidField);
-        }
-        let base = command.data[0];
-        if base & (self.registers.page - 1) != 0 {
-            return Err(Status::PrpOffset);
-        }
-        Ok((entries, base))
-    }
-
-    fn create_completion(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let queue = self.queue_number(command)?;
-        let flags = CreateCqFlags::from_bits(command.cdw10[1]);
-        if self.queues.completion[usize::from(queue)].is_some() {
-            return Err(Status::QueueId);
-        }
-        let (entries, base) = self.queue_shape(command, flags.pc())?;
-        if flags.iv() >= self.setup.vectors {
-            return Err(Status::InterruptVector);
-        }
-        let created = Completion::new(base, entries, flags.iv(), flags.ien());
-        self.queues.completion[usize::from(queue)] = Some(created);
-        Ok(0)
-    }
-
-    fn create_submission(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let queue = self.queue_number(command)?;
-        let flags = CreateSqFlags::from_bits(command.cdw10[1]);
-        let completion = self.queues.completion.get(usize::from(flags.cqid()));
-        if flags.cqid() == 0 || completion.is_none_or(Option::is_none) {
-            return Err(Status::CqInvalid);
-        }
-        if self.queues.submission[usize::from(queue)].is_some() {
-            return Err(Status::QueueId);
-        }
-        let (entries, base) = self.queue_shape(command, flags.pc())?;
-        let created = Submission::new(base, entries, flags.cqid());
-        self.queues.submission[usize::from(queue)] = Some(created);
-        Ok(0)
-    }
-
-    fn delete_submission(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let queue = self.queue_number(command)?;
-        if self.queues.submission[usize::from(queue)].is_none() {
-            return Err(Status::QueueId);
-        }
-        self.end_commands_of(queue);
         self.queues.delete_submission(queue);
-        Ok(0)
-    }
-
-    fn delete_completion(&mut self, command: &Sqe) -> Result<u32, Status> {
-        let queue = self.queue_number(command)?;
-        if self.queues.completion[usize::from(queue)].is_none() {
-            return Err(Status::QueueId);
-        }
-        let mut users = self.queues.submission.iter().flatten();
-        if users.any(|user| user.completion == queue) {
-            return Err(Status::QueueDeletion);
-        }
-        self.queues.delete_completion(queue);
-        Ok(0)
+        Ok(())
     }
 
     /// Abort: 1 if the command is not there any more.
@@ -173,22 +109,6 @@ impl Nvme {
         self.forget_waits(index);
         self.finish(index, Status::AbortRequested.into_bits(), 0);
         0
-    }
-
-    /// Doorbell buffer config: the I/O queues' doorbells lie in memory from now on.
-    fn configure_doorbells(&mut self, command: &Sqe) -> Result<u32, Status> {
-        if !self.setup.shadow_doorbells {
-            return Err(Status::InvalidOpcode);
-        }
-        let [values, events] = command.data;
-        let page = self.registers.page;
-        let fits =
-            |at: u64| at != 0 && at & (page - 1) == 0 && self.memory.contains(at, page as usize);
-        if !fits(values) || !fits(events) {
-            return Err(Status::InvalidField);
-        }
-        self.queues.shadow = Some(Shadow { values, events });
-        Ok(0)
     }
 
     /// Namespace management: create and delete.

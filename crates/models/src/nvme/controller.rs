@@ -191,7 +191,7 @@ impl Nvme {
             return self.fail_fatally();
         }
         r.page = 1 << (PAGE_SHIFT + cc.mps());
-        self.create_admin_queues(entries);
+        self.queues.create_admin((r.asq, r.acq), entries);
         self.clock.after(ENABLE_NS, Event::Follows { epoch: self.clock.epoch(), ready: true });
     }
 
@@ -223,7 +223,6 @@ impl Nvme {
         self.copies.clear();
         self.queues.clear();
         self.told.clear();
-        self.messages = 0;
         self.device.reset();
         self.set_up_media();
     }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use flysch_wire::nvme::feature::{QueueCounts, SAVE, Select, SupportedCapabilities};
+use flysch_wire::nvme::feature::{SAVE, Select, SupportedCapabilities};
 use flysch_wire::nvme::identify::ALL_NAMESPACES;
 use flysch_wire::nvme::{FeatureId, Sqe, Status};
 
@@ -177,7 +177,7 @@ impl Nvme {
                 (0, 1) => plain(features.thresholds.1.into()),
                 _ => Err(Status::InvalidField),
             },
-            FeatureId::Queues => plain(self.queue_counts()),
+            FeatureId::Queues => plain(self.queues.counts()),
             FeatureId::VectorConfig => {
                 let vector = self.vector_of(cdw11)?;
                 plain(u32::from(vector) | ((features.uncoalesced >> vector & 1) as u32) << 16)
@@ -227,7 +227,7 @@ impl Nvme {
         match id {
             FeatureId::PowerManagement => self.set_power_state(cdw11)?,
             FeatureId::Temperature => self.set_threshold(cdw11)?,
-            FeatureId::Queues => return self.set_queue_counts(cdw11),
+            FeatureId::Queues => return self.queues.set_counts(cdw11),
             FeatureId::VectorConfig => {
                 let vector = self.vector_of(cdw11)?;
                 let features = &mut self.device.features;
@@ -282,22 +282,7 @@ impl Nvme {
     /// The vector that CDW11 of the interrupt vector configuration names.
     fn vector_of(&self, cdw11: u32) -> Result<u16, Status> {
         let vector = cdw11 as u16;
-        if vector < self.setup.vectors { Ok(vector) } else { Err(Status::InvalidField) }
-    }
-
-    fn queue_counts(&self) -> u32 {
-        let last = self.setup.queues - 1;
-        QueueCounts::new().with_submission(last).with_completion(last).into_bits()
-    }
-
-    /// Number of queues: only before there are any.
-    fn set_queue_counts(&self, cdw11: u32) -> Result<u32, Status> {
-        let wanted = QueueCounts::from_bits(cdw11);
-        if wanted.submission() == u16::MAX || wanted.completion() == u16::MAX {
-            return Err(Status::InvalidField);
-        }
-        let has_queues = self.queues.completion[1..].iter().any(Option::is_some);
-        if has_queues { Err(Status::Sequence) } else { Ok(self.queue_counts()) }
+        if vector < self.queues.vectors { Ok(vector) } else { Err(Status::InvalidField) }
     }
 
     fn set_threshold(&mut self, cdw11: u32) -> Result<(), Status> {

@@ -1,11 +1,15 @@
 //! Commands on their way through the device: entry in, media, data, completion out.
 
-use flysch_wire::nvme::{AdminOpcode, Status, completion};
+use flysch_api::machine::Instant;
+use flysch_wire::nvme::feature::event;
+use flysch_wire::nvme::{AdminOpcode, Cqe, Status, completion};
 
 use super::Nvme;
 use super::clock::Event;
+use super::queue::{Fetched, RingError};
 use super::task::{Purpose, State, TaskRef, Work};
 use super::transfer::{Failed, Parts, copy};
+use crate::faults::{Injector, Kind};
 use crate::media::{Program, Span};
 
 /// The status field of a command that would fail again.
@@ -16,10 +20,76 @@ pub(super) const fn refusal(status: Status) -> u16 {
 /// Bytes that a compare looks at in one go.
 const COMPARED: usize = 4096;
 
+/// Whether the interrupt of a command's completion gets lost.
+fn loses_interrupts(faults: &mut Injector, now: Instant) -> impl FnMut(u16) -> bool {
+    move |cid| faults.is_active() && faults.fires(Kind::LostInterrupt, now, cid.into())
+}
+
 impl Nvme {
+    /// A doorbell was written.
+    pub(super) fn ring(&mut self, offset: u32, value: u32) {
+        let lost = loses_interrupts(&mut self.faults, self.clock.now());
+        match self.queues.ring(&self.memory, (offset, value), lost) {
+            Ok(()) => self.fetch(),
+            Err(RingError::Doorbell) => self.error_event(event::INVALID_DOORBELL),
+            Err(RingError::Value) => self.error_event(event::INVALID_DOORBELL_VALUE),
+            Err(RingError::Unreachable) => self.fail_fatally(),
+        }
+    }
+
+    /// Takes commands from the submission queues, one of each in turn, as far as there is room.
+    #[inline]
+    pub(super) fn fetch(&mut self) {
+        while self.is_working() {
+            let Some(queue) = self.queues.next_ready(&self.tasks) else { return };
+            let Ok(fetched) = self.queues.fetch(&self.memory, queue) else {
+                return self.fail_fatally();
+            };
+            let Some(Fetched { entry, is_last }) = fetched else { continue };
+            if is_last && self.queues.look_at_shadow(&self.memory, queue).is_err() {
+                self.fail_fatally();
+            }
+            if let Some(index) = self.tasks.take(queue, entry) {
+                self.receive(index);
+            }
+        }
+    }
+
+    /// Tells the host of the end of a task and gives its entry back.
+    #[inline]
+    pub(super) fn finish(&mut self, index: u16, status: u16, result: u32) {
+        let task = self.tasks.get(index);
+        let (queue, cid) = (task.queue, task.command.cid);
+        let given = if status == 0 { task.result } else { 0 };
+        let result = result | given as u32;
+        let dw1 = (given >> 32) as u32;
+        let more = match status {
+            0 => 0,
+            _ => self.note_failure(index, status),
+        };
+        self.tasks.release(index);
+        self.finished.note(queue, cid, self.clock.nanos());
+        let Some(completion) = self.queues.completion_of(queue) else { return };
+        let status = status | more;
+        let entry = Cqe { result, dw1, sq: queue, cid, status, ..Cqe::default() };
+        if !self.faults.is_active() || !self.fault_in_completion(completion, entry) {
+            self.post(completion, entry);
+        }
+        self.fetch();
+    }
+
+    /// Posts a completion entry. A host that cannot be reached is the end of the controller.
+    #[inline]
+    pub(super) fn post(&mut self, queue: u16, entry: Cqe) {
+        let lost = loses_interrupts(&mut self.faults, self.clock.now());
+        if self.queues.announce(&self.memory, (queue, entry), lost).is_err() {
+            self.fail_fatally();
+        }
+    }
+
     /// A command has reached the device.
     #[inline]
-    pub(super) fn receive(&mut self, index: u16) {
+    fn receive(&mut self, index: u16) {
         if self.faults.is_active() && self.fault_at_start(index) {
             return;
         }

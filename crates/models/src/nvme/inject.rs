@@ -123,7 +123,7 @@ impl Nvme {
                 0x7C0,
             ];
             let status = UNTRUE[self.faults.choose(Kind::BadStatus, 6) as usize];
-            self.announce_as_it_is(queue, Cqe { status, ..entry });
+            self.post(queue, Cqe { status, ..entry });
             return true;
         }
         if !self.faults.fires(Kind::BadCompletion, now, cid) {
@@ -133,11 +133,11 @@ impl Nvme {
         match self.faults.choose(Kind::BadCompletion, 3) {
             // One nobody asked for, and then the right one.
             0 => {
-                self.announce_as_it_is(queue, stranger);
-                self.announce_as_it_is(queue, entry);
+                self.post(queue, stranger);
+                self.post(queue, entry);
             }
-            1 => self.announce_as_it_is(queue, stranger),
-            _ => self.announce_as_it_is(queue, Cqe { phase: true, ..entry }),
+            1 => self.post(queue, stranger),
+            _ => self.post(queue, Cqe { phase: true, ..entry }),
         }
         true
     }

@@ -36,6 +36,7 @@ mod power;
 pub mod profile;
 mod queue;
 mod reservation;
+mod ring;
 mod task;
 mod transfer;
 mod upkeep;
@@ -65,16 +66,13 @@ use crate::store::FullFile;
 use clock::{Clock, Event};
 use controller::Registers;
 use namespace::Device;
-use queue::{Queues, SLOT_BITS};
+use queue::Queues;
+use ring::Finished;
 use task::{TaskRef, Tasks};
 
 /// What of the configuration stays as it is.
 #[derive(Debug)]
 struct Setup {
-    stride: u8,
-    queues: u16,
-    entries: u32,
-    vectors: u16,
     transfer_max: u32,
     sgls: bool,
     shadow_doorbells: bool,
@@ -101,8 +99,7 @@ pub struct Nvme {
     faults: Injector,
     /// What losses of power did.
     lost: Loss,
-    /// When the device finished, by queue and the low bits of the command id.
-    done: Vec<u64>,
+    finished: Finished,
     /// Writes that wait for room in the write buffer, in order.
     writes: VecDeque<TaskRef>,
     /// Commands that wait until so many bytes were programmed.
@@ -113,11 +110,6 @@ pub struct Nvme {
     buffer: buffer::Buffer,
     /// What waits for an asynchronous event request.
     told: events::Told,
-    /// Counts completions posted to a queue without interrupts.
-    silent: u64,
-    /// Vectors raised and not yet taken, a bit each, and how often that was.
-    messages: u64,
-    interrupts: u64,
 }
 
 impl Nvme {
@@ -129,10 +121,6 @@ impl Nvme {
         config.check()?;
         let commands = usize::from(config.commands);
         let setup = Setup {
-            stride: config.stride,
-            queues: config.queues,
-            entries: config.entries,
-            vectors: config.vectors,
             transfer_max: config.transfer_max,
             sgls: config.sgls,
             shadow_doorbells: config.shadow_doorbells,
@@ -144,22 +132,19 @@ impl Nvme {
         let mut this = Self {
             profile: config.profile,
             registers: Registers::new(&config),
-            queues: Queues::new(config.queues),
+            queues: Queues::new(&config),
             tasks: Tasks::new(commands),
             media: Media::new(config.profile.timing, config.profile.energy, config.seed),
             processor: config.software.map(Processor::new),
             clock: Clock::new(commands),
             faults: Injector::new(config.faults.clone(), config.seed),
             lost: Loss::default(),
-            done: queue::done_table(config.queues),
+            finished: Finished::new(config.queues),
             writes: VecDeque::with_capacity(commands),
             flushes: Vec::with_capacity(commands),
             copies: Vec::new(),
             buffer: buffer::Buffer::new(config.controller_memory),
             told: events::Told::default(),
-            silent: 0,
-            messages: 0,
-            interrupts: 0,
             device: Device::new(config),
             memory: memory.into(),
             setup,
@@ -225,29 +210,23 @@ impl Nvme {
 
     /// A vector that was raised since the last question, each once.
     pub fn take_vector(&mut self) -> Option<u16> {
-        let vector = self.messages.trailing_zeros();
-        self.messages &= self.messages.wrapping_sub(1);
-        (vector < u64::BITS).then_some(vector as u16)
+        self.queues.interrupts.take_vector()
     }
 
     /// How many completions were posted to queues without interrupts.
     pub fn silent_completions(&self) -> u64 {
-        self.silent
+        self.queues.interrupts.silent
     }
 
     /// Interrupts so far.
     pub fn interrupts(&self) -> u64 {
-        self.interrupts
+        self.queues.interrupts.raised
     }
 
     /// When the device finished the command last completed of `queue` whose id has `slot` in its
     /// low ten bits.
     pub fn device_done(&self, queue: u16, slot: u16) -> Option<Instant> {
-        if slot >> SLOT_BITS != 0 {
-            return None;
-        }
-        let nanos = *self.done.get(usize::from(queue) << SLOT_BITS | usize::from(slot))?;
-        (nanos != 0).then_some(Instant::from_nanos(nanos))
+        self.finished.at(queue, slot)
     }
 
     /// What the drive took from its supply until `now`.
@@ -330,7 +309,7 @@ impl Model for Nvme {
     /// With more than one vector there are messages, and no line.
     #[inline]
     fn interrupt(&self) -> bool {
-        self.setup.vectors == 1 && self.line()
+        self.queues.vectors == 1 && self.line()
     }
 
     #[inline]
@@ -346,14 +325,14 @@ impl Model for Nvme {
 
 impl Messages for Nvme {
     fn vectors(&self) -> u16 {
-        self.setup.vectors
+        self.queues.vectors
     }
 
     #[inline]
     fn take_messages(&mut self) -> u64 {
-        match self.setup.vectors {
+        match self.queues.vectors {
             1 => 0,
-            _ => core::mem::take(&mut self.messages),
+            _ => self.queues.interrupts.take_all(),
         }
     }
 }

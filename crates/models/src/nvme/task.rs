@@ -181,6 +181,12 @@ impl Tasks {
         (0..).zip(&self.tasks).filter(|(_, task)| task.state != State::Free)
     }
 
+    /// The tasks of a submission queue.
+    pub(super) fn of_queue(&self, queue: u16) -> Vec<u16> {
+        let of_queue = self.iter().filter(|(_, task)| task.queue == queue);
+        of_queue.map(|(index, _)| index).collect()
+    }
+
     /// The device will never answer any command for a namespace that it has.
     pub(super) fn swallow_all(&mut self) {
         let taken = |task: &&mut Task| task.queue != 0 && task.state == State::Active;

@@ -13,7 +13,7 @@ struct Known(&'static str, &'static str, usize, &'static str);
 
 const KNOWN: [Known; 22] = [
     Known("crates/ufs/src/control.rs", "Core", 179, STEPS),
-    Known("crates/models/src/nvme/mod.rs", "Nvme", 162, CONTROLLER),
+    Known("crates/models/src/nvme/mod.rs", "Nvme", 141, CONTROLLER),
     Known("crates/emmc/src/control.rs", "Core", 141, STEPS),
     Known("crates/models/src/ahci/mod.rs", "Ahci", 133, CONTROLLER),
     Known("crates/models/src/emmc/mod.rs", "Emmc", 116, CONTROLLER),
