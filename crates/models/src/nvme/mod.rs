@@ -5,11 +5,17 @@
 //! input carries `now`, and [`Nvme::next_event`] says when it next has something to do.
 //!
 //! One command, through the files of this module: a doorbell (`queue`) makes the controller fetch
-//! entries into tasks (`task`); `flow` decides at once *what* will happen (`io` for commands to
-//! namespaces); the shared media decides *when*, through one or two events; at the last of them
-//! data is copied (`transfer`), admin commands are carried out (`admin`), and the completion is
-//! posted. Reads take their data at that last moment, writes are in the store from that moment on:
-//! a command that is aborted earlier leaves no trace.
+//! entries into tasks (`task`); `flow` has it decided at once *what* will happen (`device`); the
+//! shared media decides *when*, through one or two events; at the last of them data is copied
+//! (`transfer`), admin commands are carried out (`admin`), and the completion is posted. Reads take
+//! their data at that last moment, writes are in the store from that moment on: a command that is
+//! aborted earlier leaves no trace.
+//!
+//! [`Nvme`] itself holds the thread of a command and what concerns all parts: resets, faults, the
+//! end of a controller beyond help. State that only some of it needs is an object of its own: the
+//! queues (`queue`), the flash and its write buffer (`backend`), what is told by events (`events`),
+//! the registers (`controller`), and behind them the device with its namespaces (`device`,
+//! `spaces`), features, logs, firmware and long operations.
 //!
 //! Everything the host writes is hostile. An address outside DMA memory, a doorbell that is none, a
 //! list that makes no sense ends in the status or event the specification has for it; queues the
@@ -17,18 +23,19 @@
 //! transfer.
 
 mod admin;
+mod backend;
 mod buffer;
 mod clock;
 pub mod config;
 mod controller;
 mod copy;
+mod device;
 mod events;
 mod features;
 mod firmware;
 mod flow;
 mod identify;
 mod inject;
-mod io;
 mod link;
 mod logs;
 mod namespace;
@@ -37,14 +44,13 @@ pub mod profile;
 mod queue;
 mod reservation;
 mod ring;
+mod spaces;
 mod task;
 mod transfer;
 mod upkeep;
 mod zone;
 
-use alloc::collections::VecDeque;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use flysch_api::machine::{GuestMemory, Instant};
 
@@ -57,41 +63,27 @@ pub use link::Link;
 
 use crate::faults::{Injector, Plan};
 use crate::machine::{Messages, Model};
-use crate::media::Media;
 pub use crate::media::cache::Loss;
 use crate::media::energy::Energy;
 use crate::software::Processor;
 #[cfg(feature = "std")]
 use crate::store::FullFile;
+use backend::Backend;
 use clock::{Clock, Event};
 use controller::Registers;
-use namespace::Device;
+use device::Device;
 use queue::Queues;
 use ring::Finished;
-use task::{TaskRef, Tasks};
-
-/// What of the configuration stays as it is.
-#[derive(Debug)]
-struct Setup {
-    transfer_max: u32,
-    sgls: bool,
-    shadow_doorbells: bool,
-    lists: bool,
-    retry_delays: [u16; 3],
-    serial: String,
-    seed: u64,
-}
+use task::Tasks;
 
 /// A modelled NVMe controller with its namespaces.
 #[derive(Debug)]
 pub struct Nvme {
     memory: GuestMemory,
-    profile: profile::Profile,
-    setup: Setup,
     registers: Registers,
     queues: Queues,
     tasks: Tasks,
-    media: Media,
+    backend: Backend,
     /// The software of a published host, if it is to be spent.
     processor: Option<Processor>,
     device: Device,
@@ -100,12 +92,8 @@ pub struct Nvme {
     /// What losses of power did.
     lost: Loss,
     finished: Finished,
-    /// Writes that wait for room in the write buffer, in order.
-    writes: VecDeque<TaskRef>,
-    /// Commands that wait until so many bytes were programmed.
-    flushes: Vec<(TaskRef, u64)>,
     /// Copies that were taken up.
-    copies: Vec<copy::Copying>,
+    copies: copy::Copies,
     /// Memory of the controller that the host reaches.
     buffer: buffer::Buffer,
     /// What waits for an asynchronous event request.
@@ -120,37 +108,22 @@ impl Nvme {
     pub fn new(config: Config, memory: impl Into<GuestMemory>) -> Result<Self, ConfigError> {
         config.check()?;
         let commands = usize::from(config.commands);
-        let setup = Setup {
-            transfer_max: config.transfer_max,
-            sgls: config.sgls,
-            shadow_doorbells: config.shadow_doorbells,
-            lists: config.lists,
-            retry_delays: config.retry_delays,
-            serial: config.serial.clone(),
-            seed: config.seed,
-        };
-        let mut this = Self {
-            profile: config.profile,
+        Ok(Self {
             registers: Registers::new(&config),
             queues: Queues::new(&config),
             tasks: Tasks::new(commands),
-            media: Media::new(config.profile.timing, config.profile.energy, config.seed),
+            backend: Backend::new(&config),
             processor: config.software.map(Processor::new),
-            clock: Clock::new(commands),
+            clock: Clock::with_capacity(2 * commands + 64),
             faults: Injector::new(config.faults.clone(), config.seed),
             lost: Loss::default(),
             finished: Finished::new(config.queues),
-            writes: VecDeque::with_capacity(commands),
-            flushes: Vec::with_capacity(commands),
-            copies: Vec::new(),
+            copies: copy::Copies::default(),
             buffer: buffer::Buffer::new(config.controller_memory),
             told: events::Told::default(),
             device: Device::new(config),
             memory: memory.into(),
-            setup,
-        };
-        this.set_up_media();
-        Ok(this)
+        })
     }
 
     /// Bytes of the controller memory buffer, which lies at [`CMB_OFFSET`] of the registers.
@@ -162,19 +135,6 @@ impl Nvme {
     /// finds a range gone ends with a data transfer error, a queue that is gone with CSTS.CFS.
     pub fn memory_mut(&mut self) -> &mut GuestMemory {
         &mut self.memory
-    }
-
-    /// Reads the register at `offset` (4-byte aligned) at `now`.
-    pub fn read32(&mut self, offset: u32, now: Instant) -> u32 {
-        self.advance(now);
-        self.read_register(offset)
-    }
-
-    /// Writes the register at `offset` (4-byte aligned) at `now`.
-    #[inline]
-    pub fn write32(&mut self, offset: u32, value: u32, now: Instant) {
-        self.advance(now);
-        self.write_register(offset, value);
     }
 
     /// Lets everything happen that is due until `now`. Time never goes back: an earlier `now` is
@@ -232,7 +192,7 @@ impl Nvme {
     /// What the drive took from its supply until `now`.
     pub fn energy(&self, now: Instant) -> Energy {
         let now = now.max(self.clock.now()).nanos();
-        let mut media = self.media.clone_meter();
+        let mut media = self.backend.media.clone_meter();
         self.device.power.gone_to(self.device.features.apst(), now, |level, from, to| {
             media.slept(level, from, to);
         });
@@ -250,6 +210,12 @@ impl Nvme {
         self.faults.arm(plan);
     }
 
+    /// Sets the composite temperature, kelvin: beyond the thresholds an event follows.
+    pub fn set_temperature(&mut self, kelvin: u16) {
+        self.device.health.temperature = kelvin;
+        self.look_at_health();
+    }
+
     /// What all losses of power so far did to writes that were reported done and not yet safe.
     pub fn lost(&self) -> Loss {
         self.lost
@@ -257,18 +223,17 @@ impl Nvme {
 
     /// Why this machine could not keep or give the data of a namespace, in words, if that happened.
     pub fn store_failure(&self) -> Option<String> {
-        let spaces = self.device.spaces.iter().flatten();
-        spaces.filter_map(|space| space.store.failure()).next().map(Into::into)
+        self.device.spaces.iter().find_map(|space| space.store.failure()).map(Into::into)
     }
 
     /// The files that had no room for the data of a namespace.
     #[cfg(feature = "std")]
     pub fn full_files(&self) -> impl Iterator<Item = FullFile> + '_ {
-        self.device.spaces.iter().flatten().filter_map(|space| space.store.full())
+        self.device.spaces.iter().filter_map(|space| space.store.full())
     }
 
     fn happen(&mut self, event: Event) {
-        let life = self.clock.epoch();
+        let life = self.registers.epoch;
         match event {
             Event::Ready(task) => self.send_data(task),
             Event::Complete(task) => self.complete(task),
@@ -276,7 +241,10 @@ impl Nvme {
             Event::Accepted(task) => self.accepted(task),
             Event::Die(die) => self.die_done(die),
             Event::Upkeep { number } => self.upkeep_done(number),
-            Event::Follows { epoch, ready } if epoch == life => self.ready(ready),
+            Event::Follows { epoch, ready } if epoch == life => {
+                self.registers.follow(ready);
+                self.device.health.is_clean &= !ready;
+            }
             Event::ShutDown { epoch } if epoch == life => self.shut_down(),
             Event::Activated { epoch } if epoch == life => self.firmware_runs(),
             // An event of a controller life that a reset ended.
